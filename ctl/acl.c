@@ -1,7 +1,9 @@
-/* dovelane acl - what each program may do in a node's Redis, as lines of its ACL file. No more than it sends: tests/integration/test_links.py compares this
- * table with the programs' sources, and lets every program work under it.
+/* dovelane acl - what each program may do in a node's Redis, as lines of its ACL file. No more than
+ * it sends: tests/integration/test_links.py compares this table with the programs' sources, and
+ * lets every program work under it.
  *
- * Mail lanes and lanes between replicas never meet in one user. What a script does (EVAL) Redis asks the user's rights for, command by command. */
+ * Mail lanes and lanes between replicas never meet in one user. What a script does (EVAL) Redis
+ * asks the user's rights for, command by command. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,30 +21,45 @@
 #include "ctl/out.h"
 #include "lib/redis/control_keys.h"
 
-#define HELP                                                                                                                              \
-    "usage: dovelane acl [--site NAME] > users.acl\n"                                                                                     \
-    "Prints the users of all programs, for the aclfile of every node's Redis: the names and (hashed) passwords of the files that node_user_file\n" \
-    "names, with the rights that each program needs. The default user gets none. A program whose file is not there gets no user; stderr says so.\n" \
-    "With replica_user_file each replica has a user of its own at each node. --site NAME: only those for the node of that replica (none: NAME is -)."
+#define HELP                                                                                       \
+    "usage: dovelane acl [--site NAME] > users.acl\n"                                              \
+    "Prints the users of all programs, for the aclfile of every node's Redis: the names and "      \
+    "(hashed) passwords of the files that node_user_file\n"                                        \
+    "names, with the rights that each program needs. The default user gets none. A program whose " \
+    "file is not there gets no user; stderr says so.\n"                                            \
+    "With replica_user_file each replica has a user of its own at each node. --site NAME: only "   \
+    "those for the node of that replica (none: NAME is -)."
 
-/* Sorted by what they are for: of the connection; of lanes. %W: only to write, so that PUSH and REVOKE are all that can be done with them. Who meets strangers' mail
- * (milter, proxy) may write nothing else: no beat, no script, no word of an admin's. */
+/* Sorted by what they are for: of the connection; of lanes. %W: only to write, so that PUSH and
+ * REVOKE are all that can be done with them. Who meets strangers' mail (milter, proxy) may write
+ * nothing else: no beat, no script, no word of an admin's. */
 #define CONNECTION "+ping +client|setname +lane.info"
 #define MAIL(how) how "~dovelane:lmtp:* " how "~dovelane:smtp:* " how "~dovelane:relay:*"
-#define STORES CONNECTION " +lane.push +lane.revoke +lane.beats " MAIL("%W") " (%R~" CONTROL_DIVERT " %R~" CONTROL_HOLDS " %R~" CONTROL_NODES " +get)"
+#define STORES                                                                           \
+    CONNECTION " +lane.push +lane.revoke +lane.beats " MAIL("%W") " (%R~" CONTROL_DIVERT \
+                                                                  " %R~" CONTROL_HOLDS   \
+                                                                  " %R~" CONTROL_NODES " +get)"
 
 static const struct rights {
     const char *program, *may;
 } rights[] = {
     {"dovelane-milter", STORES},
     {"dovelane-proxy", STORES},
-    {"dovelane-relay", CONNECTION " +lane.push +lane.take +lane.ack +lane.nack +lane.extend +lane.meta +lane.read +lane.get +lane.ids +lane.len +lane.list +lane.ready "
-                       "+lane.move +multi +exec +lane.beat +lane.whole " MAIL("") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " +get +set +eval) (~" CONTROL_AWAY " ~" CONTROL_CONFIG
-                       " +eval +del +hset +pexpire)"},
-    {"dovelane", CONNECTION " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL("") " +client|list +config|get +info +time +acl|getuser "
-                 "(~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " ~" CONTROL_DRAIN " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG " ~" CONTROL_GROUP
-                 " +get +set +del +exists +sadd +hget +hgetall +eval)"},
-    {"dovelane-replicator", CONNECTION " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:*"},
+    {"dovelane-relay", CONNECTION
+     " +lane.push +lane.take +lane.ack +lane.nack +lane.extend +lane.meta +lane.read +lane.get "
+     "+lane.ids +lane.len +lane.list +lane.ready "
+     "+lane.move +multi +exec +lane.beat +lane.whole " MAIL(
+         "") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK
+             " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES
+             " +get +set +eval) (~" CONTROL_AWAY " ~" CONTROL_CONFIG " +eval +del +hset +pexpire)"},
+    {"dovelane", CONNECTION
+     " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL(
+         "") " +client|list +config|get +info +time +acl|getuser "
+             "(~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " ~" CONTROL_DRAIN
+             " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG " ~" CONTROL_GROUP
+             " +get +set +del +exists +sadd +hget +hgetall +eval)"},
+    {"dovelane-replicator", CONNECTION
+     " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:*"},
 };
 
 #define PROGRAMS (sizeof rights / sizeof *rights)
@@ -57,19 +74,26 @@ const char *acl_program_rights(size_t i)
     return rights[i].may;
 }
 
-/* Lanes of a replica are on its own node: there it fills them, and the others empty those to them. */
+/* Lanes of a replica are on its own node: there it fills them, and the others empty those to
+ * them. */
 char *acl_replica_rights(const char *replica, const char *node)
 {
     if (!strcmp(replica, node))
-        return mem_printf(CONNECTION " (%%W~" LANENAME_REPLICA "%s>* +lane.create +lane.push) (%%R~" LANENAME_REPLICA "%s>* +lane.len)", replica, replica);
-    return mem_printf(CONNECTION " +lane.take +lane.ack +lane.ready ~" LANENAME_REPLICA "%s>%s ~" LANENAME_REPLICA "%s>%s:bulk", node, replica, node, replica);
+        return mem_printf(CONNECTION " (%%W~" LANENAME_REPLICA
+                                     "%s>* +lane.create +lane.push) (%%R~" LANENAME_REPLICA
+                                     "%s>* +lane.len)",
+                          replica, replica);
+    return mem_printf(CONNECTION " +lane.take +lane.ack +lane.ready ~" LANENAME_REPLICA
+                                 "%s>%s ~" LANENAME_REPLICA "%s>%s:bulk",
+                      node, replica, node, replica);
 }
 
 /* ---- what a server's user may, against the table ---- */
 
 #define SELECTORS 16 /* the first is what stands outside of parentheses */
 
-/* Each a list of words, with a blank in front of each. A right holds within its selector: +eval in one says nothing of the keys of another. */
+/* Each a list of words, with a blank in front of each. A right holds within its selector: +eval
+ * in one says nothing of the keys of another. */
 struct selectors {
     size_t n;
     struct buf words[SELECTORS];
@@ -100,7 +124,8 @@ static struct selectors of_user(const redisReply *user)
     static const char *const field[] = {"commands", "keys"};
     struct selectors s = {.n = 1};
     const redisReply *more = conn_field(user, "selectors");
-    for (size_t i = 0; more && more->type == REDIS_REPLY_ARRAY && i < more->elements && s.n < SELECTORS; i++)
+    for (size_t i = 0;
+         more && more->type == REDIS_REPLY_ARRAY && i < more->elements && s.n < SELECTORS; i++)
         s.n++;
     for (size_t i = 0; i < s.n; i++)
         for (size_t k = 0; k < 2; k++) {
@@ -128,19 +153,24 @@ static bool has_word(const char *list, const char *word, size_t len)
     return false;
 }
 
-/* A pattern for reading and writing is one for either; and who may do all commands, or LANE.BEAT, may read the beats (lib/redis/beat_reader.h). */
+/* A pattern for reading and writing is one for either; and who may do all commands, or
+ * LANE.BEAT, may read the beats (lib/redis/beat_reader.h). */
 static bool allows(const char *list, const char *word, size_t len)
 {
     static const char beats[] = "+lane.beats";
-    return has_word(list, word, len) || (*word == '%' && has_word(list, word + 2, len - 2)) || (*word == '+' && has_word(list, "+@all", 5)) ||
-           (len == strlen(beats) && !strncasecmp(word, beats, len) && has_word(list, "+lane.beat", 10));
+    return has_word(list, word, len) || (*word == '%' && has_word(list, word + 2, len - 2)) ||
+           (*word == '+' && has_word(list, "+@all", 5)) ||
+           (len == strlen(beats) && !strncasecmp(word, beats, len) &&
+            has_word(list, "+lane.beat", 10));
 }
 
-static bool allows_both(const struct selectors *s, const char *command, size_t command_len, const char *key, size_t key_len)
+static bool allows_both(const struct selectors *s, const char *command, size_t command_len,
+                        const char *key, size_t key_len)
 {
     for (size_t i = 0; i < s->n && i < SELECTORS; i++) {
         const char *words = s->words[i].data ? s->words[i].data : "";
-        if ((!command || allows(words, command, command_len)) && (!key || allows(words, key, key_len)))
+        if ((!command || allows(words, command, command_len)) &&
+            (!key || allows(words, key, key_len)))
             return true;
     }
     return false;
@@ -152,7 +182,8 @@ static void name_word(const char *word, size_t len, struct buf *out)
         buf_printf(out, " %.*s", (int)len, word);
 }
 
-/* The next word that begins with one of these signs, from *at on; NULL: none. What a user must not do at first ("-@all") is no right, and channels are nobody's. */
+/* The next word that begins with one of these signs, from *at on; NULL: none. What a user must
+ * not do at first ("-@all") is no right, and channels are nobody's. */
 static const char *next_word(const char **at, const char *signs, size_t *len_r)
 {
     for (*at += strspn(*at, " "); **at; *at += strspn(*at, " ")) {
@@ -165,15 +196,18 @@ static const char *next_word(const char **at, const char *signs, size_t *len_r)
     return NULL;
 }
 
-/* One command with each key of its selector: of what b does not allow, what nowhere in b is; or both, when only their being together is new. */
-static void compare_command(const char *words, const char *command, size_t command_len, const struct selectors *b, struct buf *out)
+/* One command with each key of its selector: of what b does not allow, what nowhere in b is; or
+ * both, when only their being together is new. */
+static void compare_command(const char *words, const char *command, size_t command_len,
+                            const struct selectors *b, struct buf *out)
 {
     const char *at = words, *key;
     size_t key_len, keys = 0;
     for (; (key = next_word(&at, "~%", &key_len)); keys++) {
         if (allows_both(b, command, command_len, key, key_len))
             continue;
-        bool knows_command = allows_both(b, command, command_len, NULL, 0), knows_key = allows_both(b, NULL, 0, key, key_len);
+        bool knows_command = allows_both(b, command, command_len, NULL, 0),
+             knows_key = allows_both(b, NULL, 0, key, key_len);
         if (!knows_command || knows_key)
             name_word(command, command_len, out);
         if (!knows_key || knows_command)
@@ -224,11 +258,13 @@ static size_t print_replicas(const struct config *c, const char *site)
 {
     size_t printed = 0;
     for (size_t i = 0; i < c->nreplicas && *c->replica_user_file; i++) {
-        char *file = endpoint_file_of_replica(c->replica_user_file, c->replica[i].name), *error = NULL;
+        char *file = endpoint_file_of_replica(c->replica_user_file, c->replica[i].name),
+             *error = NULL;
         struct endpoint_user user;
         bool known = endpoint_read_replica(file, &user, &error) > 0;
         if (!known)
-            out_error("dovelane: no user for the replicator of %s: %s\n", c->replica[i].name, error);
+            out_error("dovelane: no user for the replicator of %s: %s\n", c->replica[i].name,
+                      error);
         for (size_t n = 0; n < c->nreplicas && known; n++) {
             struct endpoint_user at = user;
             if (site && strcmp(site, c->replica[n].name))
@@ -248,7 +284,8 @@ static size_t print_replicas(const struct config *c, const char *site)
     return printed;
 }
 
-/* One user for all replicas is wanted where they have none of their own, or some still come as him. */
+/* One user for all replicas is wanted where they have none of their own, or some still come as
+ * him. */
 static bool is_replaced(const struct config *c, const char *program, const char *file)
 {
     return *c->replica_user_file && !strcmp(program, "dovelane-replicator") && access(file, F_OK);
@@ -256,7 +293,8 @@ static bool is_replaced(const struct config *c, const char *program, const char 
 
 void acl_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {"site", required_argument, NULL, 's'}, {0}};
+    static const struct option options[] = {
+        {"help", no_argument, NULL, 'h'}, {"site", required_argument, NULL, 's'}, {0}};
     const char *site = NULL;
     struct endpoint_user user;
     size_t printed = 0;
@@ -275,7 +313,9 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
         ctl_usage("acl: %s is no option", argv[optind]);
     const char *template = ctl->config->node_user_file;
     if (!strstr(template, "%p"))
-        ctl_usage("%s: node_user_file = \"%s\": write it with %%p, like \"/etc/dovelane/%%p/user\": a file, and a user, for each program", ctl->config_path, template);
+        ctl_usage("%s: node_user_file = \"%s\": write it with %%p, like "
+                  "\"/etc/dovelane/%%p/user\": a file, and a user, for each program",
+                  ctl->config_path, template);
     if (site && strcmp(site, "-") && config_replica_index(ctl->config, site) < 0)
         ctl_usage("acl --site %s: %s has no replica of that name", site, ctl->config_path);
     puts("user default off resetchannels -@all");

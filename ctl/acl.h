@@ -13,10 +13,12 @@ const char *acl_program(size_t i);
 /* What it may do, as Redis writes it. */
 const char *acl_program_rights(size_t i);
 
-/* What a replica may do at the node of a replica (its own, or another's), with a user of each (replica_user_file); malloc'd. */
+/* What a replica may do at the node of a replica (its own, or another's), with a user of each
+ * (replica_user_file); malloc'd. */
 char *acl_replica_rights(const char *replica, const char *node);
 
-/* Compares the reply of ACL GETUSER with such rights, as `dovelane acl` prints them today: " +config|set ~*", each with a blank in front. */
+/* Compares the reply of ACL GETUSER with such rights, as `dovelane acl` prints them today: "
+ * +config|set ~*", each with a blank in front. */
 void acl_compare(const redisReply *user, const char *may, struct buf *wider, struct buf *missing);
 
 #endif

@@ -8,18 +8,28 @@
 
 static const redisReply *beat_in(const redisReply *answer, size_t i)
 {
-    return conn_shaped(answer, "l") && i < answer->element[0]->elements ? answer->element[0]->element[i] : NULL;
+    return conn_shaped(answer, "l") && i < answer->element[0]->elements
+               ? answer->element[0]->element[i]
+               : NULL;
 }
 
 static void tell(struct beats *v, size_t node, const redisReply *beat)
 {
-    struct liveness_news b = {beat->element[0]->str, beat->element[1]->str, beat->element[4]->str, beat->element[0]->len, beat->element[1]->len,
-                              beat->element[4]->len, (uint64_t)beat->element[2]->integer};
-    liveness_update(v->liveness, node, liveness_generation(v->liveness), &b, 1, BEATS_NOW - (double)beat->element[3]->integer / 1000.);
+    struct liveness_news b = {beat->element[0]->str,
+                              beat->element[1]->str,
+                              beat->element[4]->str,
+                              beat->element[0]->len,
+                              beat->element[1]->len,
+                              beat->element[4]->len,
+                              (uint64_t)beat->element[2]->integer};
+    liveness_update(v->liveness, node, liveness_generation(v->liveness), &b, 1,
+                    BEATS_NOW - (double)beat->element[3]->integer / 1000.);
 }
 
-/* Servers that have fresh beats of one name, but of two processes: each of these overwrites the other's. */
-static void look_for_youngest(struct ctl *ctl, struct beats *v, redisReply *const *answer, size_t node)
+/* Servers that have fresh beats of one name, but of two processes: each of these overwrites the
+ * other's. */
+static void look_for_youngest(struct ctl *ctl, struct beats *v, redisReply *const *answer,
+                              size_t node)
 {
     const struct config *c = ctl->config;
     const redisReply *youngest = NULL, *beat;
@@ -27,8 +37,10 @@ static void look_for_youngest(struct ctl *ctl, struct beats *v, redisReply *cons
         for (size_t b = 0; (beat = beat_in(answer[i], b)); b++) {
             if (!conn_shaped(beat, "ssiis") || strcmp(beat->element[0]->str, c->node[node].name))
                 continue;
-            bool fresh = beat->element[3]->integer < c->suspect_after && youngest && youngest->element[3]->integer < c->suspect_after;
-            v->doubled[node] |= fresh && strcmp(beat->element[1]->str, youngest->element[1]->str) != 0;
+            bool fresh = beat->element[3]->integer < c->suspect_after && youngest &&
+                         youngest->element[3]->integer < c->suspect_after;
+            v->doubled[node] |=
+                fresh && strcmp(beat->element[1]->str, youngest->element[1]->str) != 0;
             if (!youngest || beat->element[3]->integer < youngest->element[3]->integer)
                 youngest = beat;
         }
@@ -54,9 +66,11 @@ void beats_read(struct ctl *ctl, struct beats *v)
     for (size_t i = 0; i < n; i++)
         name[i] = c->node[i].name;
     struct liveness_times times = {(double)c->suspect_after / 1000., 1e12, 1e12};
-    *v = (struct beats){liveness_open(name, n, -1, times, 0.), mem_zero((n + 1) * sizeof(size_t)), config_sets(c), mem_zero((n + 1) * sizeof(bool))};
+    *v = (struct beats){liveness_open(name, n, -1, times, 0.), mem_zero((n + 1) * sizeof(size_t)),
+                        config_sets(c), mem_zero((n + 1) * sizeof(bool))};
     for (size_t i = 0; i < n; i++) {
-        liveness_update(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW); /* what lies there counts as news */
+        /* what lies there counts as news */
+        liveness_update(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW);
         answer[i] = conn_up(&ctl->conn[i]) ? beats_ask(&ctl->conn[i]) : NULL;
         if (conn_shaped(answer[i], "ll"))
             v->whole[i] = answer[i]->element[1]->elements / 2;
@@ -79,5 +93,7 @@ void beats_free(struct beats *v)
 
 enum node_state beats_state(const struct beats *v, size_t node)
 {
-    return liveness_beat(v->liveness, node) ? liveness_state_for_placement(v->liveness, node, BEATS_NOW) : STATE_UNKNOWN;
+    return liveness_beat(v->liveness, node)
+               ? liveness_state_for_placement(v->liveness, node, BEATS_NOW)
+               : STATE_UNKNOWN;
 }

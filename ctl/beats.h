@@ -1,4 +1,5 @@
-/* beats - what the nodes say of themselves and of each other, as it lies in every node's Redis at this moment. */
+/* beats - what the nodes say of themselves and of each other, as it lies in every node's Redis
+ * at this moment. */
 #ifndef DOVELANE_CTL_BEATS_H
 #define DOVELANE_CTL_BEATS_H
 
@@ -14,11 +15,13 @@ struct beats {
     bool *doubled; /* two relays beat in that node's name */
 };
 
-/* Asks each node that is connected. Among the beats of all servers the youngest of each node counts. */
+/* Asks each node that is connected. Among the beats of all servers the youngest of each node
+ * counts. */
 void beats_read(struct ctl *, struct beats *);
 void beats_free(struct beats *);
 
-/* The reply of LANE.BEATS, or of LANE.BEAT where that server knows or allows only that. NULL: as by conn_call(). */
+/* The reply of LANE.BEATS, or of LANE.BEAT where that server knows or allows only that. NULL: as
+ * by conn_call(). */
 redisReply *beats_ask(struct conn *);
 
 /* What a node is by its own word, and by the silence after it. */

@@ -1,4 +1,5 @@
-/* dovelane capacity - how long memory lasts if every next hop stopped now and mail came in as it does at this moment.
+/* dovelane capacity - how long memory lasts if every next hop stopped now and mail came in as it
+ * does at this moment.
  *
  *   rate      bytes that come into a node's Redis per second: total_net_input_bytes of INFO, now and some seconds later. Nearly all of it is PUSH, with each
  *             mail's body, envelope and framing; what else comes (acks, beats) would stop or is small, so the answer errs to the safe side.
@@ -6,8 +7,9 @@
  *   left      maxmemory x spill_above % - used, and maxmemory - used
  *   time      left / (rate x factor)
  *
- * The node that is full first counts. Until spill_above nothing happens; from there on the oldest mail goes to Postfix's queue (reinject_port), as fast as
- * spill_rate x relays; only at the end of memory does new mail go to Postfix's queue at once. Nothing is refused at any time. */
+ * The node that is full first counts. Until spill_above nothing happens; from there on the
+ * oldest mail goes to Postfix's queue (reinject_port), as fast as spill_rate x relays; only at
+ * the end of memory does new mail go to Postfix's queue at once. Nothing is refused at any time. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,9 @@
 #include "lib/base/mem.h"
 #include "ctl/out.h"
 
-#define FACTOR 1.2 /* per byte of mail: measured 1.01 to 1.16 with mails of 300 bytes to 60 kB (jemalloc rounds some sizes up more than others) */
+/* per byte of mail: measured 1.01 to 1.16 with mails of 300 bytes to 60 kB (jemalloc rounds some
+ * sizes up more than others) */
+#define FACTOR 1.2
 
 struct sample {
     double at;
@@ -73,28 +77,33 @@ static double left(double room, double rate)
     return room <= 0 ? -1 : rate <= 0 ? 1e12 : room / rate;
 }
 
-static void print_node(struct ctl *ctl, struct conn *c, const struct sample *a, const struct sample *b)
+static void print_node(struct ctl *ctl, struct conn *c, const struct sample *a,
+                       const struct sample *b)
 {
-    double seconds = b->at - a->at, rate = (double)(b->bytes - a->bytes) / seconds, mails = (double)(b->pushes - a->pushes) / seconds;
+    double seconds = b->at - a->at, rate = (double)(b->bytes - a->bytes) / seconds,
+           mails = (double)(b->pushes - a->pushes) / seconds;
     if (a->bytes < 0 || b->bytes < a->bytes) {
         out("%-16s it was restarted meanwhile, or tells no numbers\n", c->name);
         ctl_status(ctl, STATUS_LOOK);
         return;
     }
-    out("%-16s %9.1f %9.1f %9.1f %8.1f", c->name, (double)c->used / 1048576., (double)c->most / 1048576., rate / 1024., mails);
+    out("%-16s %9.1f %9.1f %9.1f %8.1f", c->name, (double)c->used / 1048576.,
+        (double)c->most / 1048576., rate / 1024., mails);
     if (c->most <= 0) {
         out("  no maxmemory: until the host has none left\n");
         ctl_status(ctl, STATUS_LOOK);
         return;
     }
-    print_time(left((double)c->most * (double)ctl->config->spill_above / 100. - (double)c->used, rate * FACTOR));
+    print_time(left((double)c->most * (double)ctl->config->spill_above / 100. - (double)c->used,
+                    rate * FACTOR));
     print_time(left((double)(c->most - c->used), rate * FACTOR));
     putchar('\n');
 }
 
 void capacity_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"seconds", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {
+        {"seconds", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {0}};
     double seconds = 10;
     char *end;
     int o;
@@ -105,9 +114,12 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
                 ctl_usage("--seconds %s: 0.1 to 3600", optarg);
         } else if (o == 'h') {
             puts("usage: dovelane capacity [--seconds N]\n"
-                 "How long memory lasts if every next hop stopped now and mail came as it does during the next N (10) seconds.\n"
-                 "time = (room) / (bytes per second into the node's Redis x 1.2); the columns: until spill_above percent are used, when the oldest mail begins to go\n"
-                 "to Postfix's queue; until memory is full, when new mail goes there at once. Nothing is refused at any time.");
+                 "How long memory lasts if every next hop stopped now and mail came as it does "
+                 "during the next N (10) seconds.\n"
+                 "time = (room) / (bytes per second into the node's Redis x 1.2); the columns: "
+                 "until spill_above percent are used, when the oldest mail begins to go\n"
+                 "to Postfix's queue; until memory is full, when new mail goes there at once. "
+                 "Nothing is refused at any time.");
             return;
         } else
             ctl_usage("see `dovelane capacity --help`");
@@ -119,7 +131,8 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
     for (size_t i = 0; i < ctl->nconns; i++)
         before[i] = look(&ctl->conn[i]);
     usleep((useconds_t)(seconds * 1e6));
-    out("%-16s %9s %9s %9s %8s%10s%10s\n", "node", "used MB", "of MB", "kB/s", "mails/s", "to spill", "to full");
+    out("%-16s %9s %9s %9s %8s%10s%10s\n", "node", "used MB", "of MB", "kB/s", "mails/s",
+        "to spill", "to full");
     for (size_t i = 0; i < ctl->nconns; i++) {
         struct sample after = look(&ctl->conn[i]);
         if (conn_up(&ctl->conn[i]))

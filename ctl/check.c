@@ -1,5 +1,6 @@
-/* dovelane check - reads the configurations of Postfix, Dovecot and of ourselves, and asks each node; names every trap with the setting that mends it.
- * Exit status as monitoring wants it: 0 good, 1 warnings, 2 critical. */
+/* dovelane check - reads the configurations of Postfix, Dovecot and of ourselves, and asks each
+ * node; names every trap with the setting that mends it. Exit status as monitoring wants it: 0
+ * good, 1 warnings, 2 critical. */
 #include "ctl/check.h"
 
 #include <errno.h>
@@ -29,7 +30,8 @@ static const char *const name_of[] = {
 #undef FINDING
 };
 
-void check_say(struct ctl *ctl, enum finding finding, enum found which, const char *about, const char *mend, const char *format, ...)
+void check_say(struct ctl *ctl, enum finding finding, enum found which, const char *about,
+               const char *mend, const char *format, ...)
 {
     va_list ap;
     found[finding]++;
@@ -66,24 +68,32 @@ static void check_ports(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
     if (!*c->bounce_port)
-        check_say(ctl, FINDING_WARNING, FOUND_BOUNCE_PORT_EMPTY, "config", "bounce_port = \"127.0.0.1:10026\", and that port in master.cf (admin guide)",
-                  "bounce_port is empty: what a next hop refuses for good stays in its lane and nobody is told");
+        check_say(ctl, FINDING_WARNING, FOUND_BOUNCE_PORT_EMPTY, "config",
+                  "bounce_port = \"127.0.0.1:10026\", and that port in master.cf (admin guide)",
+                  "bounce_port is empty: what a next hop refuses for good stays in its lane and "
+                  "nobody is told");
     if (!*c->reinject_port)
-        check_say(ctl, FINDING_WARNING, FOUND_REINJECT_PORT_EMPTY, "config", "reinject_port = \"127.0.0.1:10027\", and that port in master.cf (admin guide)",
-                  "reinject_port is empty: mail for a next hop that is away fills memory, and there is no drain");
+        check_say(ctl, FINDING_WARNING, FOUND_REINJECT_PORT_EMPTY, "config",
+                  "reinject_port = \"127.0.0.1:10027\", and that port in master.cf (admin guide)",
+                  "reinject_port is empty: mail for a next hop that is away fills memory, and "
+                  "there is no drain");
 }
 
 /* by_default: which the package makes. user: whose it must be otherwise. of: who needs it. */
-static void check_directory(struct ctl *ctl, const char *setting, const char *path, const char *by_default, const char *user, const char *of)
+static void check_directory(struct ctl *ctl, const char *setting, const char *path,
+                            const char *by_default, const char *user, const char *of)
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
     char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1);
     bool packaged = !strcmp(directory, by_default);
-    char *mend = packaged ? mem_printf("systemd-tmpfiles --create, on hosts with a %s", of)
-                          : mem_printf("install -d -o %s -g postfix -m 0750 %s, on hosts with a %s; or %s", user, directory, of, setting);
+    char *mend =
+        packaged ? mem_printf("systemd-tmpfiles --create, on hosts with a %s", of)
+                 : mem_printf("install -d -o %s -g postfix -m 0750 %s, on hosts with a %s; or %s",
+                              user, directory, of, setting);
     if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
-        check_say(ctl, FINDING_WARNING, FOUND_DIRECTORY_MISSING, "config", mend, "%s, the directory of %s, is not there", directory, setting);
+        check_say(ctl, FINDING_WARNING, FOUND_DIRECTORY_MISSING, "config", mend,
+                  "%s, the directory of %s, is not there", directory, setting);
     free(mend);
     free(directory);
 }
@@ -91,25 +101,33 @@ static void check_directory(struct ctl *ctl, const char *setting, const char *pa
 static void check_places(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
-    check_directory(ctl, "milter_socket", c->milter_socket, "/var/spool/postfix/dovelane", "dovelane", "milter");
+    check_directory(ctl, "milter_socket", c->milter_socket, "/var/spool/postfix/dovelane",
+                    "dovelane", "milter");
     if (*c->proxy_next) /* else there is none */
-        check_directory(ctl, "proxy_socket", c->proxy_socket, "/var/spool/postfix/dovelane-proxy", "dovelane-proxy", "proxy");
+        check_directory(ctl, "proxy_socket", c->proxy_socket, "/var/spool/postfix/dovelane-proxy",
+                        "dovelane-proxy", "proxy");
     if (access(c->state_directory, W_OK) < 0)
-        check_say(ctl, FINDING_WARNING, FOUND_STATE_DIRECTORY, "config", "systemd-tmpfiles --create, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
+        check_say(ctl, FINDING_WARNING, FOUND_STATE_DIRECTORY, "config",
+                  "systemd-tmpfiles --create, or run this as root",
+                  "state_directory = %s cannot be written: a milter forgets `divert off` when it "
+                  "and all nodes restart",
                   c->state_directory);
 }
 
-/* `dovelane init` made this file, and keeps its description of the group beside it: what is in the group's part is changed by its commands. */
+/* `dovelane init` made this file, and keeps its description of the group beside it: what is in
+ * the group's part is changed by its commands. */
 static bool in_group(const struct ctl *ctl)
 {
     const char *slash = strrchr(ctl->config_path, '/');
-    char *group = mem_printf("%.*sgroup", (int)(slash ? slash + 1 - ctl->config_path : 0), ctl->config_path);
+    char *group =
+        mem_printf("%.*sgroup", (int)(slash ? slash + 1 - ctl->config_path : 0), ctl->config_path);
     bool there = !access(group, F_OK);
     free(group);
     return there;
 }
 
-/* A newcomer's own word says by which name it is known: with the system's authorities anybody has a certificate for one of his, and our programs bring it their passwords. */
+/* A newcomer's own word says by which name it is known: with the system's authorities anybody
+ * has a certificate for one of his, and our programs bring it their passwords. */
 static void check_authority(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
@@ -117,32 +135,54 @@ static void check_authority(struct ctl *ctl)
     for (size_t i = 0; i < c->nnodes; i++)
         tls |= !strcmp(c->node[i].tls, "yes");
     if (c->membership == MEMBERSHIP_LEARNED && tls && !*c->node_ca_file)
-        check_say(ctl, FINDING_WARNING, FOUND_LEARNED_ANY_CA, "config", "node_ca_file = \"/etc/dovelane/tls/ca.crt\", the authority of the nodes' certificates and no other, on all hosts",
-                  "membership = learned, and node_ca_file is empty: whoever can write one node's table of nodes makes a server of his own a node, with any public certificate");
+        check_say(ctl, FINDING_WARNING, FOUND_LEARNED_ANY_CA, "config",
+                  "node_ca_file = \"/etc/dovelane/tls/ca.crt\", the authority of the nodes' "
+                  "certificates and no other, on all hosts",
+                  "membership = learned, and node_ca_file is empty: whoever can write one node's "
+                  "table of nodes makes a server of his own a node, with any public certificate");
 }
 
 static void check_config(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
-    bool made = in_group(ctl), known = c->membership != MEMBERSHIP_LEARNED || made; /* else nodes are learned of */
+    /* else nodes are learned of */
+    bool made = in_group(ctl), known = c->membership != MEMBERSHIP_LEARNED || made;
     char digest[CONFIG_DIGEST];
     config_digest(c, digest);
-    check_good(ctl, "config", "%s can be read; what must be equal on all hosts has the digest %s", ctl->config_path, digest);
+    check_good(ctl, "config", "%s can be read; what must be equal on all hosts has the digest %s",
+               ctl->config_path, digest);
     if (!c->divert.n)
-        check_say(ctl, FINDING_WARNING, FOUND_DIVERT_EMPTY, "config", made ? "dovelane group divert add HOP, as the milter's log names next hops (reason=not-in-divert)" : "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted (right until you choose next hops)");
+        check_say(ctl, FINDING_WARNING, FOUND_DIVERT_EMPTY, "config",
+                  made ? "dovelane group divert add HOP, as the milter's log names next hops "
+                         "(reason=not-in-divert)"
+                       : "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops "
+                         "(reason=not-in-divert)",
+                  "divert is empty: nothing is diverted (right until you choose next hops)");
     if (known && (size_t)c->copies > c->nnodes)
-        check_say(ctl, FINDING_CRITICAL, FOUND_COPIES_MORE, "config", "dovelane invite, and dovelane join on the next host; or copies = 1",
-                  "copies = %lld, and the group has %zu node%s: all mail goes to Postfix's queue", (long long)c->copies, c->nnodes, ctl_s(c->nnodes));
+        check_say(ctl, FINDING_CRITICAL, FOUND_COPIES_MORE, "config",
+                  "dovelane invite, and dovelane join on the next host; or copies = 1",
+                  "copies = %lld, and the group has %zu node%s: all mail goes to Postfix's queue",
+                  (long long)c->copies, c->nnodes, ctl_s(c->nnodes));
     else if (c->copies == 1)
-        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ONE, "config", made ? "take copies = 1 out below # <<<" : "copies = 2", "copies = 1: the loss of one node loses mail");
+        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ONE, "config",
+                  made ? "take copies = 1 out below # <<<" : "copies = 2",
+                  "copies = 1: the loss of one node loses mail");
     else if ((size_t)c->copies == c->nnodes)
-        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ALL, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue (right where no host more is to be had)", c->nnodes, (long long)c->copies);
+        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ALL, "config", "one node more than copies",
+                  "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue "
+                  "(right where no host more is to be had)",
+                  c->nnodes, (long long)c->copies);
     for (size_t i = 0; i < c->dead.n; i++)
-        check_say(ctl, FINDING_WARNING, FOUND_NODE_IN_DEAD, "config", "take it out once it is whole again (admin guide, \"When a node dies\")", "%s is in dead", c->dead.v[i]);
+        check_say(ctl, FINDING_WARNING, FOUND_NODE_IN_DEAD, "config",
+                  "take it out once it is whole again (admin guide, \"When a node dies\")",
+                  "%s is in dead", c->dead.v[i]);
     for (size_t i = 0; i < c->ndestinations; i++)
         if (!config_list_has(&c->divert, c->destination[i].name))
-            check_say(ctl, FINDING_WARNING, FOUND_DESTINATION_NOT_IN_DIVERT, "config", "write its title as divert has it, or take the section out",
-                      "destination \"%s\" is not in divert: its settings are used for mail that is still in lanes only", c->destination[i].name);
+            check_say(ctl, FINDING_WARNING, FOUND_DESTINATION_NOT_IN_DIVERT, "config",
+                      "write its title as divert has it, or take the section out",
+                      "destination \"%s\" is not in divert: its settings are used for mail that is "
+                      "still in lanes only",
+                      c->destination[i].name);
     check_ports(ctl);
     check_places(ctl);
     check_authority(ctl);
@@ -153,7 +193,13 @@ static void check_config(struct ctl *ctl)
 
 void check_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'}, {"as", required_argument, NULL, 'a'}, {"defaults", required_argument, NULL, 'd'}, {"verbose", no_argument, NULL, 'v'}, {"list", no_argument, NULL, 'l'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'},
+                                            {"as", required_argument, NULL, 'a'},
+                                            {"defaults", required_argument, NULL, 'd'},
+                                            {"verbose", no_argument, NULL, 'v'},
+                                            {"list", no_argument, NULL, 'l'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
     while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
@@ -169,19 +215,26 @@ void check_command(struct ctl *ctl, int argc, char **argv)
             list();
             return;
         } else if (o == 'h') {
-            puts("usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] [postfix] [dovecot]\n"
-                 "Names what is wrong, with the setting that mends it; without a word, everything.\n"
-                 "  config   dovelane.conf: what is missing in it\n"
-                 "  host     this host: files that a service could not read after a restart, passwords, DOVELANE_NODE, disks, services\n"
-                 "           (--as USER: by the rights of that user; --defaults FILE: in the place of /etc/default/dovelane)\n"
-                 "  nodes    each node: is it alive, have its relay and the milters the same dovelane.conf (redis: the same)\n"
-                 "           and each node's Redis: eviction, persistence, memory, module\n"
-                 "  postfix  main.cf and master.cf: the milter's place, and features that diverted mail would miss\n"
-                 "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
-                 "  -v       good things, too\n"
-                 "  --list   the names of all findings, as they stand in brackets behind each, by section; looks at nothing\n"
-                 "A warning that is right for a while says so: (right until ...).\n"
-                 "Exit status: 0 good, 1 warnings, 2 critical.");
+            puts(
+                "usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] "
+                "[postfix] [dovecot]\n"
+                "Names what is wrong, with the setting that mends it; without a word, everything.\n"
+                "  config   dovelane.conf: what is missing in it\n"
+                "  host     this host: files that a service could not read after a restart, "
+                "passwords, DOVELANE_NODE, disks, services\n"
+                "           (--as USER: by the rights of that user; --defaults FILE: in the place "
+                "of /etc/default/dovelane)\n"
+                "  nodes    each node: is it alive, have its relay and the milters the same "
+                "dovelane.conf (redis: the same)\n"
+                "           and each node's Redis: eviction, persistence, memory, module\n"
+                "  postfix  main.cf and master.cf: the milter's place, and features that diverted "
+                "mail would miss\n"
+                "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
+                "  -v       good things, too\n"
+                "  --list   the names of all findings, as they stand in brackets behind each, by "
+                "section; looks at nothing\n"
+                "A warning that is right for a while says so: (right until ...).\n"
+                "Exit status: 0 good, 1 warnings, 2 critical.");
             exit(STATUS_DONE);
         } else
             ctl_usage("see `dovelane check --help`");
@@ -189,7 +242,12 @@ void check_command(struct ctl *ctl, int argc, char **argv)
     bool all = optind == argc, want[5] = {all, all, all, all, all};
     for (; optind < argc; optind++) {
         const char *w = argv[optind];
-        int which = !strcmp(w, "config") ? 0 : !strcmp(w, "nodes") || !strcmp(w, "redis") ? 1 : !strcmp(w, "postfix") ? 2 : !strcmp(w, "dovecot") ? 3 : !strcmp(w, "host") ? 4 : -1;
+        int which = !strcmp(w, "config")                         ? 0
+                    : !strcmp(w, "nodes") || !strcmp(w, "redis") ? 1
+                    : !strcmp(w, "postfix")                      ? 2
+                    : !strcmp(w, "dovecot")                      ? 3
+                    : !strcmp(w, "host")                         ? 4
+                                                                 : -1;
         if (which < 0)
             ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot", w);
         want[which] = true;
@@ -204,5 +262,6 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
-    out("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
+    out("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING],
+        ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
 }

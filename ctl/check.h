@@ -20,33 +20,39 @@ enum found {
 };
 
 /* One line: what is so; a second one: what mends it. */
-void check_say(struct ctl *, enum finding, enum found, const char *about, const char *mend, const char *format, ...) __attribute__((format(printf, 6, 7)));
+void check_say(struct ctl *, enum finding, enum found, const char *about, const char *mend,
+               const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* What is good is shown with -v only. */
-void check_good(struct ctl *, const char *about, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void check_good(struct ctl *, const char *about, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 void check_nodes(struct ctl *);
 /* check_state.c */
 void check_states(struct ctl *); /* of all nodes that are connected */
 void check_clock(struct ctl *, struct conn *);
 void check_users(struct ctl *, struct conn *);
-void check_replica_nodes(struct ctl *); /* the users of nodes that only replicas have; `doveadm dovelane status` says which do not answer */
+/* the users of nodes that only replicas have; `doveadm dovelane status` says which do not answer */
+void check_replica_nodes(struct ctl *);
 
 /* check_replicas.c */
 void check_replica_users(struct ctl *);
 void check_replicator(struct ctl *);
 char *check_replicator_user(void); /* whom Dovecot here runs it as, malloc'd; NULL: it does not */
 
-/* check_host.c: this host's files, disks and services. user: NULL, or whose rights count in the place of those of the services' own. */
+/* check_host.c: this host's files, disks and services. user: NULL, or whose rights count in the
+ * place of those of the services' own. */
 void check_host(struct ctl *, const char *user, const char *defaults_file);
 
 void check_postfix(struct ctl *, const char *config_directory /* NULL: postfix_config */);
 void check_dovecot(struct ctl *);
 
-/* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings a diverted mail would miss, or any where that is not known.
- * milter: this host's way in is the milter, so that it need not have what a proxy needs. */
+/* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings
+ * a diverted mail would miss, or any where that is not known. milter: this host's way in is the
+ * milter, so that it need not have what a proxy needs. */
 const struct postconf_service *check_proxy(struct ctl *, const struct postconf *, bool milter);
 
-/* check_dovecot.c: NULL when somebody listens there, else why not. port NULL: host is the path of a socket. */
+/* check_dovecot.c: NULL when somebody listens there, else why not. port NULL: host is the path
+ * of a socket. */
 const char *check_listens(const char *host, const char *port);
 /* The same for a host and port that speaks first; *out gets its first line. */
 const char *check_greeting(const char *host, const char *port, char *out, size_t size);

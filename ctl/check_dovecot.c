@@ -20,7 +20,8 @@
 /* -1 with *why, else connected. */
 static int connect_to(const struct sockaddr *a, socklen_t len, const char **why)
 {
-    int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = fd < 0 ? errno : 0;
+    int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+        error = fd < 0 ? errno : 0;
     if (fd >= 0 && connect(fd, a, len) < 0)
         error = errno;
     if (error == EINPROGRESS) {
@@ -111,18 +112,25 @@ static void check_hop(struct ctl *ctl, const char *destination)
     char about[200];
     snprintf(about, sizeof about, "next hop %.160s", destination);
     if (!strncmp(hop, "unix:", 5)) {
-        const char *elsewhere = config_socket_at(ctl->config, hop + 5), *path = elsewhere ? elsewhere : hop + 5;
+        const char *elsewhere = config_socket_at(ctl->config, hop + 5),
+                   *path = elsewhere ? elsewhere : hop + 5;
         why = try_path(path);
         if (why && !elsewhere && strstr(hop, "private/"))
-            check_say(ctl, FINDING_CRITICAL, FOUND_HOP_PRIVATE, about, "one more unix_listener in service lmtp for the relay's user, and socket_at (admin guide)", "%s (private/ is Postfix's alone)", why);
+            check_say(ctl, FINDING_CRITICAL, FOUND_HOP_PRIVATE, about,
+                      "one more unix_listener in service lmtp for the relay's user, and socket_at "
+                      "(admin guide)",
+                      "%s (private/ is Postfix's alone)", why);
         else if (why)
-            check_say(ctl, FINDING_CRITICAL, FOUND_HOP_SOCKET, about, "start it, or mend its unix_listener", "%s: %s", path, why);
+            check_say(ctl, FINDING_CRITICAL, FOUND_HOP_SOCKET, about,
+                      "start it, or mend its unix_listener", "%s: %s", path, why);
     } else {
         char *host = mem_strndup(hop + 1, strcspn(hop + 1, "]"));
-        const char *port = strchr(hop, ']'), *bare = strncasecmp(host, "ipv6:", 5) ? host : host + 5;
+        const char *port = strchr(hop, ']'),
+                   *bare = strncasecmp(host, "ipv6:", 5) ? host : host + 5;
         why = try_host(bare, port && port[1] == ':' ? port + 2 : *destination == 'l' ? "24" : "25");
         if (why)
-            check_say(ctl, FINDING_WARNING, FOUND_HOP_SILENT, about, "start it, or open the way to it", "%s: its mail waits in lanes", why);
+            check_say(ctl, FINDING_WARNING, FOUND_HOP_SILENT, about,
+                      "start it, or open the way to it", "%s: its mail waits in lanes", why);
         free(host);
     }
     if (!why)
@@ -138,8 +146,11 @@ static void check_concurrency(struct ctl *ctl)
     if (r.status < 0 || r.status == 127)
         check_good(ctl, "dovecot", "is not on this host");
     else if (limit > 0 && limit < ctl->config->destination_concurrency)
-        check_say(ctl, FINDING_WARNING, FOUND_USER_CONCURRENCY, "dovecot", "lmtp_user_concurrency_limit = 0, or at least destination_concurrency",
-                  "lmtp_user_concurrency_limit is %lld, destination_concurrency %lld: a burst for one user is answered 451", limit, (long long)ctl->config->destination_concurrency);
+        check_say(ctl, FINDING_WARNING, FOUND_USER_CONCURRENCY, "dovecot",
+                  "lmtp_user_concurrency_limit = 0, or at least destination_concurrency",
+                  "lmtp_user_concurrency_limit is %lld, destination_concurrency %lld: a burst for "
+                  "one user is answered 451",
+                  limit, (long long)ctl->config->destination_concurrency);
     else
         check_good(ctl, "dovecot", "takes enough deliveries at a time");
     subprocess_free(&r);

@@ -1,4 +1,5 @@
-/* This host: what a service could not read after its next start, passwords, DOVELANE_NODE, disks, units. */
+/* This host: what a service could not read after its next start, passwords, DOVELANE_NODE,
+ * disks, units. */
 #include "ctl/check.h"
 
 #include <errno.h>
@@ -42,7 +43,8 @@ struct refusal {
 /* As that user from here on; groups as login would give them. */
 static bool become(const struct passwd *user)
 {
-    return !initgroups(user->pw_name, user->pw_gid) && !setgid(user->pw_gid) && !setuid(user->pw_uid);
+    return !initgroups(user->pw_name, user->pw_gid) && !setgid(user->pw_gid) &&
+           !setuid(user->pw_uid);
 }
 
 static struct refusal look(const char *path)
@@ -83,7 +85,8 @@ static bool readable(const char *path, const struct passwd *user, struct refusal
     return known;
 }
 
-static void check_file(struct ctl *ctl, const struct service *s, const struct passwd *user, const char *what, const char *path)
+static void check_file(struct ctl *ctl, const struct service *s, const struct passwd *user,
+                       const char *what, const char *path)
 {
     struct refusal r;
     if (!*path || !readable(path, user, &r))
@@ -96,9 +99,12 @@ static void check_file(struct ctl *ctl, const struct service *s, const struct pa
     const struct group *group = getgrgid(user->pw_gid);
     char *at = mem_strndup(path, r.len);
     char *mend = r.error == ENOENT ? mem_printf("put it there, or %s in %s", what, ctl->config_path)
-                 : file            ? mem_printf("chgrp %s %s && chmod 0640 %s", group ? group->gr_name : user->pw_name, at, at)
+                 : file            ? mem_printf("chgrp %s %s && chmod 0640 %s",
+                                     group ? group->gr_name : user->pw_name, at, at)
                                    : mem_printf("chmod o+x %s", at);
-    check_say(ctl, FINDING_CRITICAL, FOUND_FILE_UNREADABLE, s->program, mend, "its user %s cannot read %s (%s: %s): it does not come up after its next start", user->pw_name, path, at, strerror(r.error));
+    check_say(ctl, FINDING_CRITICAL, FOUND_FILE_UNREADABLE, s->program, mend,
+              "its user %s cannot read %s (%s: %s): it does not come up after its next start",
+              user->pw_name, path, at, strerror(r.error));
     free(mend);
     free(at);
 }
@@ -114,11 +120,15 @@ static void check_password(struct ctl *ctl, const struct service *s, const struc
     if (*ctl->config->replica_user_file && !strcmp(s->program, "dovelane-replicator"))
         template = ""; /* it has a file of its site's; which site this is Dovecot knows */
     if (*template && endpoint_read_user(file, &who, &error) < 0) {
-        check_say(ctl, FINDING_CRITICAL, FOUND_PASSWORD_USELESS, s->program, "chmod 0640; one line, a name and a password", "its password is of no use: %s", error);
+        check_say(ctl, FINDING_CRITICAL, FOUND_PASSWORD_USELESS, s->program,
+                  "chmod 0640; one line, a name and a password", "its password is of no use: %s",
+                  error);
     } else if (*template && !stat(file, &st)) {
         check_file(ctl, s, user, "node_user_file", file);
         if (st.st_uid && st.st_uid != user->pw_uid)
-            check_say(ctl, FINDING_WARNING, FOUND_PASSWORD_OWNER, s->program, "chown root of that file", "%s belongs to user %u, who may change it", file, (unsigned)st.st_uid);
+            check_say(ctl, FINDING_WARNING, FOUND_PASSWORD_OWNER, s->program,
+                      "chown root of that file", "%s belongs to user %u, who may change it", file,
+                      (unsigned)st.st_uid);
     }
     explicit_bzero(&who, sizeof who);
     free(error);
@@ -130,8 +140,12 @@ static void check_layout(struct ctl *ctl)
     const char *template = ctl->config->node_user_file, *program = strstr(template, "%p");
     if (!program || strchr(program, '/'))
         return;
-    check_say(ctl, FINDING_WARNING, FOUND_PASSWORDS_TOGETHER, "config", "node_user_file = \"/etc/dovelane/%p/user\", each file into the directory of its program, and restart the services (upgrade page)",
-              "node_user_file = \"%s\": files side by side, and a service sees another one's as soon as that is replaced", template);
+    check_say(ctl, FINDING_WARNING, FOUND_PASSWORDS_TOGETHER, "config",
+              "node_user_file = \"/etc/dovelane/%p/user\", each file into the directory of its "
+              "program, and restart the services (upgrade page)",
+              "node_user_file = \"%s\": files side by side, and a service sees another one's as "
+              "soon as that is replaced",
+              template);
 }
 
 static void check_files(struct ctl *ctl, const char *as)
@@ -145,11 +159,13 @@ static void check_files(struct ctl *ctl, const char *as)
         bool wanted = i == 2 ? *c->proxy_next != '\0' : i != 3 || c->nreplicas;
         if (!wanted)
             continue;
-        char *runs_as = i == 3 ? check_replicator_user() : NULL; /* versions before had it run as another */
+        /* versions before had it run as another */
+        char *runs_as = i == 3 ? check_replicator_user() : NULL;
         const struct passwd *user = getpwnam(as ? as : runs_as ? runs_as : s->user);
         free(runs_as);
         if (!user) {
-            check_say(ctl, FINDING_WARNING, FOUND_USER_MISSING, s->program, "systemd-sysusers", "there is no user %s here", as ? as : s->user);
+            check_say(ctl, FINDING_WARNING, FOUND_USER_MISSING, s->program, "systemd-sysusers",
+                      "there is no user %s here", as ? as : s->user);
             continue;
         }
         check_file(ctl, s, user, "-c", ctl->config_path);
@@ -182,7 +198,8 @@ static char *node_of_host(const char *file)
 
 enum ours { OURS, FOREIGN, OURS_UNKNOWN };
 
-/* Only an address of this host can be bound. One that is a name counts by what the resolver makes of it. */
+/* Only an address of this host can be bound. One that is a name counts by what the resolver
+ * makes of it. */
 static enum ours whose(const char *address, const char **why_r)
 {
     char buf[512];
@@ -226,7 +243,8 @@ static enum ours whose_node(const struct config_node *n, const char **why_r)
     return other == FOREIGN ? one : other;
 }
 
-static void check_address(struct ctl *ctl, const char *file, const char *name, size_t at, const char *mend)
+static void check_address(struct ctl *ctl, const char *file, const char *name, size_t at,
+                          const char *mend)
 {
     const struct config *c = ctl->config;
     const char *why, *ignored, *address = c->node[at].redis;
@@ -238,27 +256,41 @@ static void check_address(struct ctl *ctl, const char *file, const char *name, s
     if (ours == OURS)
         check_good(ctl, "host", "it is node %s", name);
     else if (ours == OURS_UNKNOWN)
-        check_say(ctl, FINDING_WARNING, FOUND_NODE_UNRESOLVED, "host", "that name in /etc/hosts or the name server, or an address in the node's section",
-                  "%s has DOVELANE_NODE=%s, and whether %s is an address of this host is not known: %s", file, name, address, why);
+        check_say(
+            ctl, FINDING_WARNING, FOUND_NODE_UNRESOLVED, "host",
+            "that name in /etc/hosts or the name server, or an address in the node's section",
+            "%s has DOVELANE_NODE=%s, and whether %s is an address of this host is not known: %s",
+            file, name, address, why);
     else if (another)
         check_say(ctl, FINDING_CRITICAL, FOUND_NODE_OTHERS, "host", mend,
-                  "%s has DOVELANE_NODE=%s, and %s is no address of this host, but that of node %s is (%s): two relays of one name stop each other", file, name, address,
-                  another->name, another->redis);
+                  "%s has DOVELANE_NODE=%s, and %s is no address of this host, but that of node %s "
+                  "is (%s): two relays of one name stop each other",
+                  file, name, address, another->name, another->redis);
     else
         check_say(ctl, FINDING_WARNING, FOUND_NODE_ADDRESS, "host", mend,
-                  "%s has DOVELANE_NODE=%s, and %s is no address of this host (right behind address translation; the disk of its Redis is not looked at then)", file, name,
-                  address);
+                  "%s has DOVELANE_NODE=%s, and %s is no address of this host (right behind "
+                  "address translation; the disk of its Redis is not looked at then)",
+                  file, name, address);
 }
 
 static void check_name(struct ctl *ctl, const char *file)
 {
     const struct config *c = ctl->config;
-    char *name = node_of_host(file), *mend = mem_printf("DOVELANE_NODE=NAME in %s, with the name of this host's own section, then restart dovelane-relay", file);
+    char *name = node_of_host(file),
+         *mend = mem_printf("DOVELANE_NODE=NAME in %s, with the name of this host's own section, "
+                            "then restart dovelane-relay",
+                            file);
     int at = name ? config_node_index(c, name) : -1;
     if (!name || !*name)
-        check_say(ctl, FINDING_WARNING, FOUND_NODE_UNNAMED, "host", mend, "%s names no node: no relay can be started here (right on a Postfix host without a node)", file);
+        check_say(ctl, FINDING_WARNING, FOUND_NODE_UNNAMED, "host", mend,
+                  "%s names no node: no relay can be started here (right on a Postfix host without "
+                  "a node)",
+                  file);
     else if (at < 0)
-        check_say(ctl, FINDING_CRITICAL, FOUND_NODE_UNKNOWN, "host", mend, "%s has DOVELANE_NODE=%s, and %s has no node of that name: the relay does not come up after its next start", file, name, ctl->config_path);
+        check_say(ctl, FINDING_CRITICAL, FOUND_NODE_UNKNOWN, "host", mend,
+                  "%s has DOVELANE_NODE=%s, and %s has no node of that name: the relay does not "
+                  "come up after its next start",
+                  file, name, ctl->config_path);
     else
         check_address(ctl, file, name, (size_t)at, mend);
     free(mend);
@@ -267,18 +299,25 @@ static void check_name(struct ctl *ctl, const char *file)
 
 /* ---- disks ---- */
 
-static void check_space(struct ctl *ctl, const char *what, const char *path, double least, const char *why, const char *mend)
+static void check_space(struct ctl *ctl, const char *what, const char *path, double least,
+                        const char *why, const char *mend)
 {
     struct statvfs s;
     if (!*path || statvfs(path, &s) < 0)
         return;
-    double room = (double)s.f_bavail * (double)s.f_frsize, all = (double)s.f_blocks * (double)s.f_frsize;
+    double room = (double)s.f_bavail * (double)s.f_frsize,
+           all = (double)s.f_blocks * (double)s.f_frsize;
     if (room < least)
-        check_say(ctl, FINDING_CRITICAL, FOUND_DISK_FULL, "disk", mend, "%s %s has room for %.0f MB: %s (%.0f MB)", what, path, room / MEGABYTE, why, least / MEGABYTE);
+        check_say(ctl, FINDING_CRITICAL, FOUND_DISK_FULL, "disk", mend,
+                  "%s %s has room for %.0f MB: %s (%.0f MB)", what, path, room / MEGABYTE, why,
+                  least / MEGABYTE);
     else if (s.f_files && s.f_favail * 1000 < s.f_files)
-        check_say(ctl, FINDING_CRITICAL, FOUND_DISK_FILES, "disk", mend, "%s %s has room for %llu more files", what, path, (unsigned long long)s.f_favail);
+        check_say(ctl, FINDING_CRITICAL, FOUND_DISK_FILES, "disk", mend,
+                  "%s %s has room for %llu more files", what, path, (unsigned long long)s.f_favail);
     else if (all > 0 && 100 * room < LITTLE * all && room < 1024 * MEGABYTE)
-        check_say(ctl, FINDING_WARNING, FOUND_DISK_LITTLE, "disk", mend, "%s %s has room for %.0f MB, %.0f%% of its file system", what, path, room / MEGABYTE, 100 * room / all);
+        check_say(ctl, FINDING_WARNING, FOUND_DISK_LITTLE, "disk", mend,
+                  "%s %s has room for %.0f MB, %.0f%% of its file system", what, path,
+                  room / MEGABYTE, 100 * room / all);
     else
         check_good(ctl, "disk", "%s %s has room for %.0f MB", what, path, room / MEGABYTE);
 }
@@ -292,26 +331,37 @@ static void check_overcommit(struct ctl *ctl, struct conn *c)
         mode = '1';
     if (f)
         fclose(f);
-    redisReply *save = conn_call(c, "CONFIG GET save"), *aof = conn_call(c, "CONFIG GET appendonly");
-    bool forks = (save && *conn_text(save, "save")) || (aof && !strcmp(conn_text(aof, "appendonly"), "yes"));
+    redisReply *save = conn_call(c, "CONFIG GET save"),
+               *aof = conn_call(c, "CONFIG GET appendonly");
+    bool forks =
+        (save && *conn_text(save, "save")) || (aof && !strcmp(conn_text(aof, "appendonly"), "yes"));
     if (mode != '1' && forks)
-        check_say(ctl, FINDING_WARNING, FOUND_OVERCOMMIT, "host", "sysctl -w vm.overcommit_memory=1, and the same in /etc/sysctl.d", "vm.overcommit_memory is %c: the Redis of %s may fail to save what it holds", mode, c->name);
+        check_say(ctl, FINDING_WARNING, FOUND_OVERCOMMIT, "host",
+                  "sysctl -w vm.overcommit_memory=1, and the same in /etc/sysctl.d",
+                  "vm.overcommit_memory is %c: the Redis of %s may fail to save what it holds",
+                  mode, c->name);
     else
-        check_good(ctl, "host", "vm.overcommit_memory is %c%s", mode, mode == '1' ? "" : ": Redis warns of it at each start, but this one never saves while it runs");
+        check_good(
+            ctl, "host", "vm.overcommit_memory is %c%s", mode,
+            mode == '1'
+                ? ""
+                : ": Redis warns of it at each start, but this one never saves while it runs");
     if (save)
         freeReplyObject(save);
     if (aof)
         freeReplyObject(aof);
 }
 
-/* Whether that Redis is a process of this host: its address may be a tunnel's, and then the directory of that name here is
- * another one. Redis works in its directory. */
+/* Whether that Redis is a process of this host: its address may be a tunnel's, and then the
+ * directory of that name here is another one. Redis works in its directory. */
 static bool runs_here(struct conn *c, const char *directory)
 {
     redisReply *r = conn_call(c, "INFO server");
     const char *pid = r && r->str ? strstr(r->str, "process_id:") : NULL;
-    char *link = mem_printf("/proc/%lld/cwd", pid ? atoll(pid + strlen("process_id:")) : 0), *cwd = realpath(link, NULL);
-    bool here = cwd ? !strcmp(cwd, directory) : geteuid() != 0; /* who is not root cannot look, and goes by the address */
+    char *link = mem_printf("/proc/%lld/cwd", pid ? atoll(pid + strlen("process_id:")) : 0),
+         *cwd = realpath(link, NULL);
+    /* who is not root cannot look, and goes by the address */
+    bool here = cwd ? !strcmp(cwd, directory) : geteuid() != 0;
     if (r)
         freeReplyObject(r);
     free(link);
@@ -323,16 +373,21 @@ static void check_redis_disk(struct ctl *ctl, size_t node)
 {
     struct conn *c = &ctl->conn[node];
     const char *ignored;
-    if (whose_node(&ctl->config->node[node], &ignored) == FOREIGN || (!conn_up(c) && !conn_open(c, ctl->config, node)))
+    if (whose_node(&ctl->config->node[node], &ignored) == FOREIGN ||
+        (!conn_up(c) && !conn_open(c, ctl->config, node)))
         return;
     redisReply *dir = conn_call(c, "CONFIG GET dir"), *info = conn_call(c, "LANE.INFO");
     if (dir && info && !runs_here(c, conn_text(dir, "dir"))) {
-        check_good(ctl, "disk", "the Redis of %s is no process of this host: its disk is not looked at", c->name);
+        check_good(ctl, "disk",
+                   "the Redis of %s is no process of this host: its disk is not looked at",
+                   c->name);
     } else if (dir && info) {
         char what[100];
         check_overcommit(ctl, c);
         snprintf(what, sizeof what, "dir of the Redis of %s,", c->name);
-        check_space(ctl, what, conn_text(dir, "dir"), (double)conn_number(info, "used-memory"), "a clean stop writes all that it holds there, and fails without", "make room there (admin guide, \"The disk is full\")");
+        check_space(ctl, what, conn_text(dir, "dir"), (double)conn_number(info, "used-memory"),
+                    "a clean stop writes all that it holds there, and fails without",
+                    "make room there (admin guide, \"The disk is full\")");
     }
     if (dir)
         freeReplyObject(dir);
@@ -343,13 +398,18 @@ static void check_redis_disk(struct ctl *ctl, size_t node)
 static void check_disks(struct ctl *ctl)
 {
     char *error = NULL;
-    struct postconf *conf = postconf_read(*ctl->config->postfix_config ? ctl->config->postfix_config : NULL, &error);
+    struct postconf *conf =
+        postconf_read(*ctl->config->postfix_config ? ctl->config->postfix_config : NULL, &error);
     for (size_t i = 0; i < ctl->nconns; i++)
         check_redis_disk(ctl, i);
-    check_space(ctl, "state_directory", ctl->config->state_directory, MEGABYTE, "`divert off` and the nodes' names are kept there", "make room there");
+    check_space(ctl, "state_directory", ctl->config->state_directory, MEGABYTE,
+                "`divert off` and the nodes' names are kept there", "make room there");
     if (conf)
-        check_space(ctl, "Postfix's queue_directory", postconf_get(conf, NULL, "queue_directory"), 1.5 * atof(postconf_get(conf, NULL, "message_size_limit")),
-                    "with less than 1.5 x message_size_limit Postfix refuses all mail, that from lanes, too", "make room there (admin guide, \"The disk is full\")");
+        check_space(ctl, "Postfix's queue_directory", postconf_get(conf, NULL, "queue_directory"),
+                    1.5 * atof(postconf_get(conf, NULL, "message_size_limit")),
+                    "with less than 1.5 x message_size_limit Postfix refuses all mail, that from "
+                    "lanes, too",
+                    "make room there (admin guide, \"The disk is full\")");
     postconf_free(conf);
     free(error);
 }
@@ -368,29 +428,44 @@ static char *property(const char *text, const char *name)
 
 static void judge_unit(struct ctl *ctl, const char *unit, const char *text)
 {
-    char *active = property(text, "ActiveState"), *sub = property(text, "SubState"), *enabled = property(text, "UnitFileState"), *restarts = property(text, "NRestarts");
+    char *active = property(text, "ActiveState"), *sub = property(text, "SubState"),
+         *enabled = property(text, "UnitFileState"), *restarts = property(text, "NRestarts");
     char *pid_file = property(text, "PIDFile"), *after = property(text, "ExecStartPost");
-    char *start = mem_printf("journalctl -u %s says why; then systemctl restart %s", unit, unit), *enable = mem_printf("systemctl enable %s", unit);
-    bool on = !strncmp(enabled, "enabled", 7), loops = !strcmp(sub, "auto-restart") || (!strcmp(active, "activating") && atol(restarts) > 0);
+    char *start = mem_printf("journalctl -u %s says why; then systemctl restart %s", unit, unit),
+         *enable = mem_printf("systemctl enable %s", unit);
+    bool on = !strncmp(enabled, "enabled", 7),
+         loops =
+             !strcmp(sub, "auto-restart") || (!strcmp(active, "activating") && atol(restarts) > 0);
     if (loops && atol(restarts) < 3)
-        check_say(ctl, FINDING_WARNING, FOUND_UNIT_RESTARTS, unit, start, "it ended and is being restarted (%s times so far)", restarts);
+        check_say(ctl, FINDING_WARNING, FOUND_UNIT_RESTARTS, unit, start,
+                  "it ended and is being restarted (%s times so far)", restarts);
     else if (loops)
-        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_RESTARTS, unit, start, "it is restarted again and again (%s times so far)", restarts);
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_RESTARTS, unit, start,
+                  "it is restarted again and again (%s times so far)", restarts);
     else if (on && strcmp(active, "active") && strcmp(active, "reloading"))
-        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_DOWN, unit, start, "it is enabled and %s", active);
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_DOWN, unit, start, "it is enabled and %s",
+                  active);
     else if (!on && !strcmp(active, "active"))
-        check_say(ctl, FINDING_WARNING, FOUND_UNIT_NOT_ENABLED, unit, enable, "it runs, and would not after a reboot");
+        check_say(ctl, FINDING_WARNING, FOUND_UNIT_NOT_ENABLED, unit, enable,
+                  "it runs, and would not after a reboot");
     else if (on)
         check_good(ctl, unit, "it is enabled and active");
     if (*pid_file && *after && !strncmp(unit, "redis", 5) && access(pid_file, F_OK) < 0)
-        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_PID_FILE, unit, "PIDFile= (empty) in [Service] of its drop-in, as the package has it, or pidfile in redis-dovelane.conf; then systemctl daemon-reload",
-                  "systemd waits for %s, which this Redis does not write, and ends it after 90 s", pid_file);
-    free(active), free(sub), free(enabled), free(restarts), free(pid_file), free(after), free(start), free(enable);
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_PID_FILE, unit,
+                  "PIDFile= (empty) in [Service] of its drop-in, as the package has it, or pidfile "
+                  "in redis-dovelane.conf; then systemctl daemon-reload",
+                  "systemd waits for %s, which this Redis does not write, and ends it after 90 s",
+                  pid_file);
+    free(active), free(sub), free(enabled), free(restarts), free(pid_file), free(after),
+        free(start), free(enable);
 }
 
 static void check_unit(struct ctl *ctl, const char *unit)
 {
-    const char *const argv[] = {"systemctl", "show", "-p", "LoadState,ActiveState,SubState,UnitFileState,NRestarts,PIDFile,ExecStartPost", unit, NULL};
+    const char *const argv[] = {
+        "systemctl", "show",
+        "-p",        "LoadState,ActiveState,SubState,UnitFileState,NRestarts,PIDFile,ExecStartPost",
+        unit,        NULL};
     struct subprocess_result r = subprocess_run(argv, NULL, 0, SYSTEMCTL);
     if (!r.status && r.out.data) { /* else there is no systemd */
         char *loaded = property(r.out.data, "LoadState");
@@ -407,7 +482,8 @@ void check_host(struct ctl *ctl, const char *as, const char *defaults)
 {
     check_layout(ctl);
     check_files(ctl, as);
-    if (as || !strcmp(ctl->config_path, "/etc/dovelane/dovelane.conf") || strcmp(defaults, "/etc/default/dovelane"))
+    if (as || !strcmp(ctl->config_path, "/etc/dovelane/dovelane.conf") ||
+        strcmp(defaults, "/etc/default/dovelane"))
         check_name(ctl, defaults);
     check_disks(ctl);
     if (!strcmp(ctl->config_path, "/etc/dovelane/dovelane.conf")) {

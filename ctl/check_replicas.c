@@ -10,7 +10,9 @@
 #include "lib/base/subprocess.h"
 
 #define PATIENCE 30000 /* milliseconds, for doveconf */
-#define OWN_FILES "replica_user_file = \"/etc/dovelane/dovelane-replicator/%r.user\", a file for each replica (replication guide, \"TLS and users\")"
+#define OWN_FILES                                                                                 \
+    "replica_user_file = \"/etc/dovelane/dovelane-replicator/%r.user\", a file for each replica " \
+    "(replication guide, \"TLS and users\")"
 
 static bool is_there(const char *template, const char *replica)
 {
@@ -27,27 +29,35 @@ void check_replica_users(struct ctl *ctl)
         return;
     if (!*c->replica_user_file) {
         check_say(ctl, FINDING_WARNING, FOUND_REPLICAS_TOGETHER, "config", OWN_FILES,
-                  "replica_user_file is empty: all replicas come to all nodes as one user, so each could speak in another's name");
+                  "replica_user_file is empty: all replicas come to all nodes as one user, so each "
+                  "could speak in another's name");
         return;
     }
-    /* Where the files of all replicas are, `dovelane acl` is run: while the one for all is there, it makes a user of it. */
+    /* Where the files of all replicas are, `dovelane acl` is run: while the one for all is
+     * there, it makes a user of it. */
     char *shared = endpoint_file_of(c->node_user_file, "dovelane-replicator");
     bool all = !access(shared, F_OK);
     for (size_t i = 0; i < c->nreplicas; i++)
         all = all && is_there(c->replica_user_file, c->replica[i].name);
-    char *mend = mem_printf("rm %s, when no replica comes as that user any more; then `dovelane acl` again, into the aclfile of each Redis, and ACL LOAD", shared);
+    char *mend = mem_printf("rm %s, when no replica comes as that user any more; then `dovelane "
+                            "acl` again, into the aclfile of each Redis, and ACL LOAD",
+                            shared);
     if (all)
-        check_say(ctl, FINDING_WARNING, FOUND_REPLICATOR_USER_LEFT, "config", mend, "%s is still there: its user may write and empty the lanes of all replicas", shared);
+        check_say(ctl, FINDING_WARNING, FOUND_REPLICATOR_USER_LEFT, "config", mend,
+                  "%s is still there: its user may write and empty the lanes of all replicas",
+                  shared);
     else
         check_good(ctl, "config", "each replica comes to a node as a user of its own");
     free(mend);
     free(shared);
 }
 
-/* The value of "user" in what doveconf -n shows of the service; malloc'd, NULL: there is no such service, or no user is set. */
+/* The value of "user" in what doveconf -n shows of the service; malloc'd, NULL: there is no such
+ * service, or no user is set. */
 static char *user_of_service(const char *text)
 {
-    const char *at = strstr(text, "\nservice dovelane-replicator {\n"), *end = at ? strstr(at, "\n}") : NULL, *user = at ? strstr(at, "\n  user = ") : NULL;
+    const char *at = strstr(text, "\nservice dovelane-replicator {\n"),
+               *end = at ? strstr(at, "\n}") : NULL, *user = at ? strstr(at, "\n  user = ") : NULL;
     if (!user || !end || user > end)
         return NULL;
     user += strlen("\n  user = ");
@@ -67,8 +77,11 @@ void check_replicator(struct ctl *ctl)
 {
     char *user = check_replicator_user();
     if (user && !strcmp(user, "dovelane"))
-        check_say(ctl, FINDING_WARNING, FOUND_REPLICATOR_USER, "dovecot", "user = dovelane-replicator, in both services, after the steps of the upgrade page (\"The replicator's own user\")",
-                  "dovelane-replicator runs as dovelane, as the relay and the milter do: who breaks into one of them reaches all mailboxes through its workers");
+        check_say(ctl, FINDING_WARNING, FOUND_REPLICATOR_USER, "dovecot",
+                  "user = dovelane-replicator, in both services, after the steps of the upgrade "
+                  "page (\"The replicator's own user\")",
+                  "dovelane-replicator runs as dovelane, as the relay and the milter do: who "
+                  "breaks into one of them reaches all mailboxes through its workers");
     else if (user)
         check_good(ctl, "dovecot", "dovelane-replicator runs as %s", user);
     free(user);

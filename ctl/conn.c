@@ -52,8 +52,11 @@ static void on_dialled(struct path *p, const char *why, void *arg)
 /* NULL: c->path_trouble says why. */
 static struct path *dial(struct conn *c, struct endpoint *to, size_t which)
 {
-    struct dialling d = {.loop = ev_default_loop(0), .why = c->path_trouble[which], .size = sizeof c->path_trouble[which]};
-    /* OpenSSL writes without MSG_NOSIGNAL; for our output a closed pipe is to mean what it always does. */
+    struct dialling d = {.loop = ev_default_loop(0),
+                         .why = c->path_trouble[which],
+                         .size = sizeof c->path_trouble[which]};
+    /* OpenSSL writes without MSG_NOSIGNAL; for our output a closed pipe is to mean what it
+     * always does. */
     void (*was)(int) = signal(SIGPIPE, SIG_IGN);
     struct path *p = path_open(d.loop, to, which, true, CONNECT, on_dialled, &d);
     ev_now_update(d.loop);
@@ -64,7 +67,8 @@ static struct path *dial(struct conn *c, struct endpoint *to, size_t which)
     return d.open ? p : NULL;
 }
 
-/* The server must be the one that the config means: a mistyped address would show one node's mails as two copies. */
+/* The server must be the one that the config means: a mistyped address would show one node's
+ * mails as two copies. */
 static bool know(struct conn *c)
 {
     redisReply *info = conn_call(c, "LANE.INFO");
@@ -124,8 +128,9 @@ static bool open_link(struct conn *c, const char *name, const struct config_link
             c->address = l.standby;
     }
     if (!p) {
-        snprintf(c->trouble, sizeof c->trouble, "%s%s%s%s%s", c->path_trouble[0], n > 1 ? "; at its standby address " : "", n > 1 ? l.standby : "", n > 1 ? ": " : "",
-                 n > 1 ? c->path_trouble[1] : "");
+        snprintf(c->trouble, sizeof c->trouble, "%s%s%s%s%s", c->path_trouble[0],
+                 n > 1 ? "; at its standby address " : "", n > 1 ? l.standby : "",
+                 n > 1 ? ": " : "", n > 1 ? c->path_trouble[1] : "");
         endpoint_free(to);
         return false;
     }
@@ -176,7 +181,8 @@ int64_t conn_until(const struct conn *c, bool own)
 /* False: not ready until then. */
 static bool wait_for(const struct link *l, short events, double until)
 {
-    struct pollfd fd = {path_fd(l->path), (short)(events | (path_wants_write(l->path) ? POLLOUT : 0)), 0};
+    struct pollfd fd = {path_fd(l->path),
+                        (short)(events | (path_wants_write(l->path) ? POLLOUT : 0)), 0};
     for (;;) {
         double left = until - clock_monotonic();
         int n = left > 0 ? poll(&fd, 1, (int)(left * 1000) + 1) : 0;
@@ -220,7 +226,10 @@ static redisReply *receive(struct link *l, double until, const char **why_r)
         if (reply)
             return reply;
         ssize_t n = path_read(l->path, input, sizeof input);
-        *why_r = !n ? "closed by the server" : n < 0 && !again(n) ? path_error(l->path) : n < 0 && !wait_for(l, POLLIN, until) ? "no answer" : NULL;
+        *why_r = !n                                     ? "closed by the server"
+                 : n < 0 && !again(n)                   ? path_error(l->path)
+                 : n < 0 && !wait_for(l, POLLIN, until) ? "no answer"
+                                                        : NULL;
         if (*why_r)
             return NULL;
         if (n > 0 && !reader_feed(l->reader, input, (size_t)n)) {
@@ -270,7 +279,8 @@ bool conn_shaped(const redisReply *r, const char *shape)
         return false;
     for (size_t i = 0; shape[i]; i++) {
         int type = r->element[i]->type;
-        if ((shape[i] == 's' && type != REDIS_REPLY_STRING && type != REDIS_REPLY_STATUS) || (shape[i] == 'i' && type != REDIS_REPLY_INTEGER) ||
+        if ((shape[i] == 's' && type != REDIS_REPLY_STRING && type != REDIS_REPLY_STATUS) ||
+            (shape[i] == 'i' && type != REDIS_REPLY_INTEGER) ||
             (shape[i] == 'l' && type != REDIS_REPLY_ARRAY))
             return false;
     }

@@ -26,7 +26,7 @@ struct milter {
     char host[80];
     bool on;
     unsigned long long serial, rules; /* of the switch, of the hold rules */
-    size_t nodes; /* that it is connected to */
+    size_t nodes;                     /* that it is connected to */
 };
 
 struct picture {
@@ -42,7 +42,8 @@ static bool parse(const char *text, struct admin_notice *out)
 {
     char word[8] = "";
     *out = (struct admin_notice){0};
-    bool good = sscanf(text, "%20llu %7[a-z]", &out->serial, word) == 2 && (!strcmp(word, "on") || !strcmp(word, "off"));
+    bool good = sscanf(text, "%20llu %7[a-z]", &out->serial, word) == 2 &&
+                (!strcmp(word, "on") || !strcmp(word, "off"));
     out->on = !strcmp(word, "on");
     snprintf(out->text, sizeof out->text, "%s", text);
     return good;
@@ -52,7 +53,8 @@ static void add_milter(struct picture *p, const char *name)
 {
     struct milter m = {.nodes = 1};
     char word[8];
-    if (sscanf(name, "dovelane-switch:%79[^:]:%7[a-z]:%20llu:%*[0-9a-f]:%20llu", m.host, word, &m.serial, &m.rules) < 3)
+    if (sscanf(name, "dovelane-switch:%79[^:]:%7[a-z]:%20llu:%*[0-9a-f]:%20llu", m.host, word,
+               &m.serial, &m.rules) < 3)
         return;
     m.on = !strcmp(word, "on");
     for (size_t i = 0; i < p->nmilters; i++)
@@ -60,7 +62,8 @@ static void add_milter(struct picture *p, const char *name)
             p->milter[i].nodes++;
             if (m.rules < p->milter[i].rules)
                 p->milter[i].rules = m.rules;
-            if (m.serial < p->milter[i].serial) { /* the slower of two on one host, or a name that changes this moment */
+            /* the slower of two on one host, or a name that changes this moment */
+            if (m.serial < p->milter[i].serial) {
                 m.nodes = p->milter[i].nodes;
                 m.rules = p->milter[i].rules;
                 p->milter[i] = m;
@@ -74,7 +77,8 @@ static void add_milter(struct picture *p, const char *name)
 static void read_milters(struct conn *c, struct picture *p)
 {
     redisReply *list = conn_call(c, "CLIENT LIST");
-    for (char *at = list && list->str ? list->str : NULL; at && (at = strstr(at, " name=dovelane-switch:")); at++) {
+    for (char *at = list && list->str ? list->str : NULL;
+         at && (at = strstr(at, " name=dovelane-switch:")); at++) {
         char name[240];
         if (sscanf(at, " name=%239s", name) == 1)
             add_milter(p, name);
@@ -98,7 +102,8 @@ static void read_picture(struct ctl *ctl, struct picture *p)
             one = (struct admin_notice){.on = true};
         if (r)
             freeReplyObject(r);
-        if (one.serial > p->said.serial || (one.serial && one.serial == p->said.serial && !one.on)) {
+        if (one.serial > p->said.serial ||
+            (one.serial && one.serial == p->said.serial && !one.on)) {
             told = one.serial == p->said.serial && one.on == p->said.on ? told : 0;
             p->said = one;
         }
@@ -129,7 +134,8 @@ static void say(struct ctl *ctl, bool on)
     free(before.milter);
 }
 
-/* "12345 off root (uid 0)" as people read it. The number is milliseconds since 1970, by the clock of whoever said it (notice.c). */
+/* "12345 off root (uid 0)" as people read it. The number is milliseconds since 1970, by the
+ * clock of whoever said it (notice.c). */
 static void print_said(const struct admin_notice *said)
 {
     int caller = 0;
@@ -152,7 +158,8 @@ static void print(struct ctl *ctl, const struct picture *p)
     for (size_t i = 0; i < p->nmilters; i++) {
         const struct milter *m = &p->milter[i];
         bool obeys = m->serial == p->said.serial && m->on == p->said.on;
-        out("milter %s: %s%s\n", m->host, m->on ? "on" : "off", obeys ? "" : " (does not know it yet)");
+        out("milter %s: %s%s\n", m->host, m->on ? "on" : "off",
+            obeys ? "" : " (does not know it yet)");
         if (!obeys)
             ctl_status(ctl, STATUS_LOOK);
     }
@@ -207,7 +214,8 @@ void divert_command(struct ctl *ctl, int argc, char **argv)
     const char *word = argc == 2 ? argv[1] : "";
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
         puts("usage: dovelane divert on|off|status\n"
-             "off: every milter leaves all mail to Postfix's own queue, within a second, and after restarts, too, until `divert on`. What lies in lanes is\n"
+             "off: every milter leaves all mail to Postfix's own queue, within a second, and after "
+             "restarts, too, until `divert on`. What lies in lanes is\n"
              "delivered from there as before; `dovelane drain --to-postfix` empties them.");
         return;
     }

@@ -1,8 +1,10 @@
 /* dovelane drain --to-postfix - empties every lane into Postfix's own queue.
  *
- * The relays do it (relay/intake/spill.h): while CONTROL_DRAIN stands in their Redis they deliver nothing and give everything to reinject_port instead, acked after its
- * 250. This command turns diverting off, keeps that key alive, and watches. The key ends by itself a few seconds after we do, so a drain that was interrupted,
- * however, leaves nothing but some mail in Postfix's queue and the rest in its lanes, to be delivered as before. */
+ * The relays do it (relay/intake/spill.h): while CONTROL_DRAIN stands in their Redis they deliver
+ * nothing and give everything to reinject_port instead, acked after its
+ * 250. This command turns diverting off, keeps that key alive, and watches. The key ends by
+ * itself a few seconds after we do, so a drain that was interrupted, however, leaves nothing but
+ * some mail in Postfix's queue and the rest in its lanes, to be delivered as before. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +18,16 @@
 #include "ctl/match_options.h"
 #include "lib/redis/control_keys.h"
 
-#define KEEP "15000"  /* milliseconds that the key outlives us; longer than a node that hangs can hold us up */
-#define LOOK 0.5      /* seconds between two looks */
-#define LINE 5.       /* seconds between two lines where there is no terminal */
-#define STALLED 30.   /* seconds without any progress, beyond the time for which mail must rest before it may be spilled */
-#define BACK 10.      /* seconds between two attempts to reach a node that does not answer, and for which it is waited for at the end */
+/* milliseconds that the key outlives us; longer than a node that hangs can hold us up */
+#define KEEP "15000"
+#define LOOK 0.5 /* seconds between two looks */
+#define LINE 5.  /* seconds between two lines where there is no terminal */
+/* seconds without any progress, beyond the time for which mail must rest before it may be
+ * spilled */
+#define STALLED 30.
+/* seconds between two attempts to reach a node that does not answer, and for which it is waited
+ * for at the end */
+#define BACK 10.
 #define BAR 30
 
 static volatile sig_atomic_t interrupted;
@@ -36,7 +43,7 @@ struct count {
     struct lane_count {
         char *name;
         long long length;
-    } *lane;
+    } * lane;
 };
 
 static void count_lane(struct count *c, const char *name, long long length)
@@ -72,11 +79,13 @@ static long long count_mails(struct ctl *ctl, bool *all_r)
     *all_r = true;
     reach_all(ctl);
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_call(&ctl->conn[i], "LANE.LIST 0 MATCH " LANENAME_PREFIX "* COUNT 100000");
+        redisReply *r =
+            conn_call(&ctl->conn[i], "LANE.LIST 0 MATCH " LANENAME_PREFIX "* COUNT 100000");
         const redisReply *list = conn_shaped(r, "?l") ? r->element[1] : NULL;
         *all_r &= list != NULL;
         for (size_t k = 0; list && k + 2 < list->elements; k += 3)
-            if (list->element[k]->type == REDIS_REPLY_STRING && !lanename_of_replicas(list->element[k]->str))
+            if (list->element[k]->type == REDIS_REPLY_STRING &&
+                !lanename_of_replicas(list->element[k]->str))
                 count_lane(&c, list->element[k]->str, list->element[k + 1]->integer);
         if (r)
             freeReplyObject(r);
@@ -92,7 +101,9 @@ static long long count_mails(struct ctl *ctl, bool *all_r)
 static void keep(struct ctl *ctl, bool on)
 {
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = on ? conn_call(&ctl->conn[i], "EVAL %s 1 " CONTROL_DRAIN " " KEEP, CONTROL_KEEP) : conn_call(&ctl->conn[i], "DEL " CONTROL_DRAIN);
+        redisReply *r =
+            on ? conn_call(&ctl->conn[i], "EVAL %s 1 " CONTROL_DRAIN " " KEEP, CONTROL_KEEP)
+               : conn_call(&ctl->conn[i], "DEL " CONTROL_DRAIN);
         if (r)
             freeReplyObject(r);
     }
@@ -109,7 +120,8 @@ static void show(long long first, long long left, double seconds, bool terminal)
     memset(bar, '#', (size_t)full);
     bar[BAR] = '\0';
     fputs(terminal ? "\r" : "", stderr);
-    out_error("[%s] %lld of %lld mail%s, %.0f/s", bar, done, first, ctl_s((unsigned long long)first), seconds > 0 ? (double)done / seconds : 0.);
+    out_error("[%s] %lld of %lld mail%s, %.0f/s", bar, done, first,
+              ctl_s((unsigned long long)first), seconds > 0 ? (double)done / seconds : 0.);
     fputs(terminal ? "   " : "\n", stderr);
     fflush(stderr);
 }
@@ -123,9 +135,13 @@ static void explain_rest(struct ctl *ctl)
         held += (q.item[i].envelope.marks & ENVELOPE_HELD) != 0;
         unreadable += q.item[i].wrong != NULL;
     }
-    out_error("dovelane: %zu mail%s left in lanes: %zu held (`dovelane requeue` takes them along), %zu unreadable, %zu other%s.%s\n", q.n, ctl_s(q.n), held, unreadable,
-            q.n - held - unreadable, ctl_s(q.n - held - unreadable),
-            q.n > held + unreadable ? " Look at the relays' logs: does reinject_port take them, does a relay run on the first owner's node, or is that in `dead`?" : "");
+    out_error(
+        "dovelane: %zu mail%s left in lanes: %zu held (`dovelane requeue` takes them along), %zu "
+        "unreadable, %zu other%s.%s\n",
+        q.n, ctl_s(q.n), held, unreadable, q.n - held - unreadable, ctl_s(q.n - held - unreadable),
+        q.n > held + unreadable ? " Look at the relays' logs: does reinject_port take them, does a "
+                                  "relay run on the first owner's node, or is that in `dead`?"
+                                : "");
     queue_free(&q);
 }
 
@@ -143,16 +159,19 @@ static long long left_but_held(struct ctl *ctl, long long left)
 static void drain(struct ctl *ctl)
 {
     bool terminal = isatty(STDERR_FILENO);
-    double rest = (double)(ctl->config->settle + ctl->config->revoke_wait) / 1000., began = clock_monotonic(), moved = began, line = 0.;
+    double rest = (double)(ctl->config->settle + ctl->config->revoke_wait) / 1000.,
+           began = clock_monotonic(), moved = began, line = 0.;
     bool all;
     long long first = count_mails(ctl, &all), left = first, least = first;
-    double storing = 2 * (double)ctl->config->store_deadline / 1000.; /* what a milter had begun with is in a lane then, or never */
+    /* what a milter had begun with is in a lane then, or never */
+    double storing = 2 * (double)ctl->config->store_deadline / 1000.;
     while (!interrupted) {
         keep(ctl, true);
         left = count_mails(ctl, &all);
         double now = clock_monotonic();
         if (left > first)
-            first = left; /* what was on its way into lanes when diverting ended, or a node that is back holds */
+            /* what was on its way into lanes when diverting ended, or a node that is back holds */
+            first = left;
         if (left != least) {
             least = left;
             moved = now;
@@ -162,25 +181,32 @@ static void drain(struct ctl *ctl)
             line = now;
             show(first, left, now - began, terminal);
         }
-        if ((empty && all) || now - moved > (empty ? BACK + 2. : rest + STALLED) || (left && all && now - moved > 2. && left_but_held(ctl, left) <= 0))
+        if ((empty && all) || now - moved > (empty ? BACK + 2. : rest + STALLED) ||
+            (left && all && now - moved > 2. && left_but_held(ctl, left) <= 0))
             break;
         usleep((useconds_t)(LOOK * 1e6));
     }
     keep(ctl, false);
     if (terminal)
         fputs("\n", stderr);
-    ctl_log(ctl, "drain --to-postfix ended: %lld mail%s given to Postfix's queue, %lld left in lanes%s%s", first - left, ctl_s((unsigned long long)(first - left)), left,
-            all ? "" : ", as far as the nodes that answer know", interrupted ? ", interrupted" : "");
+    ctl_log(
+        ctl,
+        "drain --to-postfix ended: %lld mail%s given to Postfix's queue, %lld left in lanes%s%s",
+        first - left, ctl_s((unsigned long long)(first - left)), left,
+        all ? "" : ", as far as the nodes that answer know", interrupted ? ", interrupted" : "");
     if (!left && all) {
-        out("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", first, ctl_s((unsigned long long)first));
+        out("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", first,
+            ctl_s((unsigned long long)first));
         return;
     }
     if (interrupted)
-        out_error("dovelane: interrupted: what is left is delivered from its lanes as before; diverting is still off\n");
+        out_error("dovelane: interrupted: what is left is delivered from its lanes as before; "
+                  "diverting is still off\n");
     for (size_t i = 0; i < ctl->nconns; i++)
         if (!conn_up(&ctl->conn[i]))
-            out_error("dovelane: node %s (%s): %s: what only it holds is not in Postfix's queue; repeat the command when it is back\n", ctl->conn[i].name,
-                    ctl->conn[i].address, ctl->conn[i].trouble);
+            out_error("dovelane: node %s (%s): %s: what only it holds is not in Postfix's queue; "
+                      "repeat the command when it is back\n",
+                      ctl->conn[i].name, ctl->conn[i].address, ctl->conn[i].trouble);
     explain_rest(ctl);
     ctl_status(ctl, STATUS_LOOK);
 }
@@ -189,21 +215,26 @@ void drain_command(struct ctl *ctl, int argc, char **argv)
 {
     if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         puts("usage: dovelane drain --to-postfix\n"
-             "Turns diverting off, then has every relay give what lies in its lanes to Postfix's own queue (reinject_port); nothing is delivered from lanes\n"
-             "meanwhile, and each mail leaves memory only after Postfix has it on disk. Can be interrupted and repeated. Held mail stays where it is.");
+             "Turns diverting off, then has every relay give what lies in its lanes to Postfix's "
+             "own queue (reinject_port); nothing is delivered from lanes\n"
+             "meanwhile, and each mail leaves memory only after Postfix has it on disk. Can be "
+             "interrupted and repeated. Held mail stays where it is.");
         return;
     }
     if (argc != 2 || strcmp(argv[1], "--to-postfix"))
         ctl_usage("usage: dovelane drain --to-postfix");
     if (!*ctl->config->reinject_port)
-        ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin guide, \"Postfix: two settings and two ports\")", ctl->config_path);
+        ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin "
+                  "guide, \"Postfix: two settings and two ports\")",
+                  ctl->config_path);
     ctl_connect(ctl);
     char *caller = ctl_caller();
     ctl_log(ctl, "drain --to-postfix by %s", caller);
     free(caller);
     int status = ctl->status;
     if (!divert_say(ctl, false)) {
-        out_error("dovelane: a milter does not obey `divert off`: what it diverts would never end; nothing is drained\n");
+        out_error("dovelane: a milter does not obey `divert off`: what it diverts would never end; "
+                  "nothing is drained\n");
         ctl_status(ctl, STATUS_FAILED);
         return;
     }

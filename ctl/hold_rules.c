@@ -14,7 +14,8 @@
 #define MOST 60000 /* bytes of all rules */
 #define TRIES 100  /* against other admins */
 
-/* The rules as match_print writes them, an empty line between two; without the first line. malloc'd. */
+/* The rules as match_print writes them, an empty line between two; without the first line.
+ * malloc'd. */
 static char *read_rules(struct ctl *ctl, unsigned long long *serial)
 {
     char *text = notice_read(ctl, CONTROL_HOLDS, serial), *rules = text ? strchr(text, '\n') : NULL;
@@ -33,7 +34,8 @@ static size_t rule_length(const char *s)
 static char *readable(const char *s, size_t len)
 {
     struct match m = {0};
-    char *wrong = match_parse(&m, s, len), *text = wrong ? mem_printf("cannot be read: %s", wrong) : match_text(&m);
+    char *wrong = match_parse(&m, s, len),
+         *text = wrong ? mem_printf("cannot be read: %s", wrong) : match_text(&m);
     free(wrong);
     match_free(&m);
     return text;
@@ -54,7 +56,8 @@ static void print_rules(const char *rules)
 }
 
 /* False when another admin was faster. */
-static bool write_rules(struct ctl *ctl, unsigned long long before, const char *rules, const char *what)
+static bool write_rules(struct ctl *ctl, unsigned long long before, const char *rules,
+                        const char *what)
 {
     unsigned long long serial = notice_write(ctl, CONTROL_HOLDS, before, true, rules, true);
     if (!serial)
@@ -65,7 +68,8 @@ static bool write_rules(struct ctl *ctl, unsigned long long before, const char *
     print_rules(rules);
     if (divert_rules_obeyed(ctl, serial))
         return true;
-    puts("no milter is connected, or not every one has the rules yet; they hear them as soon as they are");
+    puts("no milter is connected, or not every one has the rules yet; they hear them as soon as "
+         "they are");
     ctl_status(ctl, STATUS_LOOK);
     return true;
 }
@@ -82,7 +86,8 @@ static bool add(struct ctl *ctl, const struct match *m)
 {
     unsigned long long serial;
     struct buf all = {0};
-    char *rules = read_rules(ctl, &serial), *text = match_text(m), *what = mem_printf("added: %s", text);
+    char *rules = read_rules(ctl, &serial), *text = match_text(m),
+         *what = mem_printf("added: %s", text);
     buf_adds(&all, rules);
     if (all.len)
         buf_addc(&all, '\n');
@@ -102,7 +107,8 @@ void hold_rules_add(struct ctl *ctl, const struct match *m)
     static const enum match_kind never[] = {MATCH_ID, MATCH_AGE, MATCH_ERROR};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (match_has(m, never[i]))
-            ctl_usage("hold --add: --%s is nothing that mail which comes in can have", match_name(never[i]));
+            ctl_usage("hold --add: --%s is nothing that mail which comes in can have",
+                      match_name(never[i]));
     for (int i = 0; !add(ctl, m); i++)
         if (i == TRIES)
             ctl_usage("hold --add: others change the rules all the time; nothing was added");
@@ -131,7 +137,8 @@ void hold_rules_remove(struct ctl *ctl, const char *number)
         ctl_usage("hold --remove %s: `hold --list` shows %lu rules", number, n);
     /* Their numbers are others now. */
     if (!write_rules(ctl, serial, rest.data ? rest.data : "", what))
-        ctl_usage("hold --remove: somebody else changed the rules this moment; nothing was removed, look at `hold --list` again");
+        ctl_usage("hold --remove: somebody else changed the rules this moment; nothing was "
+                  "removed, look at `hold --list` again");
     buf_free(&rest);
     free(rules);
     free(what);
@@ -152,7 +159,8 @@ void hold_rules_explain(struct ctl *ctl, const struct match_facts *facts)
             open |= match_has(&m, more[i]);
         n++;
         if (!wrong && match_may_fit(&m, facts))
-            out("  held       %s by rule %zu of `dovelane hold --list`: %s\n", open ? "perhaps," : "yes,", n, text);
+            out("  held       %s by rule %zu of `dovelane hold --list`: %s\n",
+                open ? "perhaps," : "yes,", n, text);
         free(wrong);
         free(text);
         match_free(&m);

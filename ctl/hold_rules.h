@@ -1,4 +1,5 @@
-/* hold_rules - the rules of `dovelane hold --add`: mail that comes in and fits one is held from the start. The milters obey them (lib/ingress/hold_rules.h). */
+/* hold_rules - the rules of `dovelane hold --add`: mail that comes in and fits one is held from
+ * the start. The milters obey them (lib/ingress/hold_rules.h). */
 #ifndef DOVELANE_CTL_HOLD_RULES_H
 #define DOVELANE_CTL_HOLD_RULES_H
 
@@ -9,7 +10,8 @@ void hold_rules_list(struct ctl *);
 void hold_rules_add(struct ctl *, const struct match *);
 void hold_rules_remove(struct ctl *, const char *number);
 
-/* Prints which rules would hold a mail of which the addresses and the next hop are known, and which may: those that look at more. */
+/* Prints which rules would hold a mail of which the addresses and the next hop are known, and
+ * which may: those that look at more. */
 void hold_rules_explain(struct ctl *, const struct match_facts *);
 
 #endif

@@ -1,5 +1,6 @@
-/* dovelane mailq - what waits in the lanes, as postqueue -p prints a queue (the formats are showq's, so that scripts which read it go on
- * working), or as postqueue -j does, with two more keys. */
+/* dovelane mailq - what waits in the lanes, as postqueue -p prints a queue (the formats are
+ * showq's, so that scripts which read it go on working), or as postqueue -j does, with two more
+ * keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,10 @@ struct layout {
     int id, size, time;
     const char *heading;
 };
-static const struct layout short_ids = {11, 7, 20, "-Queue ID-  --Size-- ----Arrival Time---- -Sender/Recipient-------"};
-static const struct layout long_ids = {17, 8, 19, "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------"};
+static const struct layout short_ids = {
+    11, 7, 20, "-Queue ID-  --Size-- ----Arrival Time---- -Sender/Recipient-------"};
+static const struct layout long_ids = {
+    17, 8, 19, "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------"};
 
 static const struct layout *layout_of(const struct queue *q)
 {
@@ -41,10 +44,14 @@ static void print_item(const struct layout *l, const struct item *item)
     const char *queue = item_queue_name(item), *said = NULL;
     time_t arrived = (time_t)(e->arrived / 1000000);
     struct tm tm;
-    snprintf(id, sizeof id, "%s%c", item_queue_id(item, hex), *queue == 'a' ? '*' : *queue == 'h' ? '!' : ' ');
+    snprintf(id, sizeof id, "%s%c", item_queue_id(item, hex),
+             *queue == 'a'   ? '*'
+             : *queue == 'h' ? '!'
+                             : ' ');
     if (localtime_r(&arrived, &tm))
         strftime(when, sizeof when, "%a %b %e %H:%M:%S ", &tm);
-    out("%-*s %*llu %-*.*s ", l->id, id, l->size, (unsigned long long)e->size, l->time, l->time, when);
+    out("%-*s %*llu %-*.*s ", l->id, id, l->size, (unsigned long long)e->size, l->time, l->time,
+        when);
     if (item->wrong) {
         out("(the envelope cannot be read: %s)\n\n", item->wrong);
         return;
@@ -149,7 +156,10 @@ static void print_json(const struct queue *q)
 
 void mailq_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            MATCH_LONG_OPTIONS,
+                                            {0}};
     struct match pick = {0};
     struct queue q;
     bool json = false;
@@ -161,12 +171,13 @@ void mailq_command(struct ctl *ctl, int argc, char **argv)
             json = true;
         else if (o == 'h') {
             puts("usage: dovelane mailq [-j] [which mails | ID...]\n"
-                 "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after an id: being delivered, !: held.\n"
-                 "  -j  one JSON object a line, with the keys of `postqueue -j` and `nodes` (who holds it) and `lane`\n");
+                 "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after "
+                 "an id: being delivered, !: held.\n"
+                 "  -j  one JSON object a line, with the keys of `postqueue -j` and `nodes` (who "
+                 "holds it) and `lane`\n");
             match_options_print_help();
             exit(STATUS_DONE);
-        }
-        else if (o != 'p')
+        } else if (o != 'p')
             ctl_usage("see `dovelane mailq --help`");
     }
     match_options_ids(&pick, argc, argv);

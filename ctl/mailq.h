@@ -6,6 +6,6 @@
 
 #include "ctl/queue.h"
 
-void mailq_print(const struct queue *);    /* as postqueue -p */
+void mailq_print(const struct queue *); /* as postqueue -p */
 
 #endif

@@ -1,4 +1,5 @@
-/* match_options - the options that say which mails a command means, the same on every command (lib/mail/match.h). */
+/* match_options - the options that say which mails a command means, the same on every command
+ * (lib/mail/match.h). */
 #ifndef DOVELANE_CTL_MATCH_OPTIONS_H
 #define DOVELANE_CTL_MATCH_OPTIONS_H
 
@@ -9,15 +10,23 @@
 
 /* For getopt_long: val is MATCH_OPTION + kind. */
 #define MATCH_OPTION 1000
-#define MATCH_OPTION_ONE(name, kind) {name, required_argument, NULL, MATCH_OPTION + (kind)}
-#define MATCH_LONG_OPTIONS                                                                                                              \
-    MATCH_OPTION_ONE("id", MATCH_ID), MATCH_OPTION_ONE("queue-id", MATCH_ID), MATCH_OPTION_ONE("sender", MATCH_SENDER),                 \
-        MATCH_OPTION_ONE("from", MATCH_SENDER), MATCH_OPTION_ONE("rcpt", MATCH_RCPT), MATCH_OPTION_ONE("recipient", MATCH_RCPT),        \
-        MATCH_OPTION_ONE("to", MATCH_RCPT), MATCH_OPTION_ONE("dest", MATCH_DEST), MATCH_OPTION_ONE("destination", MATCH_DEST),          \
-        MATCH_OPTION_ONE("next-hop", MATCH_DEST), MATCH_OPTION_ONE("sasl-user", MATCH_SASL_USER),                                       \
-        MATCH_OPTION_ONE("login", MATCH_SASL_USER), MATCH_OPTION_ONE("client", MATCH_CLIENT), MATCH_OPTION_ONE("age", MATCH_AGE),       \
-        MATCH_OPTION_ONE("size", MATCH_SIZE), MATCH_OPTION_ONE("error", MATCH_ERROR), MATCH_OPTION_ONE("header", MATCH_HEADER),         \
-        {"all", no_argument, NULL, MATCH_OPTION + MATCH_ALL}
+#define MATCH_OPTION_ONE(name, kind)                         \
+    {                                                        \
+        name, required_argument, NULL, MATCH_OPTION + (kind) \
+    }
+#define MATCH_LONG_OPTIONS                                                                     \
+    MATCH_OPTION_ONE("id", MATCH_ID), MATCH_OPTION_ONE("queue-id", MATCH_ID),                  \
+        MATCH_OPTION_ONE("sender", MATCH_SENDER), MATCH_OPTION_ONE("from", MATCH_SENDER),      \
+        MATCH_OPTION_ONE("rcpt", MATCH_RCPT), MATCH_OPTION_ONE("recipient", MATCH_RCPT),       \
+        MATCH_OPTION_ONE("to", MATCH_RCPT), MATCH_OPTION_ONE("dest", MATCH_DEST),              \
+        MATCH_OPTION_ONE("destination", MATCH_DEST), MATCH_OPTION_ONE("next-hop", MATCH_DEST), \
+        MATCH_OPTION_ONE("sasl-user", MATCH_SASL_USER),                                        \
+        MATCH_OPTION_ONE("login", MATCH_SASL_USER), MATCH_OPTION_ONE("client", MATCH_CLIENT),  \
+        MATCH_OPTION_ONE("age", MATCH_AGE), MATCH_OPTION_ONE("size", MATCH_SIZE),              \
+        MATCH_OPTION_ONE("error", MATCH_ERROR), MATCH_OPTION_ONE("header", MATCH_HEADER),      \
+    {                                                                                          \
+        "all", no_argument, NULL, MATCH_OPTION + MATCH_ALL                                     \
+    }
 
 void match_options_print_help(void);
 

@@ -17,7 +17,9 @@
 static void needs_learned(const struct ctl *ctl, const char *option)
 {
     if (ctl->config->membership != MEMBERSHIP_LEARNED)
-        ctl_usage("nodes %s: membership = file: which nodes there are stands in the sections of %s, on each host by itself; see the admin guide, \"Growing\"", option, ctl->config_path);
+        ctl_usage("nodes %s: membership = file: which nodes there are stands in the sections of "
+                  "%s, on each host by itself; see the admin guide, \"Growing\"",
+                  option, ctl->config_path);
 }
 
 /* ---- the table in the servers ---- */
@@ -25,7 +27,8 @@ static void needs_learned(const struct ctl *ctl, const char *option)
 static void read_tables(struct ctl *ctl, struct members *table)
 {
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "GET " CONTROL_NODES) : NULL;
+        redisReply *r =
+            conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "GET " CONTROL_NODES) : NULL;
         if (r && r->type == REDIS_REPLY_STRING && r->len <= MEMBERS_TEXT_MOST)
             members_read(table, r->str);
         if (r)
@@ -39,12 +42,16 @@ static void write_tables(struct ctl *ctl, const struct members *table)
     size_t told = 0;
     members_write(table, &text);
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "EVAL %s 1 " CONTROL_NODES " %b", CONTROL_SET, text.data, text.len) : NULL;
+        redisReply *r = conn_up(&ctl->conn[i])
+                            ? conn_call(&ctl->conn[i], "EVAL %s 1 " CONTROL_NODES " %b",
+                                        CONTROL_SET, text.data, text.len)
+                            : NULL;
         if (r) {
             told++;
             freeReplyObject(r);
         } else if (conn_up(&ctl->conn[i])) {
-            out_error("dovelane: node %s did not take it: %s\n", ctl->conn[i].name, ctl->conn[i].trouble);
+            out_error("dovelane: node %s did not take it: %s\n", ctl->conn[i].name,
+                      ctl->conn[i].trouble);
             ctl_status(ctl, STATUS_LOOK);
         }
     }
@@ -69,7 +76,8 @@ static struct last_beat last_beat(struct ctl *ctl, const char *node)
         const redisReply *list = conn_shaped(r, "l") ? r->element[0] : NULL;
         for (size_t k = 0; list && k < list->elements; k++) {
             const redisReply *b = list->element[k];
-            if (!conn_shaped(b, "ssiis") || strcmp(b->element[0]->str, node) || (last.age >= 0 && b->element[3]->integer >= last.age))
+            if (!conn_shaped(b, "ssiis") || strcmp(b->element[0]->str, node) ||
+                (last.age >= 0 && b->element[3]->integer >= last.age))
                 continue;
             free(last.text);
             last = (struct last_beat){b->element[3]->integer, mem_strdup(b->element[4]->str)};
@@ -94,10 +102,12 @@ static long long beat_age(struct ctl *ctl, const char *node, char *state, size_t
 /* Alive, or back again: not counted out by the configuration. */
 static bool is_left(const struct ctl *ctl, const char *name, const char *node)
 {
-    return strcmp(name, node) && config_node_index(ctl->config, name) >= 0 && !config_list_has(&ctl->config->dead, name);
+    return strcmp(name, node) && config_node_index(ctl->config, name) >= 0 &&
+           !config_list_has(&ctl->config->dead, name);
 }
 
-/* Whether the node is one of the lane's owners; left: whether nobody is an owner of it who would be left without the node. */
+/* Whether the node is one of the lane's owners; left: whether nobody is an owner of it who would
+ * be left without the node. */
 static bool concerns(const struct ctl *ctl, const redisReply *lane, const char *node, bool left)
 {
     struct lanename name;
@@ -120,7 +130,8 @@ static long long held(const struct ctl *ctl, struct conn *c, const char *node, b
     char cursor[32] = "0";
     long long held = 0;
     do {
-        redisReply *list = conn_call(c, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|* COUNT %d", cursor, LANES);
+        redisReply *list =
+            conn_call(c, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|* COUNT %d", cursor, LANES);
         if (!conn_shaped(list, "?l"))
             ctl_usage("node %s does not list its lanes: %s", c->name, c->trouble);
         const redisReply *at = list->element[0];
@@ -131,14 +142,17 @@ static long long held(const struct ctl *ctl, struct conn *c, const char *node, b
         for (size_t i = 0; i + 2 < list->element[1]->elements; i += 3) {
             const redisReply *lane = list->element[1]->element[i];
             if (concerns(ctl, lane, node, left))
-                held += list->element[1]->element[i + 1]->type == REDIS_REPLY_INTEGER ? list->element[1]->element[i + 1]->integer : 1;
+                held += list->element[1]->element[i + 1]->type == REDIS_REPLY_INTEGER
+                            ? list->element[1]->element[i + 1]->integer
+                            : 1;
         }
         freeReplyObject(list);
     } while (strcmp(cursor, "0"));
     return held;
 }
 
-/* "mx1+mx2": `copies` owners, both nodes among them, and else only such as would be left. A server keeps what it was whole for by former files, too. */
+/* "mx1+mx2": `copies` owners, both nodes among them, and else only such as would be left. A
+ * server keeps what it was whole for by former files, too. */
 static bool is_set_of(const struct ctl *ctl, const char *set, const char *a, const char *node)
 {
     char name[65];
@@ -155,7 +169,8 @@ static bool is_set_of(const struct ctl *ctl, const char *set, const char *a, con
     return has_a && has_node && n == ctl->config->copies;
 }
 
-/* Whether the server holds all that was promised with that node: it is whole for every set of owners with both. */
+/* Whether the server holds all that was promised with that node: it is whole for every set of
+ * owners with both. */
 static bool holds_all(struct ctl *ctl, struct conn *c, const char *node)
 {
     redisReply *r = conn_call(c, "LANE.WHOLE");
@@ -165,20 +180,25 @@ static bool holds_all(struct ctl *ctl, struct conn *c, const char *node)
     if (r)
         freeReplyObject(r);
     for (size_t i = 0; i < ctl->config->nnodes; i++)
-        others += is_left(ctl, ctl->config->node[i].name, node) && strcmp(ctl->config->node[i].name, c->name);
+        others += is_left(ctl, ctl->config->node[i].name, node) &&
+                  strcmp(ctl->config->node[i].name, c->name);
     for (size_t k = 1; k + 1 < (size_t)ctl->config->copies; k++)
         all = others >= k ? all * (others - k + 1) / k : 0;
     return sets >= all;
 }
 
-/* Whether that one may have promised something together with a node that joins: its last beat names it, which is in no record, so that it has a section of it; or it left no beat that could tell; or its server
- * holds mail with it. One that was taken out before is named also by those that have its place since then: no beat tells the two apart, so they are asked in vain rather than a section is overlooked. */
+/* Whether that one may have promised something together with a node that joins: its last beat
+ * names it, which is in no record, so that it has a section of it; or it left no beat that could
+ * tell; or its server holds mail with it. One that was taken out before is named also by those
+ * that have its place since then: no beat tells the two apart, so they are asked in vain rather
+ * than a section is overlooked. */
 static bool counts_it(struct ctl *ctl, struct conn *c, const char *node)
 {
     if (!strcmp(c->name, node) || config_list_has(&ctl->config->dead, c->name))
         return false;
     struct last_beat last = last_beat(ctl, c->name);
-    bool does = last.age < 0 || beat_names(last.text, node) || (conn_up(c) && held(ctl, c, node, false));
+    bool does =
+        last.age < 0 || beat_names(last.text, node) || (conn_up(c) && held(ctl, c, node, false));
     free(last.text);
     return does;
 }
@@ -192,14 +212,18 @@ static bool somebody_counts_it(struct ctl *ctl, const char *node)
 }
 
 /* What is promised with a node that this command does not know cannot be looked at. */
-static void refuse_unknown(const struct ctl *ctl, const struct members *table, const char *node, const struct config_list *lost)
+static void refuse_unknown(const struct ctl *ctl, const struct members *table, const char *node,
+                           const struct config_list *lost)
 {
     for (size_t i = 0; i < table->n; i++) {
         const struct member *m = &table->v[i];
-        if (!m->gone && !m->joining && config_node_index(ctl->config, m->name) < 0 && !config_list_has(lost, m->name))
-            ctl_usage("nodes --forget %s: node %s (%s) is one of the group, and no program of this host has learned of it, so that what is on it cannot be looked at: call this on a "
-                      "node's host; or, if what it has is lost anyway, with --lost %s",
-                      node, m->name, m->redis, m->name);
+        if (!m->gone && !m->joining && config_node_index(ctl->config, m->name) < 0 &&
+            !config_list_has(lost, m->name))
+            ctl_usage(
+                "nodes --forget %s: node %s (%s) is one of the group, and no program of this host "
+                "has learned of it, so that what is on it cannot be looked at: call this on a "
+                "node's host; or, if what it has is lost anyway, with --lost %s",
+                node, m->name, m->redis, m->name);
     }
     for (size_t i = 0; i < lost->n; i++)
         if (!members_find(table, lost->v[i]) && config_node_index(ctl->config, lost->v[i]) < 0)
@@ -213,30 +237,37 @@ static void refuse_while_alone(struct ctl *ctl, const char *node)
     for (size_t i = 0; i < ctl->nconns; i++) {
         struct conn *c = &ctl->conn[i];
         const struct config_node *n = &ctl->config->node[i];
-        away += strcmp(n->name, node) && !n->dropped && config_list_has(&ctl->config->dead, n->name);
+        away +=
+            strcmp(n->name, node) && !n->dropped && config_list_has(&ctl->config->dead, n->name);
         long long alone = !strcmp(c->name, node) && conn_up(c) ? held(ctl, c, node, true) : 0;
         if (alone)
-            ctl_usage("nodes --forget %s: its server holds %lld mails that no node which is left has: start its relay, `dovelane drain --to-postfix` there, then again; or, if they may be lost, "
+            ctl_usage("nodes --forget %s: its server holds %lld mails that no node which is left "
+                      "has: start its relay, `dovelane drain --to-postfix` there, then again; or, "
+                      "if they may be lost, "
                       "--lost %s",
                       node, alone, node);
     }
     int at = config_node_index(ctl->config, node);
     if (away >= (size_t)ctl->config->copies && (at < 0 || !conn_up(&ctl->conn[at])))
-        ctl_usage("nodes --forget %s: its server does not answer, and may hold mail that no node which is left has (copies = %lld, %zu nodes are away for good): start it; or, if that mail is "
+        ctl_usage("nodes --forget %s: its server does not answer, and may hold mail that no node "
+                  "which is left has (copies = %lld, %zu nodes are away for good): start it; or, "
+                  "if that mail is "
                   "lost anyway, --lost %s",
                   node, (long long)ctl->config->copies, away, node);
 }
 
 /* joining: the node is none of the group by any record. */
-static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining, const struct config_list *lost)
+static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
+                                const struct config_list *lost)
 {
     char state[32] = "";
     size_t left = 0;
     struct buf without = {0}, options = {0};
     long long age = beat_age(ctl, node, state, sizeof state);
     if (age >= 0 && age < ctl->config->dead_after)
-        ctl_usage("nodes --forget %s: its relay beat %.1f s ago (%s): stop it first, `systemctl disable --now dovelane-relay` there, and wait for dead_after (%lld s)", node,
-                  (double)age / 1000., state, (long long)ctl->config->dead_after / 1000);
+        ctl_usage("nodes --forget %s: its relay beat %.1f s ago (%s): stop it first, `systemctl "
+                  "disable --now dovelane-relay` there, and wait for dead_after (%lld s)",
+                  node, (double)age / 1000., state, (long long)ctl->config->dead_after / 1000);
     for (size_t i = 0; i < ctl->nconns; i++) {
         struct conn *c = &ctl->conn[i];
         if (!strcmp(c->name, node) || config_list_has(&ctl->config->dead, c->name))
@@ -245,30 +276,42 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
         if (joining && !counts_it(ctl, c, node))
             continue;
         if (!conn_up(c))
-            ctl_usage("nodes --forget %s: node %s does not answer, so what it holds together with %s cannot be known: wait until it is back, or forget it first", node, c->name, node);
+            ctl_usage("nodes --forget %s: node %s does not answer, so what it holds together with "
+                      "%s cannot be known: wait until it is back, or forget it first",
+                      node, c->name, node);
         age = beat_age(ctl, c->name, state, sizeof state);
         if (age < 0 || age > ctl->config->suspect_after || strcmp(state, "alive"))
-            ctl_usage("nodes --forget %s: node %s is not alive (%s): wait until `dovelane nodes` calls it so", node, c->name, age < 0 ? "no beat" : state);
+            ctl_usage("nodes --forget %s: node %s is not alive (%s): wait until `dovelane nodes` "
+                      "calls it so",
+                      node, c->name, age < 0 ? "no beat" : state);
         long long with = held(ctl, c, node, false);
         if (with)
-            ctl_usage("nodes --forget %s: node %s holds %lld mails together with it, which would stay on fewer than `copies` nodes: they are delivered, or copied to another node "
-                      "replace_after (%lld s) after its last beat; at once with dead = { \"%s\" } in the file of all hosts and a reload of the relays. Where too few nodes are left for that, "
-                      "or a lane of an ordered destination has more than refill_block mails: only by delivery or `dovelane requeue`. Then again",
-                      node, c->name, with, (long long)ctl->config->replace_after / 1000, node);
+            ctl_usage(
+                "nodes --forget %s: node %s holds %lld mails together with it, which would stay on "
+                "fewer than `copies` nodes: they are delivered, or copied to another node "
+                "replace_after (%lld s) after its last beat; at once with dead = { \"%s\" } in the "
+                "file of all hosts and a reload of the relays. Where too few nodes are left for "
+                "that, "
+                "or a lane of an ordered destination has more than refill_block mails: only by "
+                "delivery or `dovelane requeue`. Then again",
+                node, c->name, with, (long long)ctl->config->replace_after / 1000, node);
         if (!config_list_has(lost, c->name) && !holds_all(ctl, c, node)) {
             buf_printf(&without, "%s%s", without.len ? ", " : "", c->name);
             buf_printf(&options, " --lost %s", c->name);
         }
     }
     if (without.len)
-        ctl_usage("nodes --forget %s: %s may not hold what was promised together with it (restarted or emptied meanwhile, or never together with it): what only %s has would be lost. Start %s, so that "
+        ctl_usage("nodes --forget %s: %s may not hold what was promised together with it "
+                  "(restarted or emptied meanwhile, or never together with it): what only %s has "
+                  "would be lost. Start %s, so that "
                   "it hands that over; or, if what it has is lost anyway, or there was nothing,%s",
                   node, without.data, node, node, options.data);
     if (!config_list_has(lost, node))
         refuse_while_alone(ctl, node);
     if (left < (size_t)ctl->config->copies)
-        ctl_usage("nodes --forget %s: %zu nodes would be left, and copies = %lld: all mail would go to Postfix's queue; add a node, or lower copies", node, left,
-                  (long long)ctl->config->copies);
+        ctl_usage("nodes --forget %s: %zu nodes would be left, and copies = %lld: all mail would "
+                  "go to Postfix's queue; add a node, or lower copies",
+                  node, left, (long long)ctl->config->copies);
 }
 
 /* ---- the commands ---- */
@@ -276,8 +319,9 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
 static void say(struct members *table, const struct member *m)
 {
     if (!members_say(table, m))
-        ctl_usage("node %s: the table of nodes takes no record of it (at most %d, with serials up to %llu): look at the key " CONTROL_NODES " of each node's Redis", m->name, MEMBERS_MOST,
-                  MEMBERS_SERIAL_MOST);
+        ctl_usage("node %s: the table of nodes takes no record of it (at most %d, with serials up "
+                  "to %llu): look at the key " CONTROL_NODES " of each node's Redis",
+                  m->name, MEMBERS_MOST, MEMBERS_SERIAL_MOST);
 }
 
 void membership_forget(struct ctl *ctl, const char *node, const struct config_list *lost)
@@ -286,8 +330,10 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     needs_learned(ctl, "--forget");
     int i = config_node_index(ctl->config, node);
     if (i >= 0 && !ctl->config->node[i].learned)
-        ctl_usage("nodes --forget %s: it has a section in %s, which counts more: take the section out of the files of all hosts, `systemctl reload dovelane-relay` there, then again", node,
-                  ctl->config_path);
+        ctl_usage(
+            "nodes --forget %s: it has a section in %s, which counts more: take the section out of "
+            "the files of all hosts, `systemctl reload dovelane-relay` there, then again",
+            node, ctl->config_path);
     ctl_connect_without(ctl, node); /* it goes because it is away */
     read_tables(ctl, &table);
     const struct member *is = members_find(&table, node);
@@ -299,16 +345,20 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
             refuse_unknown(ctl, &table, node, lost);
             refuse_while_needed(ctl, node, is->joining, lost);
         }
-        say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", "", false, is->epoch});
+        say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "",
+                                     "", false, is->epoch});
     }
-    write_tables(ctl, &table); /* one that is gone, too: there may be a server that has not heard of it */
+    /* one that is gone, too: there may be a server that has not heard of it */
+    write_tables(ctl, &table);
     if (gone) {
         out("node %s was taken out already\n", node);
     } else {
         char *caller = ctl_caller();
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
         free(caller);
-        out("node %s is none of the group any more. Should its relay be started again, it takes nothing and says so\n", node);
+        out("node %s is none of the group any more. Should its relay be started again, it takes "
+            "nothing and says so\n",
+            node);
     }
     members_free(&table);
 }
@@ -319,7 +369,8 @@ void membership_join(struct ctl *ctl, const char *node)
     needs_learned(ctl, "--join");
     int i = config_node_index(ctl->config, node);
     if (i < 0 || ctl->config->node[i].learned)
-        ctl_usage("nodes --join %s: it has no section in %s: call this on its own host", node, ctl->config_path);
+        ctl_usage("nodes --join %s: it has no section in %s: call this on its own host", node,
+                  ctl->config_path);
     ctl_connect(ctl);
     read_tables(ctl, &table);
     const struct config_node *n = &ctl->config->node[i];
@@ -327,9 +378,12 @@ void membership_join(struct ctl *ctl, const char *node)
     if (!is || !is->gone) {
         out("node %s was not taken out: a node joins by itself when its relay is started\n", node);
     } else {
-        say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis, n->standby, n->tls, n->tls_name, true, is->epoch + 1});
+        say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis,
+                                     n->standby, n->tls, n->tls_name, true, is->epoch + 1});
         write_tables(ctl, &table);
-        out("node %s may join again: its relay does it when every node that beats reaches it and is reached by it; its log says which does not\n", node);
+        out("node %s may join again: its relay does it when every node that beats reaches it and "
+            "is reached by it; its log says which does not\n",
+            node);
     }
     members_free(&table);
 }
@@ -350,9 +404,12 @@ void membership_print(struct ctl *ctl)
             out("%s was taken out for good\n", table.v[i].name);
         else if (!table.v[i].gone && at < 0) {
             if (table.v[i].joining)
-                out("%s (%s) is joining: it counts when every node that beats reaches it and is reached by it; the log of its relay says which does not\n", table.v[i].name, table.v[i].redis);
+                out("%s (%s) is joining: it counts when every node that beats reaches it and is "
+                    "reached by it; the log of its relay says which does not\n",
+                    table.v[i].name, table.v[i].redis);
             else
-                out("%s (%s) joined, and no program of this host has learned of it yet\n", table.v[i].name, table.v[i].redis);
+                out("%s (%s) joined, and no program of this host has learned of it yet\n",
+                    table.v[i].name, table.v[i].redis);
             ctl_status(ctl, STATUS_LOOK);
         }
     }

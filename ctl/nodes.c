@@ -1,4 +1,5 @@
-/* dovelane nodes - the nodes as they see themselves and each other: the beats that lie in every server, and what each server is whole for. */
+/* dovelane nodes - the nodes as they see themselves and each other: the beats that lie in every
+ * server, and what each server is whole for. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,27 +11,40 @@
 #include "ctl/membership.h"
 #include "ctl/out.h"
 
-#define HELP                                                                                                                              \
-    "usage: dovelane nodes [-v | --forget NODE [--lost NODE ...] | --join NODE]\n"                                                                      \
-    "--forget: takes a node that joined (membership = learned) and is dead out for good; refused while it is needed. --lost, once for each: though\n" \
-    "that node may not hold what it held together with it; or, naming the node itself, though only that one has some mail. --join, on its own host: lets it join again, when all reach it. Without options one line per node:\n"                                                                                                                \
-    "  state      what it said last: alive; returning (it is compared with the others, and takes nothing); ready (compared, the others give\n" \
-    "             back what they took over); leaving (a planned stop); silent (no beat for suspect_after); dead (that,\n" \
-    "             or no beat at all, and `dead` names it)\n"                                                                        \
-    "  beat       seconds since its last beat, by the server that has the latest\n"                                                       \
-    "  whole      for how many of the sets of owners that it belongs to it holds all that was promised: yes, or \"1 of 2\"\n"           \
-    "  heard by   who hears it alive        took over  whose mail it delivers\n"                                                         \
-    "  entries    in its lanes, copies for other nodes among them           memory   of maxmemory\n"                                     \
-    "With -v also, and below the table where they need a look:\n"                                                                       \
-    "  done       mails that its relay is done with since it started        in hand  that it is delivering now\n"                        \
-    "  config     digest of the file that its relay has read; * where it is not the one of this command\n"                               \
-    "  active path, standby path   its addresses: used, by how many of the programs' connections; idle; AWAY: no answer there, from here\n" \
-    "Status 0: all are alive, heard, whole, and have this configuration; 1: look; 2: no node answers. With takeover = manual there are no beats."
+#define HELP                                                                                       \
+    "usage: dovelane nodes [-v | --forget NODE [--lost NODE ...] | --join NODE]\n"                 \
+    "--forget: takes a node that joined (membership = learned) and is dead out for good; refused " \
+    "while it is needed. --lost, once for each: though\n"                                          \
+    "that node may not hold what it held together with it; or, naming the node itself, though "    \
+    "only that one has some mail. --join, on its own host: lets it join again, when all reach "    \
+    "it. Without options one line per node:\n"                                                     \
+    "  state      what it said last: alive; returning (it is compared with the others, and takes " \
+    "nothing); ready (compared, the others give\n"                                                 \
+    "             back what they took over); leaving (a planned stop); silent (no beat for "       \
+    "suspect_after); dead (that,\n"                                                                \
+    "             or no beat at all, and `dead` names it)\n"                                       \
+    "  beat       seconds since its last beat, by the server that has the latest\n"                \
+    "  whole      for how many of the sets of owners that it belongs to it holds all that was "    \
+    "promised: yes, or \"1 of 2\"\n"                                                               \
+    "  heard by   who hears it alive        took over  whose mail it delivers\n"                   \
+    "  entries    in its lanes, copies for other nodes among them           memory   of "          \
+    "maxmemory\n"                                                                                  \
+    "With -v also, and below the table where they need a look:\n"                                  \
+    "  done       mails that its relay is done with since it started        in hand  that it is "  \
+    "delivering now\n"                                                                             \
+    "  config     digest of the file that its relay has read; * where it is not the one of this "  \
+    "command\n"                                                                                    \
+    "  active path, standby path   its addresses: used, by how many of the programs' "             \
+    "connections; idle; AWAY: no answer there, from here\n"                                        \
+    "Status 0: all are alive, heard, whole, and have this configuration; 1: look; 2: no node "     \
+    "answers. With takeover = manual there are no beats."
 
 static void list(struct ctl *ctl, struct buf *out, const struct beats *v, size_t node, bool taken)
 {
     for (size_t i = 0; i < ctl->config->nnodes; i++) {
-        bool has = taken ? liveness_has_taken_over(v->liveness, node, i) : liveness_state_for_placement(v->liveness, i, BEATS_NOW) == STATE_ALIVE && liveness_reported_state(v->liveness, i, node) == STATE_ALIVE;
+        bool has = taken ? liveness_has_taken_over(v->liveness, node, i)
+                         : liveness_state_for_placement(v->liveness, i, BEATS_NOW) == STATE_ALIVE &&
+                               liveness_reported_state(v->liveness, i, node) == STATE_ALIVE;
         if (i != node && has)
             buf_printf(out, "%s%s", out->len ? "," : "", ctl->config->node[i].name);
     }
@@ -47,7 +61,8 @@ static void list(struct ctl *ctl, struct buf *out, const struct beats *v, size_t
 static void count_uses(struct conn *c, size_t uses[2])
 {
     redisReply *list = conn_call(c, "CLIENT LIST");
-    for (const char *at = list && list->str ? list->str : NULL; at && (at = strstr(at, " name=dovelane-")); at++) {
+    for (const char *at = list && list->str ? list->str : NULL;
+         at && (at = strstr(at, " name=dovelane-")); at++) {
         size_t len = strcspn(at + 1, " ");
         uses[len > 8 && !strncmp(at + 1 + len - 8, ":standby", 8)]++;
     }
@@ -66,10 +81,13 @@ static void print_paths(struct ctl *ctl, size_t node, bool wide)
     for (size_t i = 0; i < 2; i++) {
         char text[300] = "-";
         bool two = *n->standby;
-        enum conn_found found = two ? conn_try(c, ctl->config, node, i) : conn_up(c) ? CONN_RIGHT : CONN_SILENT;
+        enum conn_found found = two          ? conn_try(c, ctl->config, node, i)
+                                : conn_up(c) ? CONN_RIGHT
+                                             : CONN_SILENT;
         bool up = found == CONN_RIGHT, look = *address[i] && (!up || (i && uses[i]));
         if (*address[i] && !up)
-            snprintf(text, sizeof text, "%s %s", address[i], found == CONN_WRONG ? "WRONG" : "AWAY");
+            snprintf(text, sizeof text, "%s %s", address[i],
+                     found == CONN_WRONG ? "WRONG" : "AWAY");
         else if (*address[i] && uses[i])
             snprintf(text, sizeof text, "%s used %zu", address[i], uses[i]);
         else if (*address[i])
@@ -96,7 +114,9 @@ static void print_undead(struct ctl *ctl, const struct beats *v)
         enum node_state h = beats_state(v, i);
         if (n->dropped || !config_list_has(&ctl->config->dead, n->name) || !is_heard(h))
             continue;
-        out("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all hosts, or stop its relay\n", n->name, node_state_word(h));
+        out("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all "
+            "hosts, or stop its relay\n",
+            n->name, node_state_word(h));
         ctl_status(ctl, STATUS_LOOK);
     }
 }
@@ -106,7 +126,8 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
     struct conn *c = &ctl->conn[i];
     const struct beat *b = liveness_beat(v->liveness, i);
     enum node_state h = beats_state(v, i);
-    char beat[24] = "-", whole[64] = "-", memory[24] = "-", entries[24] = "-", config[BEAT_CONFIG + 1], mine[CONFIG_DIGEST];
+    char beat[24] = "-", whole[64] = "-", memory[24] = "-", entries[24] = "-",
+         config[BEAT_CONFIG + 1], mine[CONFIG_DIGEST];
     struct buf hearing = {0}, taken = {0};
     config_digest(ctl->config, mine);
     if (b)
@@ -123,15 +144,18 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
     snprintf(config, sizeof config, "%s%s", b ? b->config : "-", other ? "*" : "");
     list(ctl, &hearing, v, i, false);
     list(ctl, &taken, v, i, true);
-    const char *state = dead && !is_heard(h) ? "dead" : node_state_word(h), *over = h == STATE_ALIVE ? taken.data : "-";
+    const char *state = dead && !is_heard(h) ? "dead" : node_state_word(h),
+               *over = h == STATE_ALIVE ? taken.data : "-";
     if (wide) {
-        out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over, b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_flight : 0ull, entries,
-               memory, config);
+        out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over,
+            b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_flight : 0ull,
+            entries, memory, config);
         print_paths(ctl, i, true);
     } else {
         out(ROW, c->name, state, beat, whole, hearing.data, over, entries, memory);
     }
-    if (h != STATE_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") || (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
+    if (h != STATE_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") ||
+        (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
         ctl_status(ctl, STATUS_LOOK);
     buf_free(&hearing);
     buf_free(&taken);
@@ -143,7 +167,8 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
     char mine[CONFIG_DIGEST];
     config_digest(ctl->config, mine);
     if (wide)
-        out(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand", "entries", "memory", "config", "active path", "standby path");
+        out(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand",
+            "entries", "memory", "config", "active path", "standby path");
     else
         out(ROW, "node", "state", "beat", "whole", "heard by", "took over", "entries", "memory");
     for (size_t i = 0; i < n; i++)
@@ -151,7 +176,8 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
     for (size_t i = 0; i < n && !wide; i++) {
         const struct beat *b = liveness_beat(v->liveness, i);
         if (b && strcmp(b->config, mine))
-            out("%s: its relay has read another configuration (digest %s, here %s)\n", ctl->conn[i].name, b->config, mine);
+            out("%s: its relay has read another configuration (digest %s, here %s)\n",
+                ctl->conn[i].name, b->config, mine);
         print_paths(ctl, i, false);
     }
     for (size_t i = 0; i < n; i++)
@@ -165,8 +191,10 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
 
 void nodes_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {"forget", required_argument, NULL, 'f'}, {"join", required_argument, NULL, 'j'},
-                                            {"lost", required_argument, NULL, 'l'}, {"verbose", no_argument, NULL, 'v'}, {0}};
+    static const struct option options[] = {
+        {"help", no_argument, NULL, 'h'},       {"forget", required_argument, NULL, 'f'},
+        {"join", required_argument, NULL, 'j'}, {"lost", required_argument, NULL, 'l'},
+        {"verbose", no_argument, NULL, 'v'},    {0}};
     const char *forget = NULL, *join = NULL;
     struct config_list lost = {0};
     bool wide = false;
@@ -177,7 +205,9 @@ void nodes_command(struct ctl *ctl, int argc, char **argv)
         case 'v': wide = true; break;
         case 'f': forget = optarg; break;
         case 'j': join = optarg; break;
-        case 'l': lost.v = mem_grow(lost.v, (lost.n + 1) * sizeof *lost.v), lost.v[lost.n++] = optarg; break;
+        case 'l':
+            lost.v = mem_grow(lost.v, (lost.n + 1) * sizeof *lost.v), lost.v[lost.n++] = optarg;
+            break;
         default: ctl_usage("see `dovelane nodes --help`");
         }
     }

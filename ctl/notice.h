@@ -1,5 +1,6 @@
-/* notice - what all milters are told by way of the nodes: a text "<serial> on|off <who>" and lines behind it, under one key in every node; the highest serial
- * counts (lib/redis/control_keys.h). */
+/* notice - what all milters are told by way of the nodes: a text "<serial> on|off <who>" and
+ * lines behind it, under one key in every node; the highest serial counts
+ * (lib/redis/control_keys.h). */
 #ifndef DOVELANE_CTL_NOTICE_H
 #define DOVELANE_CTL_NOTICE_H
 
@@ -8,8 +9,10 @@
 /* The text that counts, malloc'd, and its serial; NULL and 0 when nobody has said anything. */
 char *notice_read(struct ctl *, const char *key, unsigned long long *serial_r);
 
-/* Says it to every node, above `before`; rest (lines, or "") goes behind the caller. Status 1 for each node that did not take it. Returns the serial.
- * made_from: rest was made from what had the serial `before`; 0 when somebody else said something since. */
-unsigned long long notice_write(struct ctl *, const char *key, unsigned long long before, bool on, const char *rest, bool made_from);
+/* Says it to every node, above `before`; rest (lines, or "") goes behind the caller. Status 1
+ * for each node that did not take it. Returns the serial. made_from: rest was made from what had
+ * the serial `before`; 0 when somebody else said something since. */
+unsigned long long notice_write(struct ctl *, const char *key, unsigned long long before, bool on,
+                                const char *rest, bool made_from);
 
 #endif

@@ -30,8 +30,8 @@ static size_t character(const unsigned char *s, size_t len, uint32_t *point)
  * of text, so that a line reads as another; separators of lines. */
 static bool obeyed(uint32_t c)
 {
-    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
-           (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
 static void escape(struct buf *b, const char *s, size_t len, const char *allowed)
@@ -127,9 +127,11 @@ static void add_number(struct buf *b, const struct spec *p, struct arguments *a)
     else if (p->length == 'L')
         buf_printf(b, format, p->width, p->precision, va_arg(a->ap, long long));
     else if (p->length == 'l')
-        buf_printf(b, format, p->width, p->precision, sign ? va_arg(a->ap, long) : (long long)va_arg(a->ap, unsigned long));
+        buf_printf(b, format, p->width, p->precision,
+                   sign ? va_arg(a->ap, long) : (long long)va_arg(a->ap, unsigned long));
     else
-        buf_printf(b, format, p->width, p->precision, sign ? va_arg(a->ap, int) : (long long)va_arg(a->ap, unsigned));
+        buf_printf(b, format, p->width, p->precision,
+                   sign ? va_arg(a->ap, int) : (long long)va_arg(a->ap, unsigned));
 }
 
 static void add(struct buf *b, const struct spec *p, struct arguments *a)

@@ -1,5 +1,5 @@
-/* dovelane init, join, invite, cert, group - they run a few times in a host's life and edit other programs' text files, so they are Python
- * (provision/); this only starts them. */
+/* dovelane init, join, invite, cert, group - they run a few times in a host's life and edit
+ * other programs' text files, so they are Python (provision/); this only starts them. */
 #include "ctl/provision.h"
 
 #include <errno.h>
@@ -11,11 +11,13 @@
 
 #define PYTHON "/usr/bin/python3"
 
-/* Of a program that is not installed: the source tree's, to which its build folder has a link (provision/meson.build). To be freed. */
+/* Of a program that is not installed: the source tree's, to which its build folder has a link
+ * (provision/meson.build). To be freed. */
 static char *directory(void)
 {
     char exe[PATH_MAX];
-    ssize_t n = access(PROVISION_DIR, F_OK) < 0 ? readlink("/proc/self/exe", exe, sizeof exe - 1) : -1;
+    ssize_t n =
+        access(PROVISION_DIR, F_OK) < 0 ? readlink("/proc/self/exe", exe, sizeof exe - 1) : -1;
     if (n < 0)
         return mem_strdup(PROVISION_DIR);
     exe[n] = '\0';
@@ -30,7 +32,8 @@ static char *directory(void)
 
 void provision_command(struct ctl *ctl, int argc, char **argv)
 {
-    /* -I: neither the caller's directory nor environment says what root runs. -B: no files beside the program's. */
+    /* -I: neither the caller's directory nor environment says what root runs. -B: no files
+     * beside the program's. */
     char **words = mem_zero(((size_t)argc + 4) * sizeof *words);
     words[0] = PYTHON;
     words[1] = "-IB";

@@ -1,4 +1,5 @@
-/* dovelane qshape - how old the recipients in the lanes are, by domain: the table that Postfix's qshape(1) prints. */
+/* dovelane qshape - how old the recipients in the lanes are, by domain: the table that Postfix's
+ * qshape(1) prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,10 @@ static void print_table(struct table *t)
 
 void qshape_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"senders", no_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"senders", no_argument, NULL, 's'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            MATCH_LONG_OPTIONS,
+                                            {0}};
     struct match pick = {0};
     struct queue q;
     struct table t = {0};
@@ -108,12 +112,12 @@ void qshape_command(struct ctl *ctl, int argc, char **argv)
             senders = true;
         else if (o == 'h') {
             puts("usage: dovelane qshape [-s] [which mails | ID...]\n"
-                 "Recipients in the lanes by domain (rows) and age in minutes (columns), as Postfix's qshape(1).\n"
+                 "Recipients in the lanes by domain (rows) and age in minutes (columns), as "
+                 "Postfix's qshape(1).\n"
                  "  -s  mails by their sender's domain instead\n");
             match_options_print_help();
             exit(STATUS_DONE);
-        }
-        else
+        } else
             ctl_usage("see `dovelane qshape --help`");
     }
     match_options_ids(&pick, argc, argv);

@@ -14,7 +14,7 @@
 
 /* Copies of one mail meet here: by id, and by lane because an id counts within its lane. */
 struct index {
-    size_t size; /* a power of two */
+    size_t size;  /* a power of two */
     size_t *slot; /* index + 1 */
 };
 
@@ -42,17 +42,20 @@ static void grow(struct index *x, const struct queue *q)
         put(x, q, i);
 }
 
-static struct item *find(const struct index *x, const struct queue *q, const char *lane, size_t len, const unsigned char *id)
+static struct item *find(const struct index *x, const struct queue *q, const char *lane, size_t len,
+                         const unsigned char *id)
 {
     for (size_t at = hash(id) & (x->size - 1); x->slot[at]; at = (at + 1) & (x->size - 1)) {
         struct item *item = &q->item[x->slot[at] - 1];
-        if (!memcmp(item->id, id, ENTRYID_LEN) && item->lane_len == len && !memcmp(item->lane, lane, len))
+        if (!memcmp(item->id, id, ENTRYID_LEN) && item->lane_len == len &&
+            !memcmp(item->lane, lane, len))
             return item;
     }
     return NULL;
 }
 
-static struct item *add(struct index *x, struct queue *q, const char *lane, size_t len, const unsigned char *id)
+static struct item *add(struct index *x, struct queue *q, const char *lane, size_t len,
+                        const unsigned char *id)
 {
     if (q->n == q->size) {
         q->size = q->size ? 2 * q->size : 256;
@@ -76,7 +79,9 @@ static bool well_formed(const redisReply *e)
 
 static enum copy_state state_of(const char *word)
 {
-    return !strcmp(word, "leased") ? COPY_LEASED : !strcmp(word, "delayed") ? COPY_DELAYED : COPY_WAITING;
+    return !strcmp(word, "leased")    ? COPY_LEASED
+           : !strcmp(word, "delayed") ? COPY_DELAYED
+                                      : COPY_WAITING;
 }
 
 static void take_in(struct item *item, struct conn *conn, const redisReply *e)
@@ -86,7 +91,8 @@ static void take_in(struct item *item, struct conn *conn, const redisReply *e)
         return;
     if (!item->ncopies || revision > item->revision) {
         envelope_free(&item->envelope);
-        item->wrong = envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &item->envelope);
+        item->wrong =
+            envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &item->envelope);
         item->revision = revision;
     }
     if (e->element[4]->integer > item->age)
@@ -99,13 +105,15 @@ static void take_in(struct item *item, struct conn *conn, const redisReply *e)
 static bool read_lane(struct conn *conn, struct index *x, struct queue *q, const redisReply *lane)
 {
     for (long long next = 1, from; next;) {
-        redisReply *page = conn_call(conn, "LANE.READ %b %lld COUNT %d NOBODY", lane->str, (size_t)lane->len, next, PAGE);
+        redisReply *page = conn_call(conn, "LANE.READ %b %lld COUNT %d NOBODY", lane->str,
+                                     (size_t)lane->len, next, PAGE);
         if (!page)
             return false;
         from = next;
         next = 0;
         if (conn_shaped(page, "il")) {
-            next = page->element[0]->integer > from ? page->element[0]->integer : 0; /* no list goes backwards */
+            /* no list goes backwards */
+            next = page->element[0]->integer > from ? page->element[0]->integer : 0;
             for (size_t i = 0; i < page->element[1]->elements; i++) {
                 const redisReply *e = page->element[1]->element[i];
                 if (!well_formed(e))
@@ -126,7 +134,8 @@ static bool read_node(struct conn *conn, struct index *x, struct queue *q)
 {
     char cursor[32] = "0";
     do {
-        redisReply *list = conn_call(conn, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", cursor, LANES);
+        redisReply *list =
+            conn_call(conn, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", cursor, LANES);
         if (!list)
             return false;
         bool good = conn_shaped(list, "?l");
@@ -136,7 +145,9 @@ static bool read_node(struct conn *conn, struct index *x, struct queue *q)
         else
             snprintf(cursor, sizeof cursor, "%s", at && at->str ? at->str : "0");
         for (size_t i = 0; good && i + 2 < list->element[1]->elements; i += 3)
-            if (list->element[1]->element[i]->type == REDIS_REPLY_STRING && !lanename_of_replicas(list->element[1]->element[i]->str) && !read_lane(conn, x, q, list->element[1]->element[i]))
+            if (list->element[1]->element[i]->type == REDIS_REPLY_STRING &&
+                !lanename_of_replicas(list->element[1]->element[i]->str) &&
+                !read_lane(conn, x, q, list->element[1]->element[i]))
                 good = false;
         freeReplyObject(list);
         if (!good)
@@ -145,14 +156,16 @@ static bool read_node(struct conn *conn, struct index *x, struct queue *q)
     return true;
 }
 
-/* The relays say which next hops they cannot reach; what waits for those was not tried, so its envelopes say nothing. */
+/* The relays say which next hops they cannot reach; what waits for those was not tried, so its
+ * envelopes say nothing. */
 static void read_away(struct conn *conn, struct queue *q)
 {
     redisReply *r = conn_call(conn, "HGETALL " CONTROL_AWAY);
     for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
         for (size_t k = 0; r->element[i]->str && r->element[i + 1]->str && k < q->n; k++) {
             struct item *item = &q->item[k];
-            if (!item->away && item->name.nowners && !strcmp(item->name.destination, r->element[i]->str))
+            if (!item->away && item->name.nowners &&
+                !strcmp(item->name.destination, r->element[i]->str))
                 item->away = mem_strdup(r->element[i + 1]->str);
         }
     if (r)
@@ -176,7 +189,8 @@ void queue_load(struct ctl *ctl, struct queue *q)
         struct conn *conn = &ctl->conn[i];
         if (!conn_up(conn) || read_node(conn, &x, q))
             continue;
-        out_error("dovelane: node %s (%s): %s; what only it holds is missing here\n", conn->name, conn->address, conn->trouble);
+        out_error("dovelane: node %s (%s): %s; what only it holds is missing here\n", conn->name,
+                  conn->address, conn->trouble);
         ctl_status(ctl, STATUS_LOOK);
     }
     free(x.slot);
@@ -191,7 +205,8 @@ bool queue_reload(struct ctl *ctl, struct item *item)
 {
     item->ncopies = 0;
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *got = conn_call(&ctl->conn[i], "LANE.GET %b IDS 1 %b NOBODY", item->lane, item->lane_len, item->id, (size_t)ENTRYID_LEN);
+        redisReply *got = conn_call(&ctl->conn[i], "LANE.GET %b IDS 1 %b NOBODY", item->lane,
+                                    item->lane_len, item->id, (size_t)ENTRYID_LEN);
         if (!got)
             continue;
         if (got->type == REDIS_REPLY_ARRAY && got->elements == 1 && well_formed(got->element[0]))
@@ -204,13 +219,16 @@ bool queue_reload(struct ctl *ctl, struct item *item)
 bool queue_body(struct item *item, struct buf *out)
 {
     for (size_t i = 0; i < item->ncopies; i++) {
-        redisReply *got = conn_call(item->copy[i].conn, "LANE.GET %b IDS 1 %b", item->lane, item->lane_len, item->id, (size_t)ENTRYID_LEN);
+        redisReply *got = conn_call(item->copy[i].conn, "LANE.GET %b IDS 1 %b", item->lane,
+                                    item->lane_len, item->id, (size_t)ENTRYID_LEN);
         if (!got)
             continue;
-        bool held = got->type == REDIS_REPLY_ARRAY && got->elements == 1 && well_formed(got->element[0]) &&
+        bool held = got->type == REDIS_REPLY_ARRAY && got->elements == 1 &&
+                    well_formed(got->element[0]) &&
                     got->element[0]->element[6]->type == REDIS_REPLY_STRING;
         if (held)
-            buf_add(out, got->element[0]->element[6]->str, (size_t)got->element[0]->element[6]->len);
+            buf_add(out, got->element[0]->element[6]->str,
+                    (size_t)got->element[0]->element[6]->len);
         freeReplyObject(got);
         if (held)
             return true;
@@ -273,5 +291,6 @@ const char *recipient_error(const struct item *item, const struct recipient *r)
 {
     const char *s = r->text && *r->text ? r->text : item->away ? item->away : "";
     size_t n = strspn(s, "0123456789.");
-    return (*s == '4' || *s == '5' || *s == '2') && n >= 5 && s[1] == '.' && s[n] == ' ' ? s + n + 1 : s;
+    return (*s == '4' || *s == '5' || *s == '2') && n >= 5 && s[1] == '.' && s[n] == ' ' ? s + n + 1
+                                                                                         : s;
 }

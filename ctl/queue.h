@@ -1,5 +1,5 @@
-/* queue - the mails in all lanes of all nodes that answer, as one list: a mail for one destination is one item, however many nodes hold a
- * copy of it. Nothing is leased for it. */
+/* queue - the mails in all lanes of all nodes that answer, as one list: a mail for one
+ * destination is one item, however many nodes hold a copy of it. Nothing is leased for it. */
 #ifndef DOVELANE_CTL_QUEUE_H
 #define DOVELANE_CTL_QUEUE_H
 
@@ -28,7 +28,7 @@ struct item {
     const char *wrong;        /* why it cannot be read, or NULL */
     uint32_t revision;
     long long age; /* milliseconds, of the copy that was stored first */
-    char *away; /* why its next hop cannot be reached, or NULL */
+    char *away;    /* why its next hop cannot be reached, or NULL */
     size_t ncopies;
     struct copy copy[LANENAME_OWNERS_MAX];
 };
@@ -38,12 +38,14 @@ struct queue {
     struct item *item;
 };
 
-/* Reads everything, oldest arrival first. A node that fails meanwhile is closed, and status is 1. */
+/* Reads everything, oldest arrival first. A node that fails meanwhile is closed, and status is
+ * 1. */
 void queue_load(struct ctl *, struct queue *);
 void queue_free(struct queue *);
 void item_free(struct item *); /* what is in it */
 
-/* Reads one item's copies again, for the present revisions and meta. False when no node that answers holds it any more. */
+/* Reads one item's copies again, for the present revisions and meta. False when no node that
+ * answers holds it any more. */
 bool queue_reload(struct ctl *, struct item *);
 
 /* The body of an item from any copy, appended. False when there is none any more. */
@@ -58,7 +60,8 @@ const char *item_queue_name(const struct item *);
 /* Not delivered, and not handed to Postfix. */
 bool recipient_open(const struct recipient *);
 
-/* Why it was not delivered yet, as Postfix words it (without the status code in front); "" when nothing is known. */
+/* Why it was not delivered yet, as Postfix words it (without the status code in front); "" when
+ * nothing is known. */
 const char *recipient_error(const struct item *, const struct recipient *);
 
 #endif

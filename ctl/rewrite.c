@@ -78,7 +78,9 @@ static const char *must(const struct rewrite *r, const char *name)
 {
     const char *value = value_of(r, name);
     if (!value)
-        ctl_usage("route: %s: Postfix's trivial-rewrite did not answer as expected; its log may say why", r->path);
+        ctl_usage(
+            "route: %s: Postfix's trivial-rewrite did not answer as expected; its log may say why",
+            r->path);
     return value;
 }
 
@@ -89,7 +91,8 @@ struct rewrite *rewrite_open(const struct postconf *conf)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct timeval wait = {.tv_sec = PATIENCE};
     struct rewrite *r = mem_zero(sizeof *r);
-    r->path = mem_printf("%s/private/%s", postconf_get(conf, NULL, "queue_directory"), postconf_get(conf, NULL, "rewrite_service_name"));
+    r->path = mem_printf("%s/private/%s", postconf_get(conf, NULL, "queue_directory"),
+                         postconf_get(conf, NULL, "rewrite_service_name"));
     if (strlen(r->path) >= sizeof a.sun_path)
         ctl_usage("route: %s: the path is too long for a socket", r->path);
     memcpy(a.sun_path, r->path, strlen(r->path) + 1);
@@ -97,7 +100,8 @@ struct rewrite *rewrite_open(const struct postconf *conf)
     setsockopt(r->fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     setsockopt(r->fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait); /* for connect(2), too */
     if (r->fd < 0 || connect(r->fd, (struct sockaddr *)&a, sizeof a) < 0)
-        ctl_usage("route: %s: %s: Postfix must run, and only root may ask it", r->path, strerror(errno));
+        ctl_usage("route: %s: %s: Postfix must run, and only root may ask it", r->path,
+                  strerror(errno));
     r->len = read_list(r->fd, r->list, sizeof r->list); /* which protocol it speaks */
     must(r, "protocol");
     return r;
@@ -133,8 +137,9 @@ struct resolved rewrite_ask(struct rewrite *r, const char *sender, const char *a
     free(from);
     free(to);
     int flags = value_of(r, "flags") ? atoi(value_of(r, "flags")) : 0;
-    return (struct resolved){mem_strdup(must(r, "transport")), mem_strdup(must(r, "nexthop")), address_quoted(must(r, "recipient")),
-                             (flags & RESOLVE_ERROR) != 0, (flags & RESOLVE_FAIL) != 0};
+    return (struct resolved){mem_strdup(must(r, "transport")), mem_strdup(must(r, "nexthop")),
+                             address_quoted(must(r, "recipient")), (flags & RESOLVE_ERROR) != 0,
+                             (flags & RESOLVE_FAIL) != 0};
 }
 
 void resolved_free(struct resolved *r)

@@ -22,11 +22,15 @@
 
 static const char help[] =
     "usage: dovelane route [--sender ADDRESS] [--proxy] [--postfix-config DIR] ADDRESS\n"
-    "What would become of a mail to this address: its next hop as Postfix resolves it, each reason against diverting it, and in the last line\n"
-    "what follows. Nothing is sent. Run it as root on a host with Postfix; the nodes are asked for `divert off` and the rules of `dovelane hold`.\n"
+    "What would become of a mail to this address: its next hop as Postfix resolves it, each reason "
+    "against diverting it, and in the last line\n"
+    "what follows. Nothing is sent. Run it as root on a host with Postfix; the nodes are asked for "
+    "`divert off` and the rules of `dovelane hold`.\n"
     "  --sender ADDRESS  from whom; \"\" (as without it): the null sender (--from: the same)\n"
-    "  --proxy           as dovelane-proxy judges, not as the milter: the setting `route` has the next hop, and Postfix need not run\n"
-    "A mail to several recipients is diverted only when each of them would be. What only a mail's content decides is not known here:\n"
+    "  --proxy           as dovelane-proxy judges, not as the milter: the setting `route` has the "
+    "next hop, and Postfix need not run\n"
+    "A mail to several recipients is diverted only when each of them would be. What only a mail's "
+    "content decides is not known here:\n"
     "its size, its header, DSN's NOTIFY=SUCCESS, and what your restrictions make of a client.\n"
     "Exit status: 0 diverted; 1 Postfix's own queue, for the reasons named; 2 not known.";
 
@@ -39,7 +43,8 @@ struct route_query {
 
 /* ---- reasons ---- */
 
-static void against(struct route_query *q, const char *reason, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void against(struct route_query *q, const char *reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void against(struct route_query *q, const char *reason, const char *format, ...)
 {
     va_list ap;
@@ -55,7 +60,8 @@ static void of_maps(struct route_query *q, enum maps_of of, const char *address)
     char detail[600];
     const char *reason = reasons_of_maps(of, address, maps_patience(), detail, sizeof detail);
     if (reason)
-        against(q, reason, "%s<%s>, by %s", of == MAPS_SENDER ? "the sender " : "", address, detail);
+        against(q, reason, "%s<%s>, by %s", of == MAPS_SENDER ? "the sender " : "", address,
+                detail);
 }
 
 /* What both ways in look at, in the words of their logs. */
@@ -68,13 +74,16 @@ static void find_reasons(struct route_query *q)
         against(q, reason, "%s: diverted mail would miss it; `dovelane check postfix`", detail);
     else if (reason)
         against(q, reason, "`dovelane divert off` was said; `dovelane divert status`");
-    reason = q->destination ? reasons_of_recipient(c, q->destination, q->address, NULL, detail, sizeof detail) : NULL;
+    reason = q->destination
+                 ? reasons_of_recipient(c, q->destination, q->address, NULL, detail, sizeof detail)
+                 : NULL;
     if (reason)
         against(q, reason, "`divert` has no \"%s\"", q->destination);
     of_maps(q, MAPS_SENDER, q->sender);
     of_maps(q, MAPS_RECIPIENT, q->address);
     if (!*c->postfix_config)
-        out("  note       postfix_config is empty: neither programs nor this command look at Postfix's maps and filters\n");
+        out("  note       postfix_config is empty: neither programs nor this command look at "
+            "Postfix's maps and filters\n");
 }
 
 /* ---- the milter's way ---- */
@@ -88,16 +97,21 @@ static void by_postfix(struct route_query *q, const struct postconf *conf)
         from = rewrite_ask(asked, "", q->sender);
     rewrite_close(asked);
     if (to.unavailable)
-        ctl_usage("route: <%s>: Postfix could not ask one of its maps, so nobody knows where this goes; its log names the map", q->address);
+        ctl_usage("route: <%s>: Postfix could not ask one of its maps, so nobody knows where this "
+                  "goes; its log names the map",
+                  q->address);
     q->destination = mem_printf("%s:%s", to.transport, to.nexthop);
-    out("  next hop   %s%s%s%s\n", q->destination, anew ? ", as <" : "", anew ? to.recipient : "", anew ? ">" : "");
+    out("  next hop   %s%s%s%s\n", q->destination, anew ? ", as <" : "", anew ? to.recipient : "",
+        anew ? ">" : "");
     if (to.impossible || !strcmp(to.transport, "error") || !strcmp(to.transport, "retry")) {
-        against(q, to.impossible ? "address" : to.transport, "Postfix cannot deliver it: %s", *to.nexthop ? to.nexthop : "the address is none");
+        against(q, to.impossible ? "address" : to.transport, "Postfix cannot deliver it: %s",
+                *to.nexthop ? to.nexthop : "the address is none");
     } else {
         if (anew)
             against(q, "rewritten", "Postfix writes it as <%s>", to.recipient);
         if (*q->sender && address_rewritten(q->sender, from.recipient))
-            against(q, "rewritten", "Postfix writes the sender <%s> as <%s>", q->sender, from.recipient);
+            against(q, "rewritten", "Postfix writes the sender <%s> as <%s>", q->sender,
+                    from.recipient);
         find_reasons(q);
     }
     resolved_free(&to);
@@ -131,7 +145,8 @@ static void print_holds(struct route_query *q)
 {
     struct recipient to = {.address = mem_strdup(q->address)};
     struct envelope e = {.sender = mem_strdup(q->sender), .recipient = &to, .nrecipients = 1};
-    hold_rules_explain(q->ctl, &(struct match_facts){.envelope = &e, .destination = q->destination});
+    hold_rules_explain(q->ctl,
+                       &(struct match_facts){.envelope = &e, .destination = q->destination});
     free(to.address);
     free(e.sender);
 }
@@ -146,14 +161,17 @@ static void conclude(struct route_query *q)
         return;
     }
     if (config_destination(c, q->destination)->placement == PLACEMENT_ORDERED)
-        out("  ordered    yes: mail of one host goes to it one after the other (placement = ordered)\n");
+        out("  ordered    yes: mail of one host goes to it one after the other (placement = "
+            "ordered)\n");
     print_holds(q);
     if (q->ctl->nconns && (size_t)c->copies > q->ctl->nconns) {
-        out("  diverted   no: copies = %lld, and this file names %zu node%s: Postfix's own queue\n", (long long)c->copies, q->ctl->nconns, ctl_s(q->ctl->nconns));
+        out("  diverted   no: copies = %lld, and this file names %zu node%s: Postfix's own queue\n",
+            (long long)c->copies, q->ctl->nconns, ctl_s(q->ctl->nconns));
         ctl_status(q->ctl, STATUS_LOOK);
         return;
     }
-    out("  diverted   yes: to lanes on %lld node%s\n", (long long)c->copies, ctl_s((unsigned long long)c->copies));
+    out("  diverted   yes: to lanes on %lld node%s\n", (long long)c->copies,
+        ctl_s((unsigned long long)c->copies));
 }
 
 static void judge(struct route_query *q, enum postfix_way way, const char *directory)
@@ -161,7 +179,9 @@ static void judge(struct route_query *q, enum postfix_way way, const char *direc
     char *error = NULL;
     struct postconf *conf = way == POSTFIX_MILTER ? postconf_read(directory, &error) : NULL;
     if (way == POSTFIX_MILTER && !conf)
-        ctl_usage("route: postconf does not work here (%s): run it on a host with Postfix, or name --postfix-config", error);
+        ctl_usage("route: postconf does not work here (%s): run it on a host with Postfix, or name "
+                  "--postfix-config",
+                  error);
     ctl_connect(q->ctl);
     postfix_look(q->ctl->config, way);
     out("<%s>\n", q->address);
@@ -175,7 +195,10 @@ static void judge(struct route_query *q, enum postfix_way way, const char *direc
 
 void route_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"sender", required_argument, NULL, 's'}, {"from", required_argument, NULL, 's'}, {"proxy", no_argument, NULL, 'x'}, {"postfix-config", required_argument, NULL, 'p'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {
+        {"sender", required_argument, NULL, 's'}, {"from", required_argument, NULL, 's'},
+        {"proxy", no_argument, NULL, 'x'},        {"postfix-config", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     struct route_query q = {.ctl = ctl, .sender = ""};
     enum postfix_way way = POSTFIX_MILTER;
     const char *directory = NULL;

@@ -1,14 +1,19 @@
-/* dovelane hold, release, requeue, delete, flush - what postsuper and postqueue do, for mail in lanes.
+/* dovelane hold, release, requeue, delete, flush - what postsuper and postqueue do, for mail in
+ * lanes.
  *
- * What is wanted is written into the envelope (ENVELOPE_HELD ...), with a higher revision, on every owner; the relay that serves the lane obeys it, today's
- * relay or the one that takes over. Nothing is moved between lanes: owners compare lanes by name, and a mail that is in one lane here and in another
- * there would be missing in both.
+ * What is wanted is written into the envelope (ENVELOPE_HELD ...), with a higher revision, on every
+ * owner; the relay that serves the lane obeys it, today's relay or the one that takes over. Nothing
+ * is moved between lanes: owners compare lanes by name, and a mail that is in one lane here and in
+ * another there would be missing in both.
  *
  *   hold      + HELD                        release   - HELD, - REQUEUE, due now   flush    due now
  *   requeue   + REQUEUE, - HELD             delete    + DELETED; when every owner has that: removed on all
  *
- * An owner that does not answer keeps its copy as it was. Then a deleted mail stays, marked, on the others: when the relay of one of them serves the lane it
- * removes it with that owner once it is back; when it is that owner's own relay, nobody but us can tell it. So the command says, with status 1, to repeat it. A mark that found a relay in the middle of a delivery counts when that fails. */
+ * An owner that does not answer keeps its copy as it was. Then a deleted mail stays, marked, on
+ * the others: when the relay of one of them serves the lane it removes it with that owner once
+ * it is back; when it is that owner's own relay, nobody but us can tell it. So the command says,
+ * with status 1, to repeat it. A mark that found a relay in the middle of a delivery counts when
+ * that fails. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +27,9 @@
 
 #define SURE 1000 /* more mails than this want --yes; not to flush them, which harms none */
 #define SURE_TEXT "1000"
-#define TRIES 20  /* against a relay that writes its results into the same envelope */
-#define LATE 300  /* milliseconds until a copy that is on its way to an owner must have arrived, several times */
+#define TRIES 20 /* against a relay that writes its results into the same envelope */
+/* milliseconds until a copy that is on its way to an owner must have arrived, several times */
+#define LATE 300
 
 struct verb {
     const char *name, *done, *done_one, *help;
@@ -31,13 +37,35 @@ struct verb {
     bool due; /* the schedule ends */
 };
 
-static const struct verb hold = {"hold", "held", "held", "Mail is not delivered until it is released; it stays in memory meanwhile.", ENVELOPE_HELD, 0, false};
-static const struct verb release = {"release", "released", "released", "Held mail is delivered again, at once; so is what was to be requeued and is still here.", 0,
-                                    ENVELOPE_HELD | ENVELOPE_REQUEUE, true};
-static const struct verb requeue = {"requeue", "on their way to Postfix's queue", "on its way to Postfix's queue", "Mail leaves its lane for Postfix's own disk queue (reinject_port), held or not.",
-                                    ENVELOPE_REQUEUE, ENVELOPE_HELD, false};
-static const struct verb delete = {"delete", "deleted", "deleted", "Mail is removed, unseen, and nobody is told.", ENVELOPE_DELETED, 0, false};
-static const struct verb flush = {"flush", "due now", "due now", "Deferred mail is tried now; next hops that are away are looked at now.", 0, 0, true};
+static const struct verb hold = {
+    "hold",        "held",
+    "held",        "Mail is not delivered until it is released; it stays in memory meanwhile.",
+    ENVELOPE_HELD, 0,
+    false};
+static const struct verb release = {
+    "release",
+    "released",
+    "released",
+    "Held mail is delivered again, at once; so is what was to be requeued and is still here.",
+    0,
+    ENVELOPE_HELD | ENVELOPE_REQUEUE,
+    true};
+static const struct verb requeue = {
+    "requeue",
+    "on their way to Postfix's queue",
+    "on its way to Postfix's queue",
+    "Mail leaves its lane for Postfix's own disk queue (reinject_port), held or not.",
+    ENVELOPE_REQUEUE,
+    ENVELOPE_HELD,
+    false};
+static const struct verb delete = {
+    "delete",         "deleted", "deleted", "Mail is removed, unseen, and nobody is told.",
+    ENVELOPE_DELETED, 0,         false};
+static const struct verb flush = {
+    "flush",   "due now",
+    "due now", "Deferred mail is tried now; next hops that are away are looked at now.",
+    0,         0,
+    true};
 
 struct tally {
     size_t done;   /* every owner that answers has it */
@@ -89,22 +117,26 @@ static bool equal(const struct item *item)
 
 enum answer { ANSWER_OK, ANSWER_STALE, ANSWER_ABSENT, ANSWER_NO_ROOM, ANSWER_NONE };
 
-static enum answer send_meta(struct conn *conn, const struct item *item, uint32_t revision, const struct buf *meta)
+static enum answer send_meta(struct conn *conn, const struct item *item, uint32_t revision,
+                             const struct buf *meta)
 {
-    redisReply *r = conn_call(conn, "LANE.META %b 1 %b %u %b", item->lane, item->lane_len, item->id, (size_t)ENTRYID_LEN, (unsigned)revision, meta->data,
-                              meta->len);
-    const char *word = r && r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->str ? r->element[0]->str : "";
-    enum answer a = !strcmp(word, "OK")                               ? ANSWER_OK
-                    : !strcmp(word, "STALE")                          ? ANSWER_STALE
-                    : !strcmp(word, "ABSENT")                         ? ANSWER_ABSENT
+    redisReply *r = conn_call(conn, "LANE.META %b 1 %b %u %b", item->lane, item->lane_len, item->id,
+                              (size_t)ENTRYID_LEN, (unsigned)revision, meta->data, meta->len);
+    const char *word = r && r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->str
+                           ? r->element[0]->str
+                           : "";
+    enum answer a = !strcmp(word, "OK")                                ? ANSWER_OK
+                    : !strcmp(word, "STALE")                           ? ANSWER_STALE
+                    : !strcmp(word, "ABSENT")                          ? ANSWER_ABSENT
                     : !strcmp(word, "MEMORY") || !strcmp(word, "FULL") ? ANSWER_NO_ROOM
-                                                                      : ANSWER_NONE;
+                                                                       : ANSWER_NONE;
     if (r)
         freeReplyObject(r);
     return a;
 }
 
-/* A full node takes no META that grows. What only the log needs goes, as the relay does it (owners.c). */
+/* A full node takes no META that grows. What only the log needs goes, as the relay does it
+ * (owners.c). */
 static void make_lean(struct envelope *e)
 {
     for (size_t i = 0; i < e->nrecipients; i++) {
@@ -116,7 +148,8 @@ static void make_lean(struct envelope *e)
     e->message_id = NULL;
 }
 
-/* The envelope to all copies. ANSWER_STALE: one was changed meanwhile, everything is to be done again. */
+/* The envelope to all copies. ANSWER_STALE: one was changed meanwhile, everything is to be done
+ * again. */
 static enum answer write_copies(struct item *item)
 {
     enum answer worst = ANSWER_OK;
@@ -152,9 +185,11 @@ static bool in_delivery(const struct item *item)
 
 static void remove_copies(struct ctl *ctl, const struct item *item)
 {
-    /* Also where no copy was seen: one that is on its way there is answered as done then, and not stored. */
+    /* Also where no copy was seen: one that is on its way there is answered as done then, and
+     * not stored. */
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_call(&ctl->conn[i], "LANE.ACK %b IDS 1 %b", item->lane, item->lane_len, item->id, (size_t)ENTRYID_LEN);
+        redisReply *r = conn_call(&ctl->conn[i], "LANE.ACK %b IDS 1 %b", item->lane, item->lane_len,
+                                  item->id, (size_t)ENTRYID_LEN);
         if (r)
             freeReplyObject(r);
     }
@@ -173,7 +208,8 @@ static void apply(struct ctl *ctl, const struct verb *v, struct item *item, stru
             t->failed++;
             return;
         }
-        busy |= v->add && in_delivery(item); /* of mail that is to be delivered there is nothing to tell */
+        /* of mail that is to be delivered there is nothing to tell */
+        busy |= v->add && in_delivery(item);
         a = ANSWER_OK;
         if (!item->wrong && (changed(v, &item->envelope) || !equal(item))) {
             had = false;
@@ -184,7 +220,8 @@ static void apply(struct ctl *ctl, const struct verb *v, struct item *item, stru
     }
     bool everywhere = all_owners_answer(ctl, item);
     bool lost = a == ANSWER_NONE && !everywhere; /* in the middle of it: the others have it */
-    if (a != ANSWER_OK && !lost && !(v->add == ENVELOPE_DELETED && a == ANSWER_NO_ROOM && everywhere)) {
+    if (a != ANSWER_OK && !lost &&
+        !(v->add == ENVELOPE_DELETED && a == ANSWER_NO_ROOM && everywhere)) {
         t->failed++;
         return;
     }
@@ -208,21 +245,25 @@ static void ring(struct ctl *ctl, const struct queue *q)
         if (i && !strcmp(q->item[i].lane, q->item[i - 1].lane))
             continue;
         for (size_t k = 0; k < ctl->nconns; k++) {
-            redisReply *r = conn_call(&ctl->conn[k], "EVAL %s 1 " CONTROL_LOOK " %b", CONTROL_ADD, q->item[i].lane, q->item[i].lane_len);
+            redisReply *r = conn_call(&ctl->conn[k], "EVAL %s 1 " CONTROL_LOOK " %b", CONTROL_ADD,
+                                      q->item[i].lane, q->item[i].lane_len);
             if (r)
                 freeReplyObject(r);
         }
     }
 }
 
-/* A copy may have been on its way to an owner while the others were marked: it comes unmarked, and is marked now. */
+/* A copy may have been on its way to an owner while the others were marked: it comes unmarked,
+ * and is marked now. */
 static void catch_late(struct ctl *ctl, const struct verb *v, struct queue *q)
 {
     if (v->add == ENVELOPE_DELETED)
         return; /* remove_copies has seen to that */
     for (size_t i = 0; i < q->n; i++) {
         struct item *item = &q->item[i];
-        for (int wait = 0; wait < 5 && item->ncopies && item->ncopies < item->name.nowners && item->age < 10 * LATE && all_owners_answer(ctl, item); wait++) {
+        for (int wait = 0; wait < 5 && item->ncopies && item->ncopies < item->name.nowners &&
+                           item->age < 10 * LATE && all_owners_answer(ctl, item);
+             wait++) {
             struct tally ignored = {0};
             usleep(LATE * 1000);
             apply(ctl, v, item, &ignored);
@@ -234,17 +275,20 @@ static void catch_late(struct ctl *ctl, const struct verb *v, struct queue *q)
 
 static void print_help(const struct verb *v)
 {
-    out("usage: dovelane %s [--dry-run]%s which mails | ID...\n", v->name, v == &flush ? "" : " [--yes]");
+    out("usage: dovelane %s [--dry-run]%s which mails | ID...\n", v->name,
+        v == &flush ? "" : " [--yes]");
     puts(v->help);
     puts("  --dry-run  only says which it would be");
     if (v != &flush)
         puts("  --yes      also when they are more than " SURE_TEXT);
     if (v == &hold)
-        puts("  --add      instead: mail that comes in from now on and fits is held, until the rule is removed\n"
+        puts("  --add      instead: mail that comes in from now on and fits is held, until the "
+             "rule is removed\n"
              "  --list     such rules     --remove N  one of them");
     puts("");
     match_options_print_help();
-    puts("\nIt is done on every node that holds a copy. When one does not answer the status is 1: repeat the command when it is back.");
+    puts("\nIt is done on every node that holds a copy. When one does not answer the status is 1: "
+         "repeat the command when it is back.");
 }
 
 static void report(struct ctl *ctl, const struct verb *v, const struct tally *t, const char *which)
@@ -257,19 +301,25 @@ static void report(struct ctl *ctl, const struct verb *v, const struct tally *t,
     if (t->gone)
         out("; %zu delivered meanwhile", t->gone);
     if (t->busy)
-        out("; %zu of them %s in delivery at that moment and may still arrive", t->busy, t->busy == 1 ? "was" : "were");
+        out("; %zu of them %s in delivery at that moment and may still arrive", t->busy,
+            t->busy == 1 ? "was" : "were");
     puts(".");
     if (t->absent) {
-        out_error("dovelane: %zu of them with an owner that does not answer and keeps its copy as it was: %s. Repeat the command when it is back.\n", t->absent,
-                v->add == ENVELOPE_DELETED ? "should that be the one that delivers, it may do so" : "it may deliver that as if nothing had been said");
+        out_error("dovelane: %zu of them with an owner that does not answer and keeps its copy as "
+                  "it was: %s. Repeat the command when it is back.\n",
+                  t->absent,
+                  v->add == ENVELOPE_DELETED ? "should that be the one that delivers, it may do so"
+                                             : "it may deliver that as if nothing had been said");
         ctl_status(ctl, STATUS_LOOK);
     }
     if (t->failed) {
-        out_error("dovelane: %zu could not be changed on every owner: a node refused it, or the envelope cannot be read; look (`dovelane show ID`), and repeat the command\n", t->failed);
+        out_error("dovelane: %zu could not be changed on every owner: a node refused it, or the "
+                  "envelope cannot be read; look (`dovelane show ID`), and repeat the command\n",
+                  t->failed);
         ctl_status(ctl, STATUS_LOOK);
     }
-    ctl_log(ctl, "%s by %s: %zu mail%s, %zu of them not on every owner, %zu gone, %zu failed; %s", v->name, caller, n, ctl_s(n), t->absent, t->gone,
-            t->failed, which);
+    ctl_log(ctl, "%s by %s: %zu mail%s, %zu of them not on every owner, %zu gone, %zu failed; %s",
+            v->name, caller, n, ctl_s(n), t->absent, t->gone, t->failed, which);
     free(caller);
 }
 
@@ -287,7 +337,8 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
     } else if (!q.n) {
         ctl_status(ctl, v == &flush ? STATUS_DONE : STATUS_LOOK);
     } else if (q.n > SURE && !yes && v != &flush) {
-        out_error("dovelane: that is more than %d: nothing was done; add --yes if it is meant\n", SURE);
+        out_error("dovelane: that is more than %d: nothing was done; add --yes if it is meant\n",
+                  SURE);
         ctl_status(ctl, STATUS_FAILED);
     } else {
         for (size_t i = 0; i < q.n; i++)
@@ -302,7 +353,14 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
 
 static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char **argv)
 {
-    static const struct option options[] = {{"add", no_argument, NULL, 'a'}, {"list", no_argument, NULL, 'l'}, {"remove", required_argument, NULL, 'r'}, {"dry-run", no_argument, NULL, 'n'}, {"yes", no_argument, NULL, 'y'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"add", no_argument, NULL, 'a'},
+                                            {"list", no_argument, NULL, 'l'},
+                                            {"remove", required_argument, NULL, 'r'},
+                                            {"dry-run", no_argument, NULL, 'n'},
+                                            {"yes", no_argument, NULL, 'y'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            MATCH_LONG_OPTIONS,
+                                            {0}};
     struct match pick = {0};
     bool dry = false, yes = false, add = false, list = false;
     const char *remove = NULL;
@@ -339,9 +397,13 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
     if (!pick.n && v == &flush)
         match_options_add(&pick, MATCH_OPTION + MATCH_ALL, NULL);
     if (!pick.n)
-        ctl_usage("%s wants to know which mails: an id, or options such as --sender; --all for every one", v->name);
+        ctl_usage(
+            "%s wants to know which mails: an id, or options such as --sender; --all for every one",
+            v->name);
     if (v == &requeue && !*ctl->config->reinject_port)
-        ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin guide, \"Postfix: two settings and two ports\")", ctl->config_path);
+        ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin "
+                  "guide, \"Postfix: two settings and two ports\")",
+                  ctl->config_path);
     if (add) {
         ctl_connect(ctl);
         hold_rules_add(ctl, &pick);

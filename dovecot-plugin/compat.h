@@ -1,10 +1,12 @@
-/* compat - every difference between Dovecot 2.3.19 and 2.4 that our code meets, and nowhere else an #if for it.
+/* compat - every difference between Dovecot 2.3.19 and 2.4 that our code meets, and nowhere else an
+ * #if for it.
  *
- * Dovecot's own headers are included with <>, as what they are: a foreign library's. Its own "compat.h" is found by lib.h
- * beside itself and never mixed up with this file. Include this file in place of <lib.h>.
+ * Dovecot's own headers are included with <>, as what they are: a foreign library's. Its own
+ * "compat.h" is found by lib.h beside itself and never mixed up with this file. Include this file
+ * in place of <lib.h>.
  *
- * Conventions: compat_* functions have the newer version's form; values are owned as Dovecot's function of the same name
- * says unless noted. */
+ * Conventions: compat_* functions have the newer version's form; values are owned as Dovecot's
+ * function of the same name says unless noted. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_COMPAT_H
 #define DOVELANE_DOVECOT_PLUGIN_COMPAT_H
 
@@ -33,13 +35,13 @@
 #include <dlfcn.h>
 #endif
 
-/* --- strings ------------------------------------------------------------------------------------------------- */
+/* --- strings ---------------------------------------------------------------------------------- */
 
 #if !COMPAT_24
 #define str_begins_with(haystack, needle) str_begins(haystack, needle)
 #endif
 
-/* --- services ------------------------------------------------------------------------------------------------ */
+/* --- services --------------------------------------------------------------------------------- */
 
 #if COMPAT_24
 /* 2.4 keeps no connection to the config service: settings come as one mapped file. */
@@ -51,9 +53,11 @@
 #define COMPAT_SERVICE_FLAG_DISABLE_SSL_SET MASTER_SERVICE_FLAG_DISABLE_SSL_SET
 #endif
 
-/* Reads the service's basic settings (base_dir, logging). 0, or -1 and *error_r. Call before privileges are dropped.
- * protocol: whose "protocol NAME { }" later lookups may have, or NULL; 2.4 drops those of others at once. */
-static inline int compat_settings_read_simple(struct master_service *service, const char *protocol, const char **error_r)
+/* Reads the service's basic settings (base_dir, logging). 0, or -1 and *error_r. Call before
+ * privileges are dropped. protocol: whose "protocol NAME { }" later lookups may have, or NULL;
+ * 2.4 drops those of others at once. */
+static inline int compat_settings_read_simple(struct master_service *service, const char *protocol,
+                                              const char **error_r)
 {
 #if COMPAT_24
     const struct master_service_settings_input input = {.protocol = protocol};
@@ -66,7 +70,8 @@ static inline int compat_settings_read_simple(struct master_service *service, co
 }
 
 /* The basic settings; valid after compat_settings_read_simple(). */
-static inline const struct master_service_settings *compat_service_settings(struct master_service *service)
+static inline const struct master_service_settings *
+compat_service_settings(struct master_service *service)
 {
 #if COMPAT_24
     return master_service_get_service_settings(service);
@@ -92,10 +97,10 @@ static inline struct event *compat_service_event_create(struct master_service *s
 #endif
 }
 
-/* --- users --------------------------------------------------------------------------------------------------- */
+/* --- users ------------------------------------------------------------------------------------ */
 
-static inline struct mail_storage_service_ctx *compat_storage_service_init(struct master_service *service,
-                                                                           enum mail_storage_service_flags flags)
+static inline struct mail_storage_service_ctx *
+compat_storage_service_init(struct master_service *service, enum mail_storage_service_flags flags)
 {
 #if COMPAT_24
     return mail_storage_service_init(service, flags);
@@ -104,7 +109,8 @@ static inline struct mail_storage_service_ctx *compat_storage_service_init(struc
 #endif
 }
 
-/* As Dovecot calls him after the lookup, which may be another spelling, or another name, than was asked for. */
+/* As Dovecot calls him after the lookup, which may be another spelling, or another name, than
+ * was asked for. */
 static inline const char *compat_service_username(const struct mail_storage_service_user *user)
 {
 #if COMPAT_24
@@ -115,7 +121,8 @@ static inline const char *compat_service_username(const struct mail_storage_serv
 }
 
 /* Names who asks: the settings of "protocol NAME" and service NAME apply. input is zeroed first. */
-static inline void compat_input_init(struct mail_storage_service_input *input, const char *service, const char *username)
+static inline void compat_input_init(struct mail_storage_service_input *input, const char *service,
+                                     const char *username)
 {
     i_zero(input);
 #if COMPAT_24
@@ -127,10 +134,12 @@ static inline void compat_input_init(struct mail_storage_service_input *input, c
     input->username = username;
 }
 
-/* As mail_storage_service_lookup(), with the userdb's fields ("name=value", NULL at the end; pool's, or the user's). */
-static inline int compat_lookup(struct mail_storage_service_ctx *ctx, const struct mail_storage_service_input *input,
-                                pool_t pool, struct mail_storage_service_user **user_r, const char *const **fields_r,
-                                const char **error_r)
+/* As mail_storage_service_lookup(), with the userdb's fields ("name=value", NULL at the end;
+ * pool's, or the user's). */
+static inline int compat_lookup(struct mail_storage_service_ctx *ctx,
+                                const struct mail_storage_service_input *input, pool_t pool,
+                                struct mail_storage_service_user **user_r,
+                                const char *const **fields_r, const char **error_r)
 {
     *fields_r = NULL;
 #if COMPAT_24
@@ -149,24 +158,30 @@ static inline int compat_lookup(struct mail_storage_service_ctx *ctx, const stru
 static inline const char *compat_access_groups(const struct mail_user_settings *set)
 {
 #if COMPAT_24
-    return array_is_created(&set->mail_access_groups) ? t_array_const_string_join(&set->mail_access_groups, ",") : "";
+    return array_is_created(&set->mail_access_groups)
+               ? t_array_const_string_join(&set->mail_access_groups, ",")
+               : "";
 #else
     return set->mail_access_groups;
 #endif
 }
 
-/* A setting that may have variables, as it stands in what compat_user_set() gives. 2.3 has a mark before it. */
+/* A setting that may have variables, as it stands in what compat_user_set() gives. 2.3 has a
+ * mark before it. */
 static inline const char *compat_not_expanded(const char *value)
 {
 #if COMPAT_24
     return value;
 #else
-    return *value == SETTING_STRVAR_UNEXPANDED[0] || *value == SETTING_STRVAR_EXPANDED[0] ? value + 1 : value;
+    return *value == SETTING_STRVAR_UNEXPANDED[0] || *value == SETTING_STRVAR_EXPANDED[0]
+               ? value + 1
+               : value;
 #endif
 }
 
 /* Whose files a user's mails are, and where: the settings of the user's own. */
-static inline const struct mail_user_settings *compat_user_set(struct mail_storage_service_user *user)
+static inline const struct mail_user_settings *
+compat_user_set(struct mail_storage_service_user *user)
 {
 #if COMPAT_24
     return mail_storage_service_user_get_set(user);
@@ -180,7 +195,8 @@ static inline void compat_user_deinit(struct mail_user **user)
     mail_user_deinit(user);
 }
 
-/* The service user behind a mail_user made by mail_storage_service, or NULL. Not a new reference. */
+/* The service user behind a mail_user made by mail_storage_service, or NULL. Not a new
+ * reference. */
 static inline struct mail_storage_service_user *compat_service_user(struct mail_user *user)
 {
 #if COMPAT_24
@@ -205,13 +221,15 @@ static inline const char *const *compat_mail_plugins(struct mail_user *user)
 #endif
 }
 
-/* A setting of mail_crypt, which is loaded, as the configuration or the userdb has it for this user; "" when it is not set, NULL when that cannot be told. */
+/* A setting of mail_crypt, which is loaded, as the configuration or the userdb has it for this
+ * user; "" when it is not set, NULL when that cannot be told. */
 #if COMPAT_24
 #define COMPAT_CRYPT_PASSWORD "crypt_user_key_password"
 #define COMPAT_CRYPT_GLOBAL_KEY "crypt_global_public_key_file"
 static inline const char *compat_crypt_setting(struct mail_user *user, const char *key)
 {
-    /* The plugin's settings have no installed header; where in them the one is, its definition says. */
+    /* The plugin's settings have no installed header; where in them the one is, its definition
+     * says. */
     const struct setting_parser_info *info = dlsym(RTLD_DEFAULT, "crypt_setting_parser_info");
     const void *set;
     const char *error, *value = "";
@@ -244,18 +262,19 @@ static inline bool compat_crypt_writes(struct mail_user *user)
 }
 #endif
 
-/* --- namespaces and mailboxes -------------------------------------------------------------------------------- */
+/* --- namespaces and mailboxes ----------------------------------------------------------------- */
 
-/* The name of the namespace's section in the configuration ("inbox" in "namespace inbox {"), or "". */
+/* The name of the namespace's section in the configuration ("inbox" in "namespace inbox {"), or
+ * "". */
 static inline const char *compat_namespace_name(const struct mail_namespace *ns)
 {
     return ns->set == NULL || ns->set->name == NULL ? "" : ns->set->name;
 }
 
-/* --- indexes -------------------------------------------------------------------------------------------------- */
+/* --- indexes ---------------------------------------------------------------------------------- */
 
-/* All mailboxes of the storage get the mails that its files have. Not by a sync with MAILBOX_SYNC_FLAG_FORCE_RESYNC: in 2.3 that leaves the
- * map marked as repaired. */
+/* All mailboxes of the storage get the mails that its files have. Not by a sync with
+ * MAILBOX_SYNC_FLAG_FORCE_RESYNC: in 2.3 that leaves the map marked as repaired. */
 static inline int compat_mdbox_rebuild(struct mdbox_storage *storage)
 {
 #if COMPAT_24
@@ -284,7 +303,8 @@ static inline void compat_mdbox_forget_corrupted(struct mdbox_storage *storage)
 #endif
 }
 
-/* 2.3 remembers beside the index that modseqs are enabled, also of an index that was reset since; 2.4 looks each time. */
+/* 2.3 remembers beside the index that modseqs are enabled, also of an index that was reset
+ * since; 2.4 looks each time. */
 static inline void compat_index_forget_modseqs(struct mail_index *index)
 {
 #if !COMPAT_24
@@ -292,7 +312,8 @@ static inline void compat_index_forget_modseqs(struct mail_index *index)
 #endif
 }
 
-/* Whether who lists the mailboxes removes empty directories among them (2.4 does, 2.3 with NO-NOSELECT). */
+/* Whether who lists the mailboxes removes empty directories among them (2.4 does, 2.3 with
+ * NO-NOSELECT). */
 static inline bool compat_list_drops_empty(const struct mailbox_list *list)
 {
 #if COMPAT_24
@@ -305,7 +326,8 @@ static inline bool compat_list_drops_empty(const struct mailbox_list *list)
 static inline void compat_list_drop_empty(struct mailbox_list *list, bool drop)
 {
 #if COMPAT_24
-    bool *setting = (bool *)(uintptr_t)&list->mail_set->mailbox_list_drop_noselect; /* the list's own copy */
+    /* the list's own copy */
+    bool *setting = (bool *)(uintptr_t)&list->mail_set->mailbox_list_drop_noselect;
     *setting = drop;
 #else
     list->set.no_noselect = drop;

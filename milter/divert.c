@@ -1,13 +1,17 @@
-/* End of message: one entry per destination, all on the same owners; then what Postfix is told (docs/design.md, "Mail in" 5).
+/* End of message: one entry per destination, all on the same owners; then what Postfix is told
+ * (docs/design.md, "Mail in" 5).
  *
  *   every entry stored or delivered          DISCARD: ours
  *   none                                     the policy: ACCEPT (Postfix's queue) or TEMPFAIL
  *   some, policy queue                       their recipients are deleted from Postfix's copy, ACCEPT for the rest
  *   some, policy tempfail                    what is stored is revoked, TEMPFAIL; unless something was delivered already: a client's retry would
- *                                            deliver it twice, so the rest goes to Postfix's queue as with the policy queue
+ *                                            deliver it twice, so the rest goes to Postfix's queue
+ *                                            as with the policy queue
  *
- * What is stored is promised only as long as store_check says so: it is asked right before the answer, and what it takes back is looked at again. When nobody waits for
- * the answer any more, Postfix has done something else with the mail: everything is taken back. Both are asked behind the log, which blocks while syslog or a disk hang. */
+ * What is stored is promised only as long as store_check says so: it is asked right before the
+ * answer, and what it takes back is looked at again. When nobody waits for the answer any more,
+ * Postfix has done something else with the mail: everything is taken back. Both are asked behind
+ * the log, which blocks while syslog or a disk hang. */
 #include "milter/session.h"
 
 #include <stdio.h>
@@ -20,7 +24,8 @@
 #include "lib/ingress/mailline.h"
 #include "lib/postfix/postfix.h"
 
-#define FOREIGN_IDS_MOST 32 /* that are deleted: for each Postfix looks through the header from its beginning */
+/* that are deleted: for each Postfix looks through the header from its beginning */
+#define FOREIGN_IDS_MOST 32
 
 /* ---- log ---- */
 
@@ -55,7 +60,8 @@ static void take_back(struct milter_session *s)
         return;
     }
     if (s->stored && deposit_count_done(&s->deposit))
-        log_warning("%s: some recipients have it already: they may be sent it more than once", name_of(s));
+        log_warning("%s: some recipients have it already: they may be sent it more than once",
+                    name_of(s));
     milter_session_mail_over(s);
 }
 
@@ -79,14 +85,16 @@ void divert_answered(struct milter_session *s, bool told)
     if (told)
         milter_session_mail_over(s);
     else
-        leave_it(s, milter_session_waits(s) ? "Postfix hung up before the answer" : "Postfix may not wait for the answer any more");
+        leave_it(s, milter_session_waits(s) ? "Postfix hung up before the answer"
+                                            : "Postfix may not wait for the answer any more");
 }
 
 static void to_queue(struct milter_session *s, const char *reason, const char *detail)
 {
     metric_add(mails_queued, 1);
     /* Without its size: Postfix's qmgr is going to log that. */
-    log_info("%s: from=<%.256s>, nrcpt=%zu, action=queue reason=%s%s%s", name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "", s->mail.nrecipients, reason,
+    log_info("%s: from=<%.256s>, nrcpt=%zu, action=queue reason=%s%s%s", name_of(s),
+             s->mail.envelope.sender ? s->mail.envelope.sender : "", s->mail.nrecipients, reason,
              *detail ? " " : "", detail);
     answer(s, ENGINE_ACCEPT, NULL);
 }
@@ -94,7 +102,8 @@ static void to_queue(struct milter_session *s, const char *reason, const char *d
 static void refuse(struct milter_session *s)
 {
     metric_add(mails_refused, 1);
-    log_info("%s: from=<%.256s>, nrcpt=%zu, action=refuse reason=" ENTRYID_HEADER " lines: %u", name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "",
+    log_info("%s: from=<%.256s>, nrcpt=%zu, action=refuse reason=" ENTRYID_HEADER " lines: %u",
+             name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "",
              s->mail.nrecipients, s->mail.foreign_ids);
     answer(s, ENGINE_REPLY, "550 5.6.0 Too many " ENTRYID_HEADER " header lines");
 }
@@ -132,7 +141,8 @@ static void split(struct milter_session *s)
 
 /* ---- storing ---- */
 
-/* False: it is too late for that, what was stored is being taken back, and on_stored is called again. */
+/* False: it is too late for that, what was stored is being taken back, and on_stored is called
+ * again. */
 static bool promised(struct milter_session *s)
 {
     bool good = store_check(milter.store, &s->deposit.request);
@@ -160,7 +170,8 @@ static void decide(struct milter_session *s)
     case VERDICT_TEMPFAIL:
         metric_add(mails_tempfailed, 1);
         log_failed(s, "tempfail");
-        answer(s, ENGINE_REPLY, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
+        answer(s, ENGINE_REPLY,
+               "451 4.3.0 Mail could not be stored on enough hosts, try again later");
         return;
     case VERDICT_SPLIT: split(s); return;
     case VERDICT_QUEUE:
@@ -199,7 +210,8 @@ static void make_entries(struct milter_session *s)
     struct mail *m = &s->mail;
     received_line(s, m, &s->body);
     buf_add(&s->body, m->headers_body.data, m->headers_body.len);
-    deposit_make(&s->deposit, &m->envelope, m->recipient, m->nrecipients, s->body.data, s->body.len);
+    deposit_make(&s->deposit, &m->envelope, m->recipient, m->nrecipients, s->body.data,
+                 s->body.len);
 }
 
 static const char *cannot_store(struct milter_session *s, const char **detail_r)
@@ -294,7 +306,9 @@ void divert_begin(struct milter_session *s)
 
 void divert_gone(struct milter_session *s)
 {
-    log_warning("%s: Postfix hung up before the answer, or may not wait for it any more: what is stored is taken back", name_of(s));
+    log_warning("%s: Postfix hung up before the answer, or may not wait for it any more: what is "
+                "stored is taken back",
+                name_of(s));
     if (s->stage == STAGE_MAPS) {
         lookup_forget(s->lookup);
         s->lookup = NULL;

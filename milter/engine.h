@@ -6,8 +6,9 @@
  *   engine_own.c        protocol.c reads and writes the packets; all connections are on the loop
  *   engine_libmilter.c  libmilter does, on threads of its own
  *
- * A session hears events (session.h) one after the other, from connect to body in whatever thread the engine has. With
- * milter_session_end the session goes to the loop, and is there until `over` is called. */
+ * A session hears events (session.h) one after the other, from connect to body in whatever
+ * thread the engine has. With milter_session_end the session goes to the loop, and is there
+ * until `over` is called. */
 #ifndef DOVELANE_MILTER_ENGINE_H
 #define DOVELANE_MILTER_ENGINE_H
 
@@ -25,33 +26,40 @@ enum engine_answer { ENGINE_ACCEPT, ENGINE_DISCARD, ENGINE_REPLY };
 struct engine {
     const char *name; /* the setting's word */
 
-    /* Listens, as program_listen does; what its options say of the loop and of connections is the engine's. */
+    /* Listens, as program_listen does; what its options say of the loop and of connections is
+     * the engine's. */
     struct listener *(*open)(const struct program *, struct listener_options *);
     /* No more connections but those that wait there (listener_leave). */
     void (*close)(void);
-    /* The program ends: sessions without a mail end now; with `all` those, too, whose mail is not complete. How many are left:
-     * they end after their answer. */
+    /* The program ends: sessions without a mail end now; with `all` those, too, whose mail is
+     * not complete. How many are left: they end after their answer. */
     size_t (*leave)(bool all);
     /* This process stood still from then on (clock_monotonic). NULL: nothing to do. */
     void (*stood_still)(double since);
 
     /* `peer` is the engine's side of a session (milter_session_new). */
 
-    /* The value of a macro ("{rcpt_host}", "j") as given for this or an earlier step of this mail or session; NULL when it
-     * was not given. From within an event; valid until its end. */
+    /* The value of a macro ("{rcpt_host}", "j") as given for this or an earlier step of this
+     * mail or session; NULL when it was not given. From within an event; valid until its end. */
     const char *(*macro)(void *peer, const char *name);
 
     /* Between milter_session_end and `answer`. */
-    void (*delete_recipient)(void *peer, const char *given);                  /* "<a@example.net>", as RCPT gave it */
-    void (*delete_header)(void *peer, const char *name, uint32_t number);     /* of those with this name, 1 is the first */
-    /* Postfix's patience begins anew. False: Postfix is gone. Who finds that out later calls milter_session_lost. */
+    /* "<a@example.net>", as RCPT gave it */
+    void (*delete_recipient)(void *peer, const char *given);
+    /* of those with this name, 1 is the first */
+    void (*delete_header)(void *peer, const char *name, uint32_t number);
+    /* Postfix's patience begins anew. False: Postfix is gone. Who finds that out later calls
+     * milter_session_lost. */
     bool (*progress)(void *peer);
 
-    /* Answers the message. milter_session_answered is called, from within this call or later: whether Postfix was told. */
+    /* Answers the message. milter_session_answered is called, from within this call or later:
+     * whether Postfix was told. */
     void (*answer)(void *peer, enum engine_answer, const char *reply);
-    /* There will be no answer: Postfix must not wait for one, as far as the engine can see to that. */
+    /* There will be no answer: Postfix must not wait for one, as far as the engine can see to
+     * that. */
     void (*hang_up)(void *peer);
-    /* Nothing more is to be done for the mail. A session that was hung up ends; it may be freed by this call. */
+    /* Nothing more is to be done for the mail. A session that was hung up ends; it may be freed
+     * by this call. */
     void (*over)(void *peer);
 };
 

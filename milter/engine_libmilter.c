@@ -1,5 +1,5 @@
-/* engine_libmilter - the engine on libmilter, which has threads of its own: one for each connection, or a pool of them (as
- * Debian builds it).
+/* engine_libmilter - the engine on libmilter, which has threads of its own: one for each
+ * connection, or a pool of them (as Debian builds it).
  *
  *   the thread a session is in               the loop's thread
  *   ───────────────────────────────          ─────────────────
@@ -12,16 +12,18 @@
  *   (or not ────────── NEWS_UNTOLD)
  *   the next mail waits ◀── over ─────────── nothing is left of this one
  *
- * What the threads share is guarded by shared.lock. A session's mail belongs to the thread that it is in, and to the loop's
- * between NEWS_END and `over`.
+ * What the threads share is guarded by shared.lock. A session's mail belongs to the thread that it
+ * is in, and to the loop's between NEWS_END and `over`.
  *
- * Since when does Postfix wait for the end of a message? It writes that after it has our answer to the end of the header.
- * So this one step is answered, and that moment counts. All others are not, as in the engine of our own.
+ * Since when does Postfix wait for the end of a message? It writes that after it has our answer to
+ * the end of the header. So this one step is answered, and that moment counts. All others are not,
+ * as in the engine of our own.
  *
- * What libmilter does not let us do: it does not say which descriptor a session has. So nobody reads from a session whose
- * message is complete. That Postfix hung up is noticed when progress is written: every few seconds, and right before the
- * answer. And a connection cannot be closed at once: a message that must not be answered is left without an answer, and
- * so are all others of that session. Postfix ends it after content_timeout. */
+ * What libmilter does not let us do: it does not say which descriptor a session has. So nobody
+ * reads from a session whose message is complete. That Postfix hung up is noticed when progress
+ * is written: every few seconds, and right before the answer. And a connection cannot be closed
+ * at once: a message that must not be answered is left without an answer, and so are all others
+ * of that session. Postfix ends it after content_timeout. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -42,15 +44,17 @@
 #include "lib/daemon/program.h"
 #include "milter/session.h"
 
-#define NO_REPLIES                                                                                   \
-    (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | SMFIP_NR_DATA |  \
-     SMFIP_NR_UNKN | SMFIP_NR_BODY)
+#define NO_REPLIES                                                                  \
+    (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | \
+     SMFIP_NR_DATA | SMFIP_NR_UNKN | SMFIP_NR_BODY)
 #define NEEDED (SMFIP_HDR_LEADSPC | NO_REPLIES)
 #define NOT_SENT (SMFIP_NOUNKNOWN | SMFIP_NODATA) /* if the mail server can leave it out */
 #define PACKET_MOST (1024 * 1024 - 1)
-#define QUEUE 4096        /* connections that may wait */
-#define TELL_WITHIN 1.    /* seconds between the order to answer and the answer: the store's promise is of that moment */
-#define WRITE_WITHIN 1.   /* seconds: libmilter writes an answer after the callback, and does not say when */
+#define QUEUE 4096 /* connections that may wait */
+/* seconds between the order to answer and the answer: the store's promise is of that moment */
+#define TELL_WITHIN 1.
+/* seconds: libmilter writes an answer after the callback, and does not say when */
+#define WRITE_WITHIN 1.
 
 /* A change to Postfix's copy of the mail. */
 struct change {
@@ -67,10 +71,10 @@ struct peer {
     SMFICTX *ctx;
     struct milter_session *session;
     char *queue_id;
-    double since;           /* our answer to the end of the header */
+    double since; /* our answer to the end of the header */
     _Atomic enum { BETWEEN, IN_MAIL, COMPLETE } stage;
-    bool dead;              /* nothing of it is answered any more */
-    double told;            /* when the last answer was given to libmilter */
+    bool dead;   /* nothing of it is answered any more */
+    double told; /* when the last answer was given to libmilter */
     /* orders of the loop */
     pthread_cond_t ordered; /* or the stage is another one */
     bool progress_due, answer_due;
@@ -83,8 +87,8 @@ struct peer {
 
 static struct {
     pthread_mutex_t lock;
-    struct peer *first;                /* all */
-    struct peer *news, **news_end;     /* those that have some */
+    struct peer *first;            /* all */
+    struct peer *news, **news_end; /* those that have some */
     ev_async wake;
     struct listener *listener;
     bool stopping;
@@ -196,7 +200,8 @@ static void do_progress(struct peer *p)
     unlock();
     bool written = smfi_progress(p->ctx) == MI_SUCCESS;
     lock();
-    if (!written && p->stage == COMPLETE) /* else it was over meanwhile, and on_close frees what the loop would hear of */
+    /* else it was over meanwhile, and on_close frees what the loop would hear of */
+    if (!written && p->stage == COMPLETE)
         post(p, NEWS_LOST);
 }
 
@@ -249,12 +254,13 @@ static bool settle(struct peer *p)
 
 /* ---- callbacks ---- */
 
-static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long steps, unsigned long f2,
-                             unsigned long f3, unsigned long *actions_r, unsigned long *steps_r,
-                             unsigned long *f2_r, unsigned long *f3_r)
+static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long steps,
+                             unsigned long f2, unsigned long f3, unsigned long *actions_r,
+                             unsigned long *steps_r, unsigned long *f2_r, unsigned long *f3_r)
 {
     if (!(actions & SMFIF_DELRCPT) || (steps & NEEDED) != NEEDED) {
-        milter_session_complain("the mail server does not offer what is needed (milter protocol 6, delrcpt, leading space, "
+        milter_session_complain("the mail server does not offer what is needed (milter protocol 6, "
+                                "delrcpt, leading space, "
                                 "no replies): Postfix has it since 2.6");
         return SMFIS_REJECT;
     }
@@ -263,8 +269,11 @@ static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long 
     *f2_r = *f3_r = 0;
     if (actions & SMFIF_SETSYMLIST) {
         smfi_setsymlist(ctx, SMFIM_CONNECT, (char *)"j {client_name}");
-        smfi_setsymlist(ctx, SMFIM_HELO, (char *)"{tls_version} {cipher} {cipher_bits} {cert_subject} {cert_issuer}");
-        smfi_setsymlist(ctx, SMFIM_ENVFROM, (char *)"{auth_type} {auth_authen} {auth_author} {mail_addr}");
+        smfi_setsymlist(
+            ctx, SMFIM_HELO,
+            (char *)"{tls_version} {cipher} {cipher_bits} {cert_subject} {cert_issuer}");
+        smfi_setsymlist(ctx, SMFIM_ENVFROM,
+                        (char *)"{auth_type} {auth_authen} {auth_author} {mail_addr}");
         smfi_setsymlist(ctx, SMFIM_ENVRCPT, (char *)"{rcpt_mailer} {rcpt_host} {rcpt_addr}");
         smfi_setsymlist(ctx, SMFIM_EOM, (char *)"i");
     }
@@ -357,8 +366,8 @@ static sfsistat on_eoh(SMFICTX *ctx)
     return SMFIS_CONTINUE;
 }
 
-/* Content in the last packet, which Postfix never has there, would need SMFIS_CONTINUE: without it libmilter does not call
- * on_eom, and the message stays without an answer. */
+/* Content in the last packet, which Postfix never has there, would need SMFIS_CONTINUE: without
+ * it libmilter does not call on_eom, and the message stays without an answer. */
 static sfsistat on_body(SMFICTX *ctx, unsigned char *data, size_t len)
 {
     struct milter_session *s = in_mail(ctx);
@@ -482,8 +491,9 @@ static void over(void *peer)
 
 /* ---- connections ---- */
 
-/* libmilter calls accept(2) and does not say who connects. So this is the accept that it finds: nothing else here calls
- * that. The name in the object file is given apart, as C libraries declare its arguments in different ways. */
+/* libmilter calls accept(2) and does not say who connects. So this is the accept that it finds:
+ * nothing else here calls that. The name in the object file is given apart, as C libraries
+ * declare its arguments in different ways. */
 int accept_for_libmilter(int fd, struct sockaddr *, socklen_t *) __asm__("accept");
 
 int accept_for_libmilter(int fd, struct sockaddr *address, socklen_t *len)
@@ -573,7 +583,8 @@ static void close_socket(void)
     smfi_stop();
 }
 
-/* The end of this process closes the connections; until then those that may end are left without an answer. */
+/* The end of this process closes the connections; until then those that may end are left without
+ * an answer. */
 static size_t leave(bool all)
 {
     size_t left = 0;

@@ -1,13 +1,15 @@
 /* engine_own - the engine of our own: all connections on the loop, protocol.c for their packets.
  *
- * Nothing but the end of a message is answered: three fewer context switches a mail, and a third more mails a second,
- * measured. A step without an answer cannot refuse anything either; everything is decided at the end.
+ * Nothing but the end of a message is answered: three fewer context switches a mail, and a third
+ * more mails a second, measured. A step without an answer cannot refuse anything either; everything
+ * is decided at the end.
  *
- * Since when does Postfix wait? It cannot tell us when it wrote the end of a message. When the loop began to wait for
- * events the time before, it was not there yet (the connection was: the negotiation is waited for). But a turn of the loop
- * does not report all that is ready: libev takes 64 descriptors at first. So after each long turn we look which
- * connections have something to read: that may be as old as the turn. What Postfix sends before our answer says that it
- * does not wait. */
+ * Since when does Postfix wait? It cannot tell us when it wrote the end of a message. When the
+ * loop began to wait for events the time before, it was not there yet (the connection was: the
+ * negotiation is waited for). But a turn of the loop does not report all that is ready: libev
+ * takes 64 descriptors at first. So after each long turn we look which connections have
+ * something to read: that may be as old as the turn. What Postfix sends before our answer says
+ * that it does not wait. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -27,7 +29,8 @@ struct peer {
     int fd;
     ev_io reading, writing;
     struct protocol protocol;
-    double stood; /* not 0: this process stood still, and what is to be read may have come since then */
+    /* not 0: this process stood still, and what is to be read may have come since then */
+    double stood;
 };
 
 static struct peer *first;
@@ -127,7 +130,8 @@ static bool on_end(struct peer *p, bool more)
     double last = milter_session_last_turn(), since = p->stood && p->stood < last ? p->stood : last;
     p->stood = 0;
     if (more) {
-        milter_session_complain("it goes on behind the end of a message, without waiting for an answer");
+        milter_session_complain(
+            "it goes on behind the end of a message, without waiting for an answer");
         lose(p);
     } else {
         milter_session_end(p->session, protocol_macro(&p->protocol, "i"), since);
@@ -256,7 +260,8 @@ static size_t leave(bool all)
     return left;
 }
 
-/* What lies in a socket now may have come since that moment, and may be reported only some turns later. */
+/* What lies in a socket now may have come since that moment, and may be reported only some turns
+ * later. */
 static void stood_still(double since)
 {
     for (struct peer *p = first; p; p = p->next) {

@@ -1,5 +1,6 @@
-/* The bytes of a mail, as the milter protocol gives them (measured facts): the name and the value of a header with everything behind the
- * colon (SMFIP_HDR_LEADSPC), folded lines joined by a bare line feed; the body with CRLF, not dot-stuffed, without the empty line before it. */
+/* The bytes of a mail, as the milter protocol gives them (measured facts): the name and the
+ * value of a header with everything behind the colon (SMFIP_HDR_LEADSPC), folded lines joined by
+ * a bare line feed; the body with CRLF, not dot-stuffed, without the empty line before it. */
 #include "lib/mail/address.h"
 #include "lib/mail/mime.h"
 #include "milter/session.h"
@@ -21,7 +22,8 @@ void mail_reset(struct mail *m)
 
 bool mail_claim(struct mail *m, size_t n)
 {
-    if (atomic_fetch_add(&milter.bytes, (long long)n) + (long long)n > milter.config->milter_memory) {
+    if (atomic_fetch_add(&milter.bytes, (long long)n) + (long long)n >
+        milter.config->milter_memory) {
         milter.bytes -= (long long)n;
         return false;
     }
@@ -29,7 +31,8 @@ bool mail_claim(struct mail *m, size_t n)
     return true;
 }
 
-/* RFC 5321 section 4.5.3.1.6: 1,000 bytes with CRLF. Postfix's smtp(8) folds longer lines; the relay sends what it has. */
+/* RFC 5321 section 4.5.3.1.6: 1,000 bytes with CRLF. Postfix's smtp(8) folds longer lines; the
+ * relay sends what it has. */
 static void watch_lines(struct mail *m, const char *s, size_t n)
 {
     for (const char *end = s + n; s < end;) {
@@ -72,7 +75,8 @@ static void keep_message_id(struct mail *m, const char *name, const char *value)
 
 void mail_add_header(struct mail *m, const char *name, const char *value)
 {
-    /* A sender who copied one from a mail that he got would make his own look as if it were delivered already. */
+    /* A sender who copied one from a mail that he got would make his own look as if it were
+     * delivered already. */
     if (!strcasecmp(name, ENTRYID_HEADER)) {
         m->foreign_ids++;
         return;
@@ -138,7 +142,8 @@ void mail_set_sender(struct mail *m, char *const *argv, const char *resolved)
     m->rewritten |= *m->envelope.sender && address_rewritten(m->envelope.sender, resolved);
 }
 
-void mail_add_recipient(struct mail *m, char *const *argv, const char *destination, const char *resolved)
+void mail_add_recipient(struct mail *m, char *const *argv, const char *destination,
+                        const char *resolved)
 {
     char *address = bare(argv[0]);
     bool again = false;

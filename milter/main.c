@@ -1,6 +1,8 @@
-/* dovelane-milter - the way in: diverts accepted mail into lanes on enough nodes before Postfix answers 250.
+/* dovelane-milter - the way in: diverts accepted mail into lanes on enough nodes before Postfix
+ * answers 250.
  *
- * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines for main.cf. */
+ * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines
+ * for main.cf. */
 #include <grp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +28,8 @@ static void begin_leaving(void)
     milter.engine->close();
 }
 
-/* What is being stored gets its answer, or Postfix would keep a mail whose copies stay in the lanes. */
+/* What is being stored gets its answer, or Postfix would keep a mail whose copies stay in the
+ * lanes. */
 static size_t end_sessions(double seconds)
 {
     return milter.engine->leave(seconds > LEAVING_FINISH);
@@ -68,8 +71,10 @@ int main(int argc, char **argv)
     handover_prepare(argv);
     program_start(&p, "dovelane-milter", false, check, argc, argv);
     milter.config = p.config;
-    milter.engine = p.config->milter_engine == MILTER_ENGINE_LIBMILTER ? &engine_libmilter : &engine_own;
-    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/subprocess.c) */
+    milter.engine =
+        p.config->milter_engine == MILTER_ENGINE_LIBMILTER ? &engine_libmilter : &engine_own;
+    /* the default one would wait for the children of other threads (lib/base/subprocess.c) */
+    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");
     struct leaving leaving = {milter.loop, &milter.store, &listener, begin_leaving, end_sessions};
@@ -86,9 +91,13 @@ int main(int argc, char **argv)
         _exit(0);
     listen_here(&p);
     if (p.config->divert.n && !*p.config->bounce_port)
-        log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
-    log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s, milter_engine = %s", DOVELANE_VERSION, p.config->divert.n,
-             (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail", milter.engine->name);
+        log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and "
+                    "nobody is told");
+    log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, "
+             "on_store_failure = %s, milter_engine = %s",
+             DOVELANE_VERSION, p.config->divert.n, (long long)p.config->copies, p.config->nnodes,
+             p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail",
+             milter.engine->name);
     handover_ready(milter.store, listener, sessions);
     ev_run(milter.loop, 0);
     log_info("ended");

@@ -1,4 +1,5 @@
-/* The protocol has no document but Sendmail's libmilter and Postfix's milter8.c; names of commands and flags are theirs. */
+/* The protocol has no document but Sendmail's libmilter and Postfix's milter8.c; names of
+ * commands and flags are theirs. */
 #include "milter/protocol.h"
 
 #include <arpa/inet.h>
@@ -10,11 +11,12 @@
 #define HEAD 5 /* length and command */
 
 /* Steps that are not answered: all but the negotiation and the end of a message. */
-#define NO_REPLIES                                                                                   \
-    (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | SMFIP_NR_DATA |  \
-     SMFIP_NR_UNKN | SMFIP_NR_EOH | SMFIP_NR_BODY)
+#define NO_REPLIES                                                                  \
+    (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | \
+     SMFIP_NR_DATA | SMFIP_NR_UNKN | SMFIP_NR_EOH | SMFIP_NR_BODY)
 #define NEEDED (SMFIP_HDR_LEADSPC | NO_REPLIES)
-#define NOT_SENT (SMFIP_NOEOH | SMFIP_NOUNKNOWN | SMFIP_NODATA) /* if the mail server can leave it out */
+/* if the mail server can leave it out */
+#define NOT_SENT (SMFIP_NOEOH | SMFIP_NOUNKNOWN | SMFIP_NODATA)
 
 static enum protocol_event bad(struct protocol *e, const char *what)
 {
@@ -67,7 +69,9 @@ static void forget_macros(struct protocol *e, unsigned from)
 
 void protocol_answer(struct protocol *e, enum engine_answer answer, const char *reply)
 {
-    static const char command[] = {[ENGINE_ACCEPT] = SMFIR_ACCEPT, [ENGINE_DISCARD] = SMFIR_DISCARD, [ENGINE_REPLY] = SMFIR_REPLYCODE};
+    static const char command[] = {[ENGINE_ACCEPT] = SMFIR_ACCEPT,
+                                   [ENGINE_DISCARD] = SMFIR_DISCARD,
+                                   [ENGINE_REPLY] = SMFIR_REPLYCODE};
     add_packet(e, command[answer], reply, answer == ENGINE_REPLY ? strlen(reply) + 1 : 0);
     e->state = PROTOCOL_CONNECTED;
     forget_macros(e, 2);
@@ -93,15 +97,18 @@ static enum protocol_event negotiate(struct protocol *e, const char *data, size_
     if (len < MILTER_OPTLEN)
         return bad(e, "a negotiation that is too short");
     uint32_t actions = number_at(data + 4), steps = number_at(data + 8);
-    if (number_at(data) < SMFI_PROT_VERSION || !(actions & SMFIF_DELRCPT) || (steps & NEEDED) != NEEDED)
-        return bad(e, "the mail server does not offer what is needed (milter protocol 6, delrcpt, leading space, no replies): Postfix has it since 2.6");
+    if (number_at(data) < SMFI_PROT_VERSION || !(actions & SMFIF_DELRCPT) ||
+        (steps & NEEDED) != NEEDED)
+        return bad(e, "the mail server does not offer what is needed (milter protocol 6, delrcpt, "
+                      "leading space, no replies): Postfix has it since 2.6");
     struct buf agreed = {0};
     add_number(&agreed, SMFI_PROT_VERSION);
     add_number(&agreed, SMFIF_DELRCPT | (actions & (SMFIF_SETSYMLIST | SMFIF_CHGHDRS)));
     add_number(&agreed, NEEDED | (steps & NOT_SENT));
     if (actions & SMFIF_SETSYMLIST) {
         add_wish(&agreed, SMFIM_CONNECT, "j {client_name}");
-        add_wish(&agreed, SMFIM_HELO, "{tls_version} {cipher} {cipher_bits} {cert_subject} {cert_issuer}");
+        add_wish(&agreed, SMFIM_HELO,
+                 "{tls_version} {cipher} {cipher_bits} {cert_subject} {cert_issuer}");
         add_wish(&agreed, SMFIM_ENVFROM, "{auth_type} {auth_authen} {auth_author} {mail_addr}");
         add_wish(&agreed, SMFIM_ENVRCPT, "{rcpt_mailer} {rcpt_host} {rcpt_addr}");
         add_wish(&agreed, SMFIM_EOM, "i");
@@ -125,7 +132,8 @@ static int stage_of(char command)
     }
 }
 
-/* Data: the command that they belong to, then names and values. What was said of this step and later ones before is void. */
+/* Data: the command that they belong to, then names and values. What was said of this step and
+ * later ones before is void. */
 static enum protocol_event take_macros(struct protocol *e, const char *data, size_t len)
 {
     if (!len || (len > 1 && data[len - 1]))
@@ -226,7 +234,8 @@ static enum protocol_event in_mail(struct protocol *e, char command, const char 
 }
 
 /* What may come before the client is known. */
-static const char BEFORE_CLIENT[] = {SMFIC_CONNECT, SMFIC_MACRO, SMFIC_ABORT, SMFIC_QUIT_NC, SMFIC_UNKNOWN, '\0'};
+static const char BEFORE_CLIENT[] = {SMFIC_CONNECT, SMFIC_MACRO,   SMFIC_ABORT,
+                                     SMFIC_QUIT_NC, SMFIC_UNKNOWN, '\0'};
 
 static enum protocol_event packet(struct protocol *e, char command, const char *data, size_t len)
 {

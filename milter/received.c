@@ -13,9 +13,11 @@ static void date(struct buf *out, int64_t us)
     localtime_r(&t, &tm);
     /* Day and month names by hand: strftime's follow the locale. */
     static const char *const day[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-    static const char *const month[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    static const char *const month[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                        "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     strftime(text, sizeof text, "%H:%M:%S %z (%Z)", &tm);
-    buf_printf(out, "%s, %2d %s %d %s", day[tm.tm_wday], tm.tm_mday, month[tm.tm_mon], tm.tm_year + 1900, text);
+    buf_printf(out, "%s, %2d %s %d %s", day[tm.tm_wday], tm.tm_mday, month[tm.tm_mon],
+               tm.tm_year + 1900, text);
 }
 
 /* The client's own words: printable, and short enough for one line of a header. */
@@ -25,7 +27,7 @@ static void neutral(struct buf *out, const char *s)
         buf_addc(out, s[i] >= 0x20 && s[i] < 0x7f ? s[i] : '?');
 }
 
-static const char *or(const char *s, const char *otherwise)
+static const char * or (const char *s, const char *otherwise)
 {
     return s && *s ? s : otherwise;
 }
@@ -33,7 +35,7 @@ static const char *or(const char *s, const char *otherwise)
 /* RFC 6531 section 4.3: UTF8SMTP for ESMTP where the client asked for it. */
 static void with(struct buf *out, const struct envelope *e)
 {
-    const char *protocol = or(e->protocol, "SMTP");
+    const char *protocol = or (e->protocol, "SMTP");
     char *utf8 = envelope_arg(e->sender_args, "SMTPUTF8");
     bool instead = utf8 && *protocol == 'E';
     buf_printf(out, "%s%s", instead ? "UTF8" : "", instead ? protocol + 1 : protocol);
@@ -43,7 +45,7 @@ static void with(struct buf *out, const struct envelope *e)
 void received_line(const struct milter_session *s, const struct mail *m, struct buf *out)
 {
     const struct envelope *e = &m->envelope;
-    const char *name = or(s->client_name, "unknown"), *addr = or(s->client_addr, "unknown");
+    const char *name = or (s->client_name, "unknown"), *addr = or (s->client_addr, "unknown");
     bool v6 = strchr(addr, ':') != NULL;
     size_t unique = 0;
     const char *for_whom = NULL;
@@ -51,12 +53,13 @@ void received_line(const struct milter_session *s, const struct mail *m, struct 
         if (!m->recipient[i].again && ++unique == 1)
             for_whom = m->recipient[i].r.address;
     buf_adds(out, "Received: from ");
-    neutral(out, or(s->helo, name));
+    neutral(out, or (s->helo, name));
     buf_adds(out, " (");
     neutral(out, name);
-    buf_printf(out, " [%s%s])\r\n\tby %s (Dovelane) with ", v6 ? "IPv6:" : "", addr, or(e->host, "localhost"));
+    buf_printf(out, " [%s%s])\r\n\tby %s (Dovelane) with ", v6 ? "IPv6:" : "", addr,
+               or (e->host, "localhost"));
     with(out, e);
-    buf_printf(out, " id %s", or(e->queue_id, "unknown"));
+    buf_printf(out, " id %s", or (e->queue_id, "unknown"));
     if (unique == 1 && strlen(for_whom) < 900)
         buf_printf(out, "\r\n\tfor <%s>; ", for_whom);
     else

@@ -1,4 +1,5 @@
-/* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by that. */
+/* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by
+ * that. */
 #include "lib/ingress/reasons.h"
 #include "milter/session.h"
 #include "lib/ingress/divert_switch.h"
@@ -28,14 +29,16 @@ const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
         return "rewritten";
     for (size_t i = 0; i < m->nrecipients; i++) {
         const struct mail_recipient *r = &m->recipient[i];
-        reason = reasons_of_recipient(milter.config, r->destination, r->r.address, r->r.args, detail, size);
+        reason = reasons_of_recipient(milter.config, r->destination, r->r.address, r->r.args,
+                                      detail, size);
         if (reason)
             return reason;
     }
     return NULL;
 }
 
-/* What is not known by now could not be found out in time, and is not asked for here, on the loop. */
+/* What is not known by now could not be found out in time, and is not asked for here, on the
+ * loop. */
 const char *rules_maps(const struct mail *m, char *detail, size_t size)
 {
     const char *reason = reasons_of_maps(MAPS_SENDER, m->envelope.sender, 0, detail, size);

@@ -1,5 +1,5 @@
-/* served - who may connect to milter_socket. Without a group everybody may, by the socket's mode. Then the kernel's word
- * counts: who is not Postfix is not served. */
+/* served - who may connect to milter_socket. Without a group everybody may, by the socket's
+ * mode. Then the kernel's word counts: who is not Postfix is not served. */
 #include <pwd.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -20,11 +20,14 @@ bool served(int fd)
     static double complained;
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t len = sizeof peer;
-    if (!peers.asked || (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == peers.postfix || peer.uid == 0 || peer.uid == geteuid())))
+    if (!peers.asked || (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+                         (peer.uid == peers.postfix || peer.uid == 0 || peer.uid == geteuid())))
         return true;
     if (clock_monotonic() - complained >= 1) {
         complained = clock_monotonic();
-        log_warning("milter_socket: process %d of user %d wants to be served, but is not Postfix's (mail_owner); milter_socket_group names a group that may", (int)peer.pid, (int)peer.uid);
+        log_warning("milter_socket: process %d of user %d wants to be served, but is not Postfix's "
+                    "(mail_owner); milter_socket_group names a group that may",
+                    (int)peer.pid, (int)peer.uid);
     }
     return false;
 }
@@ -39,7 +42,9 @@ void served_find_postfix(const struct config *c)
     if (user)
         peers.postfix = user->pw_uid;
     else
-        log_warning("milter_socket_group is empty, and Postfix's user is not known here: whoever reaches %s is served", c->milter_socket);
+        log_warning("milter_socket_group is empty, and Postfix's user is not known here: whoever "
+                    "reaches %s is served",
+                    c->milter_socket);
     free(error);
     postconf_free(conf);
 }

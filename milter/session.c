@@ -1,10 +1,11 @@
-/* One SMTP session as an engine hears it: facts of the client, then mails, one after another. Everything is decided at the
- * end of a message.
+/* One SMTP session as an engine hears it: facts of the client, then mails, one after another.
+ * Everything is decided at the end of a message.
  *
- * In time. Postfix waits for the answer at the end of a message for content_timeout. Then it queues the mail, shuts the
- * connection down, and the session goes on without us (docs/design.md, "Mail in" 11). A later answer reaches nobody, but
- * the copies in the lanes would be a second mail. So nothing is answered when Postfix may have been waiting for more than
- * PATIENCE: the copies are taken back, and the connection is closed.
+ * In time. Postfix waits for the answer at the end of a message for content_timeout. Then it queues
+ * the mail, shuts the connection down, and the session goes on without us (docs/design.md, "Mail
+ * in" 11). A later answer reaches nobody, but the copies in the lanes would be a second mail. So
+ * nothing is answered when Postfix may have been waiting for more than PATIENCE: the copies are
+ * taken back, and the connection is closed.
  *
  * While the store takes long, progress is reported. */
 #include "milter/session.h"
@@ -17,13 +18,15 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 
-#define PATIENCE 10.       /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
-#define PROGRESS_AFTER 3.  /* seconds without an answer */
-/* While so many mails are being stored the loop waits for so long before it looks for events: then the pushes of several leave together, and so do the nodes' answers. A mail that is
- * alone, or one of two, waits for nothing. Longer, and 20 sessions leave the cores idle (docs/benchmarks.md). */
+#define PATIENCE 10.      /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
+#define PROGRESS_AFTER 3. /* seconds without an answer */
+/* While so many mails are being stored the loop waits for so long before it looks for events:
+ * then the pushes of several leave together, and so do the nodes' answers. A mail that is alone,
+ * or one of two, waits for nothing. Longer, and 20 sessions leave the cores idle
+ * (docs/benchmarks.md). */
 #define GATHER_MAILS 3
 #define GATHER_SECONDS .0008
-#define LONG_TURN 1.       /* seconds; the store's watch turns the loop ten times a second */
+#define LONG_TURN 1. /* seconds; the store's watch turns the loop ten times a second */
 
 /* Sessions whose message is complete, until the mail is over. */
 static struct {
@@ -52,8 +55,9 @@ static void set(char **field, const char *value)
 
 static void forget_client(struct milter_session *s)
 {
-    char **text[] = {&s->client_name, &s->client_addr, &s->client_port, &s->helo,        &s->host,
-                     &s->tls_version, &s->tls_cipher,  &s->tls_bits,    &s->tls_subject, &s->tls_issuer};
+    char **text[] = {&s->client_name, &s->client_addr, &s->client_port, &s->helo,
+                     &s->host,        &s->tls_version, &s->tls_cipher,  &s->tls_bits,
+                     &s->tls_subject, &s->tls_issuer};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
         set(text[i], NULL);
 }
@@ -157,7 +161,8 @@ static const char *macro(const struct milter_session *s, const char *name)
     return s->engine->macro(s->peer, name);
 }
 
-void milter_session_connect(struct milter_session *s, const char *name, const char *address, unsigned port)
+void milter_session_connect(struct milter_session *s, const char *name, const char *address,
+                            unsigned port)
 {
     const char *verified = macro(s, "{client_name}");
     forget_client(s);
@@ -190,7 +195,8 @@ static void milter_session_facts(const struct milter_session *s, struct envelope
     set(&e->tls_issuer, s->tls_issuer);
 }
 
-/* RFC 3848's names. Postfix gives a milter no macro with ESMTP or SMTP in it; a client that greeted with HELO cannot have given arguments. */
+/* RFC 3848's names. Postfix gives a milter no macro with ESMTP or SMTP in it; a client that
+ * greeted with HELO cannot have given arguments. */
 static const char *protocol_name(const struct envelope *e)
 {
     bool tls = e->tls_version && *e->tls_version, login = e->login && *e->login;
@@ -256,7 +262,8 @@ void milter_session_complain(const char *what)
 
 /* ---- time ---- */
 
-/* Not when the wait ended: a process that was stopped and goes on is told of no events at first (EINTR). */
+/* Not when the wait ended: a process that was stopped and goes on is told of no events at first
+ * (EINTR). */
 static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
     double now = clock_monotonic();

@@ -124,7 +124,8 @@ char *command_line_without(const char *line, const char *keyword)
 
 /* ---- XFORWARD ---- */
 
-const char *const command_xforward_name[XFORWARD_ATTRIBUTES] = {"NAME", "ADDR", "PORT", "PROTO", "HELO", "IDENT", "SOURCE"};
+const char *const command_xforward_name[XFORWARD_ATTRIBUTES] = {"NAME", "ADDR",  "PORT",  "PROTO",
+                                                                "HELO", "IDENT", "SOURCE"};
 
 static int hex(char c)
 {

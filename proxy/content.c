@@ -30,7 +30,8 @@ static bool is_named(const char *line, size_t n, const char *name)
 
 static bool is_dropped(const struct content *c, const char *name, size_t n)
 {
-    if (is_named(name, n, ENTRYID_HEADER)) /* a sender who copied one would make his own mail look as if it were delivered already */
+    /* a sender who copied one would make his own mail look as if it were delivered already */
+    if (is_named(name, n, ENTRYID_HEADER))
         return true;
     for (const char *word = c->header->drop, *end; (end = strchr(word, ',')); word = end + 1)
         if ((size_t)(end - word) == n && !strncasecmp(word, name, n))
@@ -103,7 +104,8 @@ static void take_header(struct content *c, const char *line, size_t n, struct bu
 
 /* ---- lines ---- */
 
-/* A piece of a line; ends: to its end. A header's line is judged when it is whole, or long enough. */
+/* A piece of a line; ends: to its end. A header's line is judged when it is whole, or long
+ * enough. */
 static void put(struct content *c, const char *data, size_t n, bool ends, struct buf *out)
 {
     if (c->in_body) {
@@ -144,7 +146,8 @@ static size_t take_line(struct content *c, const char *data, size_t len, struct 
     return n;
 }
 
-/* A dot, and perhaps a CR, stood at the start of a line; what follows tells whether they are the end. True: they are. */
+/* A dot, and perhaps a CR, stood at the start of a line; what follows tells whether they are the
+ * end. True: they are. */
 static bool take_after_dot(struct content *c, char next, struct buf *out)
 {
     bool was_cr = c->at == CONTENT_DOT_CR;

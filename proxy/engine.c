@@ -18,7 +18,8 @@ static void say3(struct engine *e, const char *a, const char *b, const char *c)
     say(e, c);
 }
 
-/* To the command that is being looked at: it may have its answer already, and then what is refused is refused later. */
+/* To the command that is being looked at: it may have its answer already, and then what is
+ * refused is refused later. */
 static void reply(struct engine *e, const char *text)
 {
     if (!e->ahead) {
@@ -73,8 +74,9 @@ static bool is(const char *line, const char *verb)
 
 static void say_extensions(struct engine *e)
 {
-    say3(e, "250-", e->name, "\r\n250-SIZE\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-DSN\r\n250-ENHANCEDSTATUSCODES\r\n"
-                             "250 XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE");
+    say3(e, "250-", e->name,
+         "\r\n250-SIZE\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-DSN\r\n250-ENHANCEDSTATUSCODES\r\n"
+         "250 XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE");
 }
 
 void engine_greet(struct engine *e)
@@ -109,13 +111,15 @@ static void do_xforward(struct engine *e, const char *line)
     if (e->mail_line)
         reply(e, "503 5.5.1 Error: MAIL transaction in progress");
     else
-        reply(e, command_xforward(line, e->xforward) ? "250 2.0.0 Ok" : "451 4.3.0 Error: bad XFORWARD attribute");
+        reply(e, command_xforward(line, e->xforward) ? "250 2.0.0 Ok"
+                                                     : "451 4.3.0 Error: bad XFORWARD attribute");
 }
 
 static void do_mail(struct engine *e, const char *line)
 {
     if (!e->helo || e->mail_line) {
-        reply(e, e->helo ? "503 5.5.1 Error: nested MAIL command" : "503 5.5.1 Error: send HELO/EHLO first");
+        reply(e, e->helo ? "503 5.5.1 Error: nested MAIL command"
+                         : "503 5.5.1 Error: send HELO/EHLO first");
         return;
     }
     if (!command_path(line, "MAIL", "FROM", &e->sender)) {
@@ -169,7 +173,8 @@ static void do_rcpt(struct engine *e, const char *line)
         e->recipient = mem_grow(e->recipient, e->recipients_size * sizeof *e->recipient);
     }
     bool again = p.plain && given_before(e, p.address);
-    e->recipient[e->nrecipients++] = (struct mail_recipient){.given = mem_strdup(line), .again = again, .r = {.address = p.address, .args = p.args}};
+    e->recipient[e->nrecipients++] = (struct mail_recipient){
+        .given = mem_strdup(line), .again = again, .r = {.address = p.address, .args = p.args}};
     e->envelope_bytes += bytes;
     reply(e, "250 2.1.5 Ok");
 }
@@ -188,7 +193,9 @@ static enum engine_event do_command(struct engine *e, const char *line)
             e->state = ENGINE_DECIDING;
             return ENGINE_DATA;
         }
-        reply(e, e->late ? e->late : e->mail_line ? "554 5.5.1 Error: no valid recipients" : "503 5.5.1 Error: need RCPT command");
+        reply(e, e->late        ? e->late
+                 : e->mail_line ? "554 5.5.1 Error: no valid recipients"
+                                : "503 5.5.1 Error: need RCPT command");
     } else if (is(line, "EHLO") || is(line, "HELO")) {
         do_hello(e, line);
     } else if (is(line, "XFORWARD")) {
@@ -210,7 +217,8 @@ static enum engine_event do_command(struct engine *e, const char *line)
     return ENGINE_MORE;
 }
 
-/* A line without its LF. Postfix ends each with CRLF and has no control characters in it: anything else is not Postfix, and not answered twice. */
+/* A line without its LF. Postfix ends each with CRLF and has no control characters in it:
+ * anything else is not Postfix, and not answered twice. */
 static enum engine_event take_command(struct engine *e, const char *line, size_t n)
 {
     bool good = n && line[n - 1] == '\r';
@@ -279,10 +287,12 @@ enum engine_event engine_feed(struct engine *e, const char *data, size_t len, si
 {
     enum engine_event event = ENGINE_MORE;
     *used_r = 0;
-    while (event == ENGINE_MORE && *used_r < len && (e->state == ENGINE_COMMANDS || e->state == ENGINE_CONTENT)) {
+    while (event == ENGINE_MORE && *used_r < len &&
+           (e->state == ENGINE_COMMANDS || e->state == ENGINE_CONTENT)) {
         const char *rest = data + *used_r;
         size_t left = len - *used_r;
-        event = e->state == ENGINE_COMMANDS ? feed_commands(e, rest, left, used_r) : feed_content(e, rest, left, used_r);
+        event = e->state == ENGINE_COMMANDS ? feed_commands(e, rest, left, used_r)
+                                            : feed_content(e, rest, left, used_r);
     }
     return event;
 }

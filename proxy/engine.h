@@ -1,14 +1,18 @@
-/* engine - the server's side of SMTP as Postfix's proxy client speaks it: one mail per connection, each command answered before the next. Pure: bytes come
- * in, replies gather in `out`, and whoever has the socket is told what is to be decided.
+/* engine - the server's side of SMTP as Postfix's proxy client speaks it: one mail per connection,
+ * each command answered before the next. Pure: bytes come in, replies gather in `out`, and whoever
+ * has the socket is told what is to be decided.
  *
  *   220 ─ EHLO ─ XFORWARD* ─ MAIL ─ RCPT+ ─ DATA ──▶ ENGINE_DATA ─ engine_go ─▶ content ──▶ ENGINE_END ─ engine_answer ─▶ QUIT
  *
- * The answers to the first three commands (EHLO, XFORWARD, MAIL) go with the greeting: Postfix asks for each answer after its command, finds that it is
- * there, and so writes all commands up to the first RCPT at once: four round trips less, of seven. It is always 250; a command that would have been refused
- * leaves that to the RCPT and DATA behind it (`late`). Which commands these are does not matter, but for DATA, whose answer is another: then the connection
- * is closed. What a client reads is always as many answers as it sent commands, in their order.
+ * The answers to the first three commands (EHLO, XFORWARD, MAIL) go with the greeting: Postfix asks
+ * for each answer after its command, finds that it is there, and so writes all commands up to the
+ * first RCPT at once: four round trips less, of seven. It is always 250; a command that would have
+ * been refused leaves that to the RCPT and DATA behind it (`late`). Which commands these are does
+ * not matter, but for DATA, whose answer is another: then the connection is closed. What a client
+ * reads is always as many answers as it sent commands, in their order.
  *
- * Bounded: a command's length, recipients, rubbish commands. PIPELINING is not offered: Postfix waits for each answer whatever is offered. */
+ * Bounded: a command's length, recipients, rubbish commands. PIPELINING is not offered: Postfix
+ * waits for each answer whatever is offered. */
 #ifndef DOVELANE_PROXY_ENGINE_H
 #define DOVELANE_PROXY_ENGINE_H
 
@@ -16,7 +20,7 @@
 #include "proxy/content.h"
 #include "lib/ingress/deposit.h"
 
-#define ENGINE_LINE_MOST 4096   /* Postfix takes 2048 of its client */
+#define ENGINE_LINE_MOST 4096 /* Postfix takes 2048 of its client */
 #define ENGINE_RUBBISH_MOST 20
 #define ENGINE_AHEAD 3
 
@@ -29,33 +33,37 @@ enum engine_event {
 };
 
 struct engine {
-    struct buf out;      /* replies */
-    struct buf body;     /* content, as far as it was not taken away */
-    char *helo;          /* EHLO's argument: Postfix's own name (smtpd_proxy_ehlo) */
+    struct buf out;  /* replies */
+    struct buf body; /* content, as far as it was not taken away */
+    char *helo;      /* EHLO's argument: Postfix's own name (smtpd_proxy_ehlo) */
     char *xforward[XFORWARD_ATTRIBUTES];
     /* the mail */
-    char *mail_line;     /* as given, "MAIL FROM:<a@b> SIZE=1"; NULL: no mail is under way */
+    char *mail_line; /* as given, "MAIL FROM:<a@b> SIZE=1"; NULL: no mail is under way */
     struct command_path sender;
-    struct mail_recipient *recipient; /* given: "RCPT TO:<a@b> NOTIFY=NEVER"; r.address is NULL when it is not plain */
+    /* given: "RCPT TO:<a@b> NOTIFY=NEVER"; r.address is NULL when it is not plain */
+    struct mail_recipient *recipient;
     size_t nrecipients, recipients_size;
     size_t envelope_bytes;
-    bool utf8;           /* SMTPUTF8 was asked for */
+    bool utf8; /* SMTPUTF8 was asked for */
     struct content content;
     /* set by the caller */
-    const char *name;    /* ours, in the greeting */
+    const char *name;     /* ours, in the greeting */
     size_t most_envelope; /* bytes */
     /* the engine's own */
     enum { ENGINE_COMMANDS, ENGINE_DECIDING, ENGINE_CONTENT, ENGINE_ANSWERING } state;
     struct buf line;
     unsigned rubbish;
-    unsigned ahead;      /* answers that were given before their commands came; ENGINE_AHEAD: nothing came yet */
-    char *late;          /* what one of these should have been: RCPT and DATA are answered so until EHLO or RSET */
+    /* answers that were given before their commands came; ENGINE_AHEAD: nothing came yet */
+    unsigned ahead;
+    /* what one of these should have been: RCPT and DATA are answered so until EHLO or RSET */
+    char *late;
 };
 
 void engine_greet(struct engine *);
 enum engine_event engine_feed(struct engine *, const char *data, size_t len, size_t *used_r);
 
-/* header: what cleanup(8) would do to the header of this mail; copied by reference until the mail is over. */
+/* header: what cleanup(8) would do to the header of this mail; copied by reference until the
+ * mail is over. */
 void engine_go(struct engine *, const struct postfix_header *header);
 void engine_answer(struct engine *, const char *reply); /* "451 4.3.0 ...", without CRLF */
 

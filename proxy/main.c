@@ -1,7 +1,9 @@
-/* dovelane-proxy - the second way in: Postfix's before-queue proxy (smtpd_proxy_filter), which puts accepted mail into lanes on enough nodes before the client is
- * told 250, and passes on to proxy_next what is Postfix's.
+/* dovelane-proxy - the second way in: Postfix's before-queue proxy (smtpd_proxy_filter), which puts
+ * accepted mail into lanes on enough nodes before the client is told 250, and passes on to
+ * proxy_next what is Postfix's.
  *
- * docs/admin-guide.md has the lines for master.cf, and what this way in gives and takes beside the milter. */
+ * docs/admin-guide.md has the lines for master.cf, and what this way in gives and takes beside
+ * the milter. */
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,7 +62,8 @@ static long long sessions(void)
 static char *check(const struct config *c)
 {
     if (!*c->proxy_next)
-        return mem_printf("proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
+        return mem_printf(
+            "proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
     return listener_check("proxy_socket", c->proxy_socket);
 }
 
@@ -78,10 +81,13 @@ static void warn_routes(const struct config *c)
     for (size_t i = 0; i < c->route.n; i++) {
         const char *hop = c->route.v[i] + strcspn(c->route.v[i], "=");
         if (*hop && !config_list_has(&c->divert, hop + 1))
-            log_warning("route = \"%s\": its next hop is not in divert: that mail goes on to proxy_next", c->route.v[i]);
+            log_warning(
+                "route = \"%s\": its next hop is not in divert: that mail goes on to proxy_next",
+                c->route.v[i]);
     }
     if (c->divert.n && !*c->bounce_port)
-        log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
+        log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and "
+                    "nobody is told");
 }
 
 /* ---- the socket ---- */
@@ -91,11 +97,14 @@ static bool is_postfix(int fd)
     static double complained;
     struct ucred peer;
     socklen_t len = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == user || peer.uid == 0))
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+        (peer.uid == user || peer.uid == 0))
         return true;
     if (clock_monotonic() - complained >= 1) {
         complained = clock_monotonic();
-        log_warning("proxy_socket: process %d of user %d wants to be served, but is not proxy_user = %s", (int)peer.pid, (int)peer.uid, proxy.config->proxy_user);
+        log_warning(
+            "proxy_socket: process %d of user %d wants to be served, but is not proxy_user = %s",
+            (int)peer.pid, (int)peer.uid, proxy.config->proxy_user);
     }
     return false;
 }
@@ -121,7 +130,9 @@ static void set_most(const struct config *c)
     size_t room = fds > 2 * OTHER_FDS ? (size_t)(fds - OTHER_FDS) / 2 : OTHER_FDS;
     most = (size_t)c->proxy_sessions;
     if (room < most) {
-        log_warning("proxy_sessions = %zu: %zu, because this process may have %llu open files (LimitNOFILE)", most, room, fds);
+        log_warning("proxy_sessions = %zu: %zu, because this process may have %llu open files "
+                    "(LimitNOFILE)",
+                    most, room, fds);
         most = room;
     }
 }
@@ -153,7 +164,8 @@ int main(int argc, char **argv)
     if ((error = check(p.config)))
         log_fatal("%s", error);
     proxy.config = p.config;
-    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/subprocess.c) */
+    /* the default one would wait for the children of other threads (lib/base/subprocess.c) */
+    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
     if (!proxy.loop)
         log_fatal("libev finds no way to wait for events");
     proxy.route = route_new(p.config);
@@ -173,8 +185,11 @@ int main(int argc, char **argv)
         _exit(0);
     listen_here(&p);
     warn_routes(p.config);
-    log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->route.n,
-             p.config->divert.n, (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
+    log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of "
+             "%zu nodes, on_store_failure = %s",
+             DOVELANE_VERSION, p.config->route.n, p.config->divert.n, (long long)p.config->copies,
+             p.config->nnodes,
+             p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
     handover_ready(proxy.store, listener, sessions);
     ev_run(proxy.loop, 0);
     log_info("ended");

@@ -16,13 +16,23 @@
 #include "lib/mail/smtp_dots.h"
 #include "lib/mail/smtp_reply.h"
 
-/* What is still to be answered, in order. After EHLO all of ENVELOPE leaves at once if PIPELINING is offered (RFC 2920), else one by one. */
-enum phase { PHASE_CONNECT, PHASE_GREETING, PHASE_HELLO, PHASE_ENVELOPE, PHASE_CONTENT, PHASE_DOT, PHASE_OVER };
+/* What is still to be answered, in order. After EHLO all of ENVELOPE leaves at once if
+ * PIPELINING is offered (RFC 2920), else one by one. */
+enum phase {
+    PHASE_CONNECT,
+    PHASE_GREETING,
+    PHASE_HELLO,
+    PHASE_ENVELOPE,
+    PHASE_CONTENT,
+    PHASE_DOT,
+    PHASE_OVER
+};
 
 struct next {
     next_fn *fn;
     void *arg;
-    struct resolve *lookup; /* while the name of proxy_next is looked up: a number in all sane configurations */
+    /* while the name of proxy_next is looked up: a number in all sane configurations */
+    struct resolve *lookup;
     int fd;
     ev_io reading, writing;
     ev_timer patience;
@@ -37,7 +47,8 @@ struct next {
     bool pipelining;
     bool was_full;
     char refusal[600]; /* the first of the envelope's */
-    ev_timer telling;  /* the caller hears of events on the loop's next turn: it may close us then */
+    /* the caller hears of events on the loop's next turn: it may close us then */
+    ev_timer telling;
     enum next_event event;
     char said[600];
     bool unsure;
@@ -97,16 +108,20 @@ static void finish(struct next *n, enum next_event event, const char *reply, boo
 
 static void lost(struct next *n, const char *why)
 {
-    static const char *const at[] = {"connecting", "the greeting", "EHLO", "the envelope", "the content", "the end of the message", ""};
+    static const char *const at[] = {
+        "connecting",  "the greeting",           "EHLO", "the envelope",
+        "the content", "the end of the message", ""};
     log_warning("proxy_next = %s: %s at %s", proxy.config->proxy_next, why, at[n->phase]);
-    finish(n, NEXT_REFUSED, "451 4.3.0 Error: queue service cannot be reached, try again later", n->phase == PHASE_DOT);
+    finish(n, NEXT_REFUSED, "451 4.3.0 Error: queue service cannot be reached, try again later",
+           n->phase == PHASE_DOT);
 }
 
 static void refused(const struct smtp_reply *r, char *out, size_t size)
 {
     char text[500];
     smtp_reply_flat(r, text, sizeof text);
-    /* What is no refusal where one is due (a 2xx to DATA) is an error of its, which is not the client's. */
+    /* What is no refusal where one is due (a 2xx to DATA) is an error of its, which is not the
+     * client's. */
     if (r->code >= 400)
         snprintf(out, size, "%d %s", r->code, text);
     else
@@ -234,7 +249,11 @@ static void take_reply(struct next *n)
     case PHASE_HELLO:
         if (r->code / 100 != 2) {
             refused(r, text, sizeof text);
-            finish(n, NEXT_REFUSED, r->code < 500 ? text : "451 4.3.0 Error: queue service refuses to serve, try again later", false);
+            finish(n, NEXT_REFUSED,
+                   r->code < 500
+                       ? text
+                       : "451 4.3.0 Error: queue service refuses to serve, try again later",
+                   false);
         } else if (n->phase == PHASE_GREETING) {
             n->phase = PHASE_HELLO;
             buf_printf(&n->out, "EHLO %s\r\n", proxy.name);
@@ -246,9 +265,7 @@ static void take_reply(struct next *n)
             send_commands(n);
         }
         return;
-    case PHASE_ENVELOPE:
-        take_envelope_reply(n, r);
-        return;
+    case PHASE_ENVELOPE: take_envelope_reply(n, r); return;
     case PHASE_DOT:
         refused(r, text, sizeof text);
         if (r->code / 100 == 2) {
@@ -282,7 +299,8 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     if (n->phase != PHASE_CONTENT)
         ev_timer_again(loop, &n->patience);
     for (size_t at = 0, used; at < (size_t)got; at += used) {
-        enum smtp_reply_status status = smtp_reply_feed(&n->reply, bytes + at, (size_t)got - at, &used);
+        enum smtp_reply_status status =
+            smtp_reply_feed(&n->reply, bytes + at, (size_t)got - at, &used);
         if (status == SMTP_REPLY_BAD) {
             lost(n, "no SMTP server");
             return;
@@ -342,7 +360,8 @@ static void on_found(const struct addresses *found, const char *error, void *arg
     int one = 1;
     n->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* A UNIX socket with a full backlog says EAGAIN and does not go on connecting. */
-    if (n->fd < 0 || (connect(n->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && (errno != EINPROGRESS || local))) {
+    if (n->fd < 0 || (connect(n->fd, (const struct sockaddr *)&a->sa, a->len) < 0 &&
+                      (errno != EINPROGRESS || local))) {
         cannot_connect(n, strerror(errno));
         return;
     }
@@ -371,7 +390,8 @@ static void set_commands(struct next *n, const struct engine *e, const bool *whi
     n->command = mem_zero((e->nrecipients + 2 + XFORWARD_ATTRIBUTES) * sizeof *n->command);
     if (e->sender.plain) {
         char *args = command_args_without(e->sender.args, "AUTH");
-        n->command[n->ncommands++] = mem_printf("MAIL FROM:<%s>%s%s", e->sender.address, args ? " " : "", args ? args : "");
+        n->command[n->ncommands++] =
+            mem_printf("MAIL FROM:<%s>%s%s", e->sender.address, args ? " " : "", args ? args : "");
         free(args);
     } else {
         n->command[n->ncommands++] = command_line_without(e->mail_line, "AUTH");
@@ -382,7 +402,8 @@ static void set_commands(struct next *n, const struct engine *e, const bool *whi
     n->command[n->ncommands++] = mem_strdup("DATA");
 }
 
-struct next *next_open(const struct engine *e, const bool *which, const char *id, next_fn *fn, void *arg)
+struct next *next_open(const struct engine *e, const bool *which, const char *id, next_fn *fn,
+                       void *arg)
 {
     struct next *n = mem_zero(sizeof *n);
     n->fn = fn;
@@ -390,7 +411,9 @@ struct next *next_open(const struct engine *e, const bool *which, const char *id
     smtp_dots_begin(&n->dots);
     set_commands(n, e, which);
     for (int i = 0; i < XFORWARD_ATTRIBUTES; i++)
-        n->xforward[i] = i == XFORWARD_IDENT ? mem_strdup(id) : e->xforward[i] ? mem_strdup(e->xforward[i]) : NULL;
+        n->xforward[i] = i == XFORWARD_IDENT ? mem_strdup(id)
+                         : e->xforward[i]    ? mem_strdup(e->xforward[i])
+                                             : NULL;
     n->fd = -1;
     n->phase = PHASE_CONNECT;
     double patience = (double)proxy.config->proxy_timeout / 1000;

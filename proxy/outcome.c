@@ -1,4 +1,5 @@
-/* The content is complete, and some of it is for lanes: who gets what, and what Postfix is answered. There is one answer for all recipients.
+/* The content is complete, and some of it is for lanes: who gets what, and what Postfix is
+ * answered. There is one answer for all recipients.
  *
  *   none is Postfix's:  STORE ─ all stored ─▶ 250
  *   some are:           PREPARE (proxy_next takes them all, all but the last dot is there) ─▶ STORE ─ all stored ─▶ DOT ─▶ 250
@@ -6,8 +7,9 @@
  *                       policy tempfail: REVOKE ─▶ 451; unless something was delivered already: a client's retry would deliver it twice, so as with queue
  *   proxy_next refuses: REVOKE ─▶ its answer. What is delivered by then cannot be taken back: a retry may send it more than once, and the log says so.
  *
- * What is stored is promised only as long as store_check says so: it is asked right before the 250, and what it takes back goes to proxy_next (LATE, then REST).
- * So each recipient is stored by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
+ * What is stored is promised only as long as store_check says so: it is asked right before the
+ * 250, and what it takes back goes to proxy_next (LATE, then REST). So each recipient is stored
+ * by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
 #include "proxy/session.h"
 
 #include <stdio.h>
@@ -48,12 +50,15 @@ static void say_why(const struct proxy_session *s, char out[DEPOSIT_WHY])
     if (*s->unstored)
         snprintf(out, DEPOSIT_WHY, "%s", s->unstored);
     else
-        snprintf(out, DEPOSIT_WHY, "%s%s%s", rule, s->reason && *s->detail ? " " : "", s->reason ? s->detail : "");
+        snprintf(out, DEPOSIT_WHY, "%s%s%s", rule, s->reason && *s->detail ? " " : "",
+                 s->reason ? s->detail : "");
 }
 
 static void warn_twice(const struct proxy_session *s)
 {
-    log_warning("%s: some recipients have it although it is answered %.3s: they may be sent it more than once", s->id, s->refusal);
+    log_warning("%s: some recipients have it although it is answered %.3s: they may be sent it "
+                "more than once",
+                s->id, s->refusal);
 }
 
 /* ---- whose is what ---- */
@@ -66,7 +71,10 @@ static bool mark_missing(struct proxy_session *s, bool stored)
     for (size_t i = 0; i < e->nrecipients; i++) {
         const struct mail_recipient *r = &e->recipient[i];
         bool lane = r->destination && s->deposit.request.nentries;
-        bool done = lane && (!stored || deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]));
+        bool done =
+            lane &&
+            (!stored ||
+             deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]));
         s->which[i] = !s->passed[i] && !done;
         any |= s->which[i];
     }
@@ -139,7 +147,11 @@ static void accept_mail(struct proxy_session *s)
         metric_add(mails_queued, 1);
     char action[sizeof s->handed + 16];
     snprintf(action, sizeof action, "queue reason=%s", s->handed);
-    log_outcome(s, all_passed && *s->handed ? action : all_passed ? "queue" : split ? "split" : s->deposit.held ? "lane, hold=rule" : "lane");
+    log_outcome(s, all_passed && *s->handed ? action
+                   : all_passed             ? "queue"
+                   : split                  ? "split"
+                   : s->deposit.held        ? "lane, hold=rule"
+                                            : "lane");
     over(s, reply);
 }
 
@@ -151,7 +163,8 @@ static void refuse_mail(struct proxy_session *s)
         metric_add(mails_tempfailed, 1);
     char action[1024], why[DEPOSIT_WHY];
     say_why(s, why);
-    snprintf(action, sizeof action, "%s reason=%.650s (%.300s)", *s->refusal == '4' ? "tempfail" : "refuse", why, s->refusal);
+    snprintf(action, sizeof action, "%s reason=%.650s (%.300s)",
+             *s->refusal == '4' ? "tempfail" : "refuse", why, s->refusal);
     log_outcome(s, action);
     over(s, s->refusal);
 }
@@ -186,13 +199,15 @@ static void on_revoked(struct proxy_session *s)
     if (s->gone)
         deposit_log(&s->deposit);
     bool tempfails = *s->refusal == '\0'; /* else proxy_next has refused it, or Postfix is gone */
-    bool refused = deposit_verdict(&s->deposit, proxy.config, true, any_passed(s)) == VERDICT_TEMPFAIL;
+    bool refused =
+        deposit_verdict(&s->deposit, proxy.config, true, any_passed(s)) == VERDICT_TEMPFAIL;
     if (tempfails && !refused && !s->gone) {
         step(s);
         return;
     }
     if (tempfails)
-        snprintf(s->refusal, sizeof s->refusal, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
+        snprintf(s->refusal, sizeof s->refusal,
+                 "451 4.3.0 Mail could not be stored on enough hosts, try again later");
     refuse_mail(s);
 }
 
@@ -221,7 +236,8 @@ static void on_stored(struct store_request *r)
     }
 }
 
-/* The store has said all it has to say: what is nowhere goes to proxy_next; nothing is left: 250. */
+/* The store has said all it has to say: what is nowhere goes to proxy_next; nothing is left:
+ * 250. */
 static void step(struct proxy_session *s)
 {
     if (mark_missing(s, true))
@@ -250,7 +266,8 @@ static void passed_on(struct proxy_session *s, const char *reply)
     if (n == s->engine.nrecipients)
         snprintf(s->handed, sizeof s->handed, "%s, next=%.300s", why, reply);
     else
-        log_info("%s: recipients passed on: %zu of %zu, reason=%s, next=%.300s", s->id, n, s->engine.nrecipients, why, reply);
+        log_info("%s: recipients passed on: %zu of %zu, reason=%s, next=%.300s", s->id, n,
+                 s->engine.nrecipients, why, reply);
 }
 
 void outcome_next(struct proxy_session *s, enum next_event event, const char *reply, bool unsure)
@@ -263,8 +280,7 @@ void outcome_next(struct proxy_session *s, enum next_event event, const char *re
         else
             next_end(s->next);
         return;
-    case NEXT_DRAINED:
-        return;
+    case NEXT_DRAINED: return;
     case NEXT_DONE:
         passed_on(s, reply);
         drop_next(s);
@@ -272,9 +288,11 @@ void outcome_next(struct proxy_session *s, enum next_event event, const char *re
         return;
     case NEXT_REFUSED:
         if (unsure)
-            log_warning("%s: proxy_next was lost behind the last dot: it may be sent more than once", s->id);
-        /* What it refuses for good is refused for all; before anything is stored that is all there is to it. While the store is at work, its outcome is
-         * awaited: it asks then. */
+            log_warning(
+                "%s: proxy_next was lost behind the last dot: it may be sent more than once",
+                s->id);
+        /* What it refuses for good is refused for all; before anything is stored that is all
+         * there is to it. While the store is at work, its outcome is awaited: it asks then. */
         if (s->outcome == OUTCOME_STORE) {
             drop_next(s);
             return;
@@ -311,7 +329,8 @@ static const char *cannot_store(struct proxy_session *s)
 {
     const char *detail;
     size_t bytes;
-    const char *reason = deposit_misfit(&s->deposit, proxy.config, s->engine.body.len, &detail, &bytes);
+    const char *reason =
+        deposit_misfit(&s->deposit, proxy.config, s->engine.body.len, &detail, &bytes);
     if (!reason && proxy_session_claim(s, bytes))
         return NULL;
     snprintf(s->detail, sizeof s->detail, "%s", reason ? detail : "proxy_memory");
@@ -329,7 +348,8 @@ void outcome_begin(struct proxy_session *s)
         *s->detail = '\0';
     if (!reason) {
         make_envelope(s);
-        deposit_make(&s->deposit, &s->envelope, e->recipient, e->nrecipients, e->body.data, e->body.len);
+        deposit_make(&s->deposit, &s->envelope, e->recipient, e->nrecipients, e->body.data,
+                     e->body.len);
         reason = cannot_store(s);
     }
     if (reason) {
@@ -344,21 +364,19 @@ void outcome_begin(struct proxy_session *s)
     }
 }
 
-/* Its client is told 4xx by Postfix. What is under way in the store is awaited; what was given to proxy_next may be there. */
+/* Its client is told 4xx by Postfix. What is under way in the store is awaited; what was given
+ * to proxy_next may be there. */
 void outcome_gone(struct proxy_session *s)
 {
     bool dotted = (s->outcome == OUTCOME_DOT || s->outcome == OUTCOME_REST) && s->next;
-    log_warning("%s: Postfix hung up before the answer%s", s->id, dotted || any_passed(s) ? ": it may be sent more than once" : "");
+    log_warning("%s: Postfix hung up before the answer%s", s->id,
+                dotted || any_passed(s) ? ": it may be sent more than once" : "");
     switch (s->outcome) {
     case OUTCOME_STORE:
     case OUTCOME_LATE:
-    case OUTCOME_REVOKE:
-        drop_next(s);
-        return; /* on_stored sees it */
+    case OUTCOME_REVOKE: drop_next(s); return; /* on_stored sees it */
     case OUTCOME_PREPARE:
     case OUTCOME_DOT:
-    case OUTCOME_REST:
-        revoke_and_refuse(s, "421 Postfix is gone");
-        return;
+    case OUTCOME_REST: revoke_and_refuse(s, "421 Postfix is gone"); return;
     }
 }

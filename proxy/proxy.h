@@ -1,5 +1,5 @@
-/* proxy - what the files of dovelane-proxy share. One thread and one loop: sessions, the connections to proxy_next and the store; only postmap(1) is run by others
- * (lookup.h).
+/* proxy - what the files of dovelane-proxy share. One thread and one loop: sessions, the
+ * connections to proxy_next and the store; only postmap(1) is run by others (lookup.h).
  *
  *   lib/daemon/listener.c ── connections ──▶ session.c ── the engine's events ──▶ rules.c: whose is it
  *                                         │                               outcome.c: lanes, and what Postfix is answered
@@ -18,9 +18,10 @@ struct proxy {
     struct ev_loop *loop;
     struct store *store;
     struct route *route;
-    char name[256];   /* in the greeting */
-    long long bytes;  /* of mail that is buffered at this moment, with the copies that are under way */
-    bool leaving;     /* no new mail is wanted */
+    char name[256]; /* in the greeting */
+    /* of mail that is buffered at this moment, with the copies that are under way */
+    long long bytes;
+    bool leaving; /* no new mail is wanted */
 };
 extern struct proxy proxy;
 

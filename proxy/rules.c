@@ -20,7 +20,8 @@ static bool too_large(const struct engine *e)
 }
 
 /* Why this recipient is Postfix's; sets its destination when it is not. */
-static const char *judge(const struct engine *e, struct mail_recipient *r, const char *delimiter, char detail[RULES_DETAIL])
+static const char *judge(const struct engine *e, struct mail_recipient *r, const char *delimiter,
+                         char detail[RULES_DETAIL])
 {
     const char *address = r->r.address, *why = NULL;
     bool plain = address && address_plain(address, e->utf8);
@@ -46,8 +47,10 @@ static const char *of_all(const struct engine *e, char detail[RULES_DETAIL])
         snprintf(detail, RULES_DETAIL, "%.300s", e->mail_line);
         return "rewritten";
     }
-    /* Postfix completes the header of such a mail: missing lines, addresses without domains (local_header_rewrite_clients). */
-    if (source && !strcasecmp(source, "LOCAL") && !config_list_has(&proxy.config->ignore, "local_header_rewrite_clients"))
+    /* Postfix completes the header of such a mail: missing lines, addresses without domains
+     * (local_header_rewrite_clients). */
+    if (source && !strcasecmp(source, "LOCAL") &&
+        !config_list_has(&proxy.config->ignore, "local_header_rewrite_clients"))
         return "local";
     if (too_large(e)) {
         snprintf(detail, RULES_DETAIL, "max_entry");
@@ -70,8 +73,8 @@ static void take_away(struct mail_recipient *r)
     r->destination = NULL;
 }
 
-/* An address that was given more than once: when Postfix has to do with one giving (it asks for a notice, is written otherwise), all are
- * Postfix's, else both would deliver. */
+/* An address that was given more than once: when Postfix has to do with one giving (it asks for
+ * a notice, is written otherwise), all are Postfix's, else both would deliver. */
 static void share_fate(struct engine *e)
 {
     for (size_t i = 0; i < e->nrecipients; i++) {
@@ -106,11 +109,14 @@ const char *rules_envelope(struct engine *e, char detail[RULES_DETAIL])
 const char *rules_maps(struct engine *e, char detail[RULES_DETAIL])
 {
     char about[400];
-    /* 0: what is not known by now could not be found out in time, and is not asked for here, on the loop. */
-    bool sender = reasons_of_maps(MAPS_SENDER, e->sender.address, 0, about, sizeof about), first = true;
+    /* 0: what is not known by now could not be found out in time, and is not asked for here, on
+     * the loop. */
+    bool sender = reasons_of_maps(MAPS_SENDER, e->sender.address, 0, about, sizeof about),
+         first = true;
     for (size_t i = 0; i < e->nrecipients; i++) {
         struct mail_recipient *r = &e->recipient[i];
-        if (!r->destination || r->again || !(sender || reasons_of_maps(MAPS_RECIPIENT, r->r.address, 0, about, sizeof about)))
+        if (!r->destination || r->again ||
+            !(sender || reasons_of_maps(MAPS_RECIPIENT, r->r.address, 0, about, sizeof about)))
             continue;
         take_away(r);
         if (first)
@@ -124,5 +130,9 @@ const char *rules_maps(struct engine *e, char detail[RULES_DETAIL])
 const char *rules_content(const struct engine *e)
 {
     const struct content *c = &e->content;
-    return c->long_line ? "long-line" : c->bare_cr ? "bare-cr" : c->odd_header || content_odd_parts(e->body.data, e->body.len) ? "odd-header" : c->hops >= c->header->hops ? "hops" : NULL;
+    return c->long_line                                                    ? "long-line"
+           : c->bare_cr                                                    ? "bare-cr"
+           : c->odd_header || content_odd_parts(e->body.data, e->body.len) ? "odd-header"
+           : c->hops >= c->header->hops                                    ? "hops"
+                                                                           : NULL;
 }

@@ -15,9 +15,9 @@
 #include "lib/postfix/postfix.h"
 #include "proxy/proxy.h"
 
-#define IDLE_MOST 5.        /* seconds without a mail, when this process is to end */
-#define SILENCE_MOST 600.   /* seconds; smtpd_timeout of its client is 300 s */
-#define PENDING_MOST 65536  /* bytes that may come before they are wanted */
+#define IDLE_MOST 5.       /* seconds without a mail, when this process is to end */
+#define SILENCE_MOST 600.  /* seconds; smtpd_timeout of its client is 300 s */
+#define PENDING_MOST 65536 /* bytes that may come before they are wanted */
 #define ENVELOPE_MOST (4 * 1024 * 1024)
 
 static struct proxy_session *sessions;
@@ -83,7 +83,9 @@ static void lose(struct proxy_session *s)
     ev_io_stop(proxy.loop, &s->writing);
     s->gone = true;
     if (s->course == COURSE_STREAM && s->engine.state == ENGINE_ANSWERING)
-        log_warning("%s: Postfix hung up before the answer: proxy_next has the last dot, and it may be sent more than once", s->id);
+        log_warning("%s: Postfix hung up before the answer: proxy_next has the last dot, and it "
+                    "may be sent more than once",
+                    s->id);
     if (s->course == COURSE_OUTCOME)
         outcome_gone(s);
     else
@@ -115,7 +117,8 @@ bool proxy_session_claim(struct proxy_session *s, size_t n)
     return true;
 }
 
-/* Microseconds since 1970 and chance, in letters that look like a queue id of Postfix and are none of its (the longest it makes have 16). */
+/* Microseconds since 1970 and chance, in letters that look like a queue id of Postfix and are
+ * none of its (the longest it makes have 16). */
 static void make_id(char id[MAIL_ID])
 {
     static const char letter[] = "0123456789BCDFGHJKLMNPQRSTVWXYZ";
@@ -221,36 +224,38 @@ static void take_body(struct proxy_session *s, size_t had)
     struct buf *body = &s->engine.body;
     bool large = s->engine.content.size > (uint64_t)proxy.config->max_entry;
     switch (s->course) {
-    case COURSE_STREAM:
-        pass_body(s);
-        return;
-    case COURSE_SINK:
-        buf_consume(body, body->len);
-        return;
+    case COURSE_STREAM: pass_body(s); return;
+    case COURSE_SINK: buf_consume(body, body->len); return;
     case COURSE_BUFFER:
         if (!large && proxy_session_claim(s, body->len - had))
             return;
         snprintf(s->detail, sizeof s->detail, "%s", large ? "max_entry" : "proxy_memory");
         stream(s, large ? "too-large" : "busy");
         return;
-    default:
-        return;
+    default: return;
     }
 }
 
-static void finish_stream(struct proxy_session *s, enum next_event event, const char *reply, bool unsure)
+static void finish_stream(struct proxy_session *s, enum next_event event, const char *reply,
+                          bool unsure)
 {
     const struct engine *e = &s->engine;
     if (unsure)
-        log_warning("%s: proxy_next was lost behind the last dot: it may be sent more than once", s->id);
+        log_warning("%s: proxy_next was lost behind the last dot: it may be sent more than once",
+                    s->id);
     if (event == NEXT_DONE)
         metric_add(mails_queued, 1);
     /* Without its size: Postfix's qmgr is going to log that. */
-    log_info("%s: from=<%.256s>, nrcpt=%zu, client=%.256s[%.64s], action=%s reason=%s%s%s, next=%.300s", s->id, e->sender.address ? e->sender.address : "", e->nrecipients,
-             e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown", e->xforward[XFORWARD_ADDR] ? e->xforward[XFORWARD_ADDR] : "",
-             event == NEXT_DONE ? "queue" : "refuse", s->reason, *s->detail ? " " : "", s->detail, reply);
+    log_info(
+        "%s: from=<%.256s>, nrcpt=%zu, client=%.256s[%.64s], action=%s reason=%s%s%s, next=%.300s",
+        s->id, e->sender.address ? e->sender.address : "", e->nrecipients,
+        e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown",
+        e->xforward[XFORWARD_ADDR] ? e->xforward[XFORWARD_ADDR] : "",
+        event == NEXT_DONE ? "queue" : "refuse", s->reason, *s->detail ? " " : "", s->detail,
+        reply);
     if (!proxy_session_answer(s, reply)) {
-        log_warning("%s: Postfix did not hear the answer%s", s->id, event == NEXT_DONE ? ": it may be sent more than once" : "");
+        log_warning("%s: Postfix did not hear the answer%s", s->id,
+                    event == NEXT_DONE ? ": it may be sent more than once" : "");
         s->gone = true;
     }
     proxy_session_mail_over(s);
@@ -320,7 +325,8 @@ static void on_next(void *arg, enum next_event event, const char *reply, bool un
 
 static bool wants(const struct proxy_session *s)
 {
-    return !s->closing && !s->full && s->course != COURSE_OPENING && (s->engine.state == ENGINE_COMMANDS || s->engine.state == ENGINE_CONTENT);
+    return !s->closing && !s->full && s->course != COURSE_OPENING &&
+           (s->engine.state == ENGINE_COMMANDS || s->engine.state == ENGINE_CONTENT);
 }
 
 /* True: go on. Otherwise the session may be gone. */
@@ -355,7 +361,8 @@ static void feed(struct proxy_session *s, const char *data, size_t len)
         size_t used, had = s->engine.body.len;
         enum engine_event event = engine_feed(&s->engine, data + at, len - at, &used);
         at += used;
-        if (event == ENGINE_END) { /* what follows is kept first: the session may be gone afterwards */
+        /* what follows is kept first: the session may be gone afterwards */
+        if (event == ENGINE_END) {
             keep_for_later(s, data + at, len - at);
             do_event(s, event, had);
             return;
@@ -432,7 +439,8 @@ void proxy_session_leave(double seconds)
 {
     for (struct proxy_session *s = sessions, *next; s; s = next) {
         next = s->next_session;
-        bool idle = s->course == COURSE_NONE && engine_idle(&s->engine) && !s->engine.out.len && !s->pending.len;
+        bool idle = s->course == COURSE_NONE && engine_idle(&s->engine) && !s->engine.out.len &&
+                    !s->pending.len;
         s->idle = idle ? s->idle + seconds : 0.;
         if (s->idle > IDLE_MOST)
             lose(s);
@@ -444,8 +452,10 @@ void proxy_session_sweep(void)
     double now = clock_monotonic();
     for (struct proxy_session *s = sessions, *next; s; s = next) {
         next = s->next_session;
-        if (s->course != COURSE_OUTCOME && s->course != COURSE_OPENING && !s->full && now - s->last > SILENCE_MOST) {
-            log_warning("%s: Postfix was silent for %.0f s: its connection is closed", s->course == COURSE_NONE ? "NOQUEUE" : s->id, SILENCE_MOST);
+        if (s->course != COURSE_OUTCOME && s->course != COURSE_OPENING && !s->full &&
+            now - s->last > SILENCE_MOST) {
+            log_warning("%s: Postfix was silent for %.0f s: its connection is closed",
+                        s->course == COURSE_NONE ? "NOQUEUE" : s->id, SILENCE_MOST);
             lose(s);
         }
     }

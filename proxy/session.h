@@ -25,42 +25,45 @@ enum course {
 
 /* Where the outcome stands. */
 enum outcome {
-    OUTCOME_PREPARE, /* proxy_next is asked whether it takes its recipients; nothing is stored yet */
-    OUTCOME_STORE,   /* the store works; proxy_next, if it is concerned, has everything but the last dot */
-    OUTCOME_DOT,     /* everything is stored; proxy_next has the last dot */
-    OUTCOME_REST,    /* proxy_next gets what is nowhere */
-    OUTCOME_REVOKE,  /* what is stored is taken back, then `refusal` is the answer */
-    OUTCOME_LATE,    /* the store takes back what it promised too long ago */
+    /* proxy_next is asked whether it takes its recipients; nothing is stored yet */
+    OUTCOME_PREPARE,
+    /* the store works; proxy_next, if it is concerned, has everything but the last dot */
+    OUTCOME_STORE,
+    OUTCOME_DOT,    /* everything is stored; proxy_next has the last dot */
+    OUTCOME_REST,   /* proxy_next gets what is nowhere */
+    OUTCOME_REVOKE, /* what is stored is taken back, then `refusal` is the answer */
+    OUTCOME_LATE,   /* the store takes back what it promised too long ago */
 };
 
 struct proxy_session {
     struct proxy_session *prev, *next_session;
     int fd;
     ev_io reading, writing;
-    double last; /* when Postfix said something, or was told (clock_monotonic) */
-    double idle; /* seconds without a mail since this process is to end */
+    double last;  /* when Postfix said something, or was told (clock_monotonic) */
+    double idle;  /* seconds without a mail since this process is to end */
     bool closing; /* once `out` is written */
-    bool gone;   /* Postfix is not there any more; the outcome of its mail is awaited */
-    bool full;   /* proxy_next is slow: nothing is read */
+    bool gone;    /* Postfix is not there any more; the outcome of its mail is awaited */
+    bool full;    /* proxy_next is slow: nothing is read */
     struct engine engine;
     struct buf pending; /* came before it was wanted */
     /* the mail */
     enum course course;
     enum outcome outcome;
     char id[MAIL_ID];
-    const char *reason;  /* why it is Postfix's, or some recipients are; NULL: none is */
+    const char *reason; /* why it is Postfix's, or some recipients are; NULL: none is */
     char detail[RULES_DETAIL];
     char unstored[DEPOSIT_WHY]; /* "store (...)" when not all of it is stored; else "" */
-    char handed[1024];          /* all recipients went to proxy_next: why, and what it answered; else "" */
+    /* all recipients went to proxy_next: why, and what it answered; else "" */
+    char handed[1024];
     char refusal[620];
     struct postfix_header header;
     struct lookup *lookup;
     struct next *next;
     struct envelope envelope; /* borrows, but for sender_args and queue_id */
     struct deposit deposit;
-    bool stored;         /* the store has the request */
+    bool stored;          /* the store has the request */
     bool *which, *passed; /* per recipient: proxy_next gets it now; has it */
-    size_t claimed;      /* of proxy.bytes */
+    size_t claimed;       /* of proxy.bytes */
     double started;
 };
 
@@ -73,7 +76,8 @@ void proxy_session_leave(double seconds);
 /* Those that were silent for too long. Once in a while. */
 void proxy_session_sweep(void);
 
-/* For outcome.c: the answer to a complete mail, and what goes with it. False: Postfix did not get it. */
+/* For outcome.c: the answer to a complete mail, and what goes with it. False: Postfix did not
+ * get it. */
 bool proxy_session_answer(struct proxy_session *, const char *reply);
 /* Whatever the mail had is given back; a session whose Postfix is gone ends. */
 void proxy_session_mail_over(struct proxy_session *);

@@ -8,19 +8,20 @@
 #define MODULE_NAME "lane" /* the first part of the settings' names */
 #define MODULE_VERSION 1
 
-/* All else may be missing when one call is, so the refusal uses only what every server that loads modules
- * has. */
+/* All else may be missing when one call is, so the refusal uses only what every server that
+ * loads modules has. */
 static int refuse(RedisModuleCtx *ctx, const char *missing)
 {
     if (RedisModule_Log)
-        RedisModule_Log(ctx, "warning",
-                        "lane: this server has no %s, which the module needs; Redis 7.0 or later does",
-                        missing);
+        RedisModule_Log(
+            ctx, "warning",
+            "lane: this server has no %s, which the module needs; Redis 7.0 or later does",
+            missing);
     return REDISMODULE_ERR;
 }
 
-__attribute__((visibility("default"))) int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv,
-                                                              int argc);
+__attribute__((visibility("default"))) int RedisModule_OnLoad(RedisModuleCtx *ctx,
+                                                              RedisModuleString **argv, int argc);
 
 int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
@@ -31,8 +32,9 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_ERR;
     RedisModule_SetModuleAttribs(ctx, MODULE_NAME, MODULE_VERSION, REDISMODULE_APIVER_1);
     if (argc > 0) {
-        RedisModule_Log(ctx, "warning",
-                        "lane: takes no arguments; write lane.node and the like as settings of their own");
+        RedisModule_Log(
+            ctx, "warning",
+            "lane: takes no arguments; write lane.node and the like as settings of their own");
         return REDISMODULE_ERR;
     }
     server_start(ctx);

@@ -1,6 +1,7 @@
 /* dovelane-relay - delivers what the lanes of its node hold, by SMTP and LMTP.
  *
- * In the foreground. SIGTERM, SIGINT: finishes what is in flight (at most 10 s), gives back the rest, ends with
+ * In the foreground. SIGTERM, SIGINT: finishes what is in flight (at most 10 s), gives back the
+ * rest, ends with
  * 0. SIGHUP: reads the config again and opens its log anew. */
 #include <errno.h>
 #include <signal.h>
@@ -40,7 +41,8 @@
 struct stop {
     struct relay *relay;
     ev_timer timer;
-    bool last; /* nothing is in flight any more that could be finished: only answers are waited for */
+    /* nothing is in flight any more that could be finished: only answers are waited for */
+    bool last;
 };
 
 static void last_wait(struct stop *stop)
@@ -59,8 +61,8 @@ static bool all_said(const struct relay *r)
            !owners_peer_requests(r) && !heartbeat_unanswered(r);
 }
 
-/* After everything else of the turn, so that what it brought leaves together. Not in ev_prepare: the
- * connections write in theirs, and what comes behind it would wait for the next event. */
+/* After everything else of the turn, so that what it brought leaves together. Not in ev_prepare:
+ * the connections write in theirs, and what comes behind it would wait for the next event. */
 static void on_turn(struct ev_loop *loop, ev_check *c, int events)
 {
     struct stop *stop = c->data;
@@ -87,7 +89,8 @@ static void on_stop_timer(struct ev_loop *loop, ev_timer *t, int events)
         ev_break(loop, EVBREAK_ALL);
         return;
     }
-    log_warning("%zu mails are still in hand after %.0f s: giving them back", inflight_count(r), FINISH);
+    log_warning("%zu mails are still in hand after %.0f s: giving them back", inflight_count(r),
+                FINISH);
     for (struct entry *e = inflight_first(r), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         mail_leave(e);
@@ -116,7 +119,8 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
 static void warn_dead(const struct relay *r)
 {
     if (config_list_has(&r->config->dead, r->node))
-        log_warning("the config calls this node dead: nothing is drained here, the next owners do it");
+        log_warning(
+            "the config calls this node dead: nothing is drained here, the next owners do it");
 }
 
 static bool same_link(const struct config *a, int i, const struct config *b, int k)
@@ -129,7 +133,8 @@ static bool same_link(const struct config *a, int i, const struct config *b, int
     return same;
 }
 
-/* The nodes of before are there, and reached as before; others may have come. config gets their places. */
+/* The nodes of before are there, and reached as before; others may have come. config gets their
+ * places. */
 static bool same_nodes(const struct config *before, struct config *config)
 {
     bool same = config_keep_nodes(config, before);
@@ -145,11 +150,14 @@ static const char *unfit(const struct relay *r, struct config *config)
     if (is < 0)
         return "it has no section for this node";
     if (!same_link(r->config, was, config, is))
-        return "this node is reached otherwise (redis, standby, tls, node_...): that needs a restart";
+        return "this node is reached otherwise (redis, standby, tls, node_...): that needs a "
+               "restart";
     if (r->config->takeover != config->takeover)
         return "takeover is another: that needs a restart of the relay";
     if (config->takeover == TAKEOVER_AUTOMATIC && !same_nodes(r->config, config))
-        return config->unread ? config->unlearned : "a node is missing that was there, or is reached otherwise (redis, standby, tls, tls_name): that needs a restart of the relay";
+        return config->unread ? config->unlearned
+                              : "a node is missing that was there, or is reached otherwise (redis, "
+                                "standby, tls, tls_name): that needs a restart of the relay";
     if (strcmp(r->config->state_directory, config->state_directory))
         return "state_directory is another: that needs a restart of the relay";
     return NULL;
@@ -207,7 +215,8 @@ static void close_all(struct relay *r)
 {
     size_t left = inflight_count(r);
     if (left)
-        log_warning("ending with %zu mails whose results the nodes could not be told: they may be sent more "
+        log_warning("ending with %zu mails whose results the nodes could not be told: they may be "
+                    "sent more "
                     "than once",
                     left);
     destinations_quit(r);
@@ -215,7 +224,8 @@ static void close_all(struct relay *r)
     notices_close(r->notices);
     if (r->lane_watch)
         lane_watch_close(r->lane_watch);
-    /* The connections first: they answer what is open, and what they answer to must still be there. */
+    /* The connections first: they answer what is open, and what they answer to must still be
+     * there. */
     owners_close(r);
     heartbeat_close(r);
     membership_free(r->membership);
@@ -240,7 +250,8 @@ static void on_watchdog(struct ev_loop *loop, ev_timer *w, int events)
     notify("WATCHDOG=1");
 }
 
-/* A reload that comes while it starts waits for its watcher, which lets it through, and does not end it. */
+/* A reload that comes while it starts waits for its watcher, which lets it through, and does not
+ * end it. */
 static void hold_hangup(void)
 {
     sigset_t hangup;
@@ -262,8 +273,10 @@ int main(int argc, char **argv)
     hold_hangup();
     program_start(&program, NAME, true, check, argc, argv);
     program_metrics(&program);
-    struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
-    /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/base/subprocess.c). */
+    struct relay r = {
+        .config_path = program.config_path, .node = program.node, .config = program.config};
+    /* A watcher lets its signal through. Not libev's default loop, which would wait for the
+     * children of other threads (lib/base/subprocess.c). */
     r.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
     if (!r.loop)
         log_fatal("libev finds no way to wait for events");

@@ -5,16 +5,17 @@
  *                                             ▼ │
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
- * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what becomes of
- * one mail, owners.h tells the nodes, stall.h when not to take. spill.h is the second way out, back into
- * Postfix's own queue; admin_requests.h is what an admin wants here, notices.h
+ * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what
+ * becomes of one mail, owners.h tells the nodes, stall.h when not to take. spill.h is the second
+ * way out, back into Postfix's own queue; admin_requests.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ lane_scan, backfill: what other owners hold and we do not
  *
  *                                                                  rereplicate ─▶ lane_scan, backfill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, role.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
+ * heartbeat.h hears the other nodes, role.h says what follows from that, resync.h makes this
+ * node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_RELAY_H
 #define DOVELANE_RELAY_RELAY_H
 
@@ -28,8 +29,8 @@ struct relay {
     const char *config_path;
     const char *node;      /* our name in the config */
     struct config *config; /* replaced at SIGHUP: nobody keeps a pointer into it */
-    unsigned config_turn; /* how often it was replaced */
-    bool stopping; /* nothing is taken any more, what is in flight is finished */
+    unsigned config_turn;  /* how often it was replaced */
+    bool stopping;         /* nothing is taken any more, what is in flight is finished */
 
     struct lanes *lanes;
     struct admin_requests *admin_requests;

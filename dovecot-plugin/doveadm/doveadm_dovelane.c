@@ -1,7 +1,9 @@
-/* doveadm_dovelane - lib10_doveadm_dovelane_plugin.so: "doveadm dovelane ...", answered by the running replicator.
+/* doveadm_dovelane - lib10_doveadm_dovelane_plugin.so: "doveadm dovelane ...", answered by the
+ * running replicator.
  *
- * Nothing is opened here, neither mailboxes nor state: the replicator has them locked and knows more. So these are plain
- * commands, not mail commands, which would become the user first and then not be let near the socket. */
+ * Nothing is opened here, neither mailboxes nor state: the replicator has them locked and knows
+ * more. So these are plain commands, not mail commands, which would become the user first and
+ * then not be let near the socket. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/protocol/admin_reply.h"
@@ -29,13 +31,13 @@ EXPORT void doveadm_dovelane_plugin_deinit(void);
 
 const char *doveadm_dovelane_plugin_version = DOVECOT_ABI_VERSION;
 
-#define failed(code, ...)                                                                                              \
-    do {                                                                                                               \
-        i_error("dovelane: " __VA_ARGS__);                                                                             \
-        doveadm_exit_code = (code);                                                                                    \
+#define failed(code, ...)                  \
+    do {                                   \
+        i_error("dovelane: " __VA_ARGS__); \
+        doveadm_exit_code = (code);        \
     } while (0)
 
-/* --- request ---------------------------------------------------------------------------------------------------- */
+/* --- request ---------------------------------------------------------------------------------- */
 
 /* Options that take a value, handed on as they are written on the command line. */
 static const char *const options[] = {"remove", NULL};
@@ -85,7 +87,7 @@ static const char *request_line(const struct doveadm_cmd_context *cctx)
     return str_c(line);
 }
 
-/* --- reply ------------------------------------------------------------------------------------------------------ */
+/* --- reply ------------------------------------------------------------------------------------ */
 
 /* Titles, or as many nameless columns as the first row has. Returns the number of columns. */
 static size_t print_titles(const char *rest, bool named)
@@ -98,12 +100,14 @@ static size_t print_titles(const char *rest, bool named)
         if (named)
             doveadm_print_header(field, field, 0);
         else
-            doveadm_print_header(t_strdup_printf("column%u", (unsigned int)n), "", DOVEADM_PRINT_HEADER_FLAG_HIDE_TITLE);
+            doveadm_print_header(t_strdup_printf("column%u", (unsigned int)n), "",
+                                 DOVEADM_PRINT_HEADER_FLAG_HIDE_TITLE);
     }
     return n;
 }
 
-/* A row has as many fields as there are columns, else all later rows would be askew; what is too much goes into the last. */
+/* A row has as many fields as there are columns, else all later rows would be askew; what is too
+ * much goes into the last. */
 static void print_row(const char *rest, size_t columns)
 {
     char *left = t_strdup_noconst(rest), *field;
@@ -137,7 +141,8 @@ static bool print_reply(struct istream *input)
         case ADMIN_REPLY_ROW:
             if (columns == 0)
                 columns = print_titles(rest, FALSE);
-            T_BEGIN {
+            T_BEGIN
+            {
                 print_row(rest, columns);
             }
             T_END;
@@ -149,7 +154,9 @@ static bool print_reply(struct istream *input)
             break;
         }
         case ADMIN_REPLY_END: doveadm_exit_code = code; return TRUE;
-        case ADMIN_REPLY_BROKEN: failed(EX_PROTOCOL, "the replicator sent what is no reply: %s", line); return TRUE;
+        case ADMIN_REPLY_BROKEN:
+            failed(EX_PROTOCOL, "the replicator sent what is no reply: %s", line);
+            return TRUE;
         }
     }
     return FALSE;
@@ -162,10 +169,14 @@ static void ask(const char *path, const char *line)
 
     if (fd == -1) {
         if (errno == EACCES)
-            failed(EX_NOPERM, "cannot connect to %s: %m; only root may, or whom unix_listener dovelane-admin names", path);
+            failed(EX_NOPERM,
+                   "cannot connect to %s: %m; only root may, or whom unix_listener dovelane-admin "
+                   "names",
+                   path);
         else
             failed(EX_TEMPFAIL,
-                   "cannot connect to %s: %m; is dovelane-replicator running? It is a Dovecot service: "
+                   "cannot connect to %s: %m; is dovelane-replicator running? It is a Dovecot "
+                   "service: "
                    "service dovelane-replicator in dovecot.conf, then doveadm reload",
                    path);
         return;
@@ -178,9 +189,12 @@ static void ask(const char *path, const char *line)
     }
     input = i_stream_create_fd_autoclose(&fd, LINE_MAX_SIZE);
     if (!print_reply(input))
-        failed(EX_TEMPFAIL, "%s: the replicator went away before its answer was complete%s%s; Dovecot's log says why, "
-               "also when it cannot start (doveadm log find)", path,
-               input->stream_errno == 0 ? "" : ": ", input->stream_errno == 0 ? "" : i_stream_get_error(input));
+        failed(EX_TEMPFAIL,
+               "%s: the replicator went away before its answer was complete%s%s; Dovecot's log "
+               "says why, "
+               "also when it cannot start (doveadm log find)",
+               path, input->stream_errno == 0 ? "" : ": ",
+               input->stream_errno == 0 ? "" : i_stream_get_error(input));
     i_stream_unref(&input);
 }
 
@@ -192,36 +206,54 @@ static void run(struct doveadm_cmd_context *cctx)
     ask(path, request_line(cctx));
 }
 
-/* --- commands --------------------------------------------------------------------------------------------------- */
+/* --- commands --------------------------------------------------------------------------------- */
 
-#define USER_PARAMS                                                                                                    \
-    DOVEADM_CMD_PARAM('u', "user", CMD_PARAM_STR, 0)                                                                   \
+#define USER_PARAMS                                  \
+    DOVEADM_CMD_PARAM('u', "user", CMD_PARAM_STR, 0) \
     DOVEADM_CMD_PARAM('A', "all-users", CMD_PARAM_BOOL, 0)
 #define ARGS_PARAM DOVEADM_CMD_PARAM('\0', "args", CMD_PARAM_ARRAY, CMD_PARAM_FLAG_POSITIONAL)
 
 /* clang-format off: Dovecot's macros hold the braces */
 static struct doveadm_cmd_ver2 commands[] = {
-    {.name = "dovelane status", .usage = "[-u <user> | -A]", .cmd = run,
+    {.name = "dovelane status",
+     .usage = "[-u <user> | -A]",
+     .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane lag", .usage = "[-u <user> | -A]", .cmd = run,
+    {.name = "dovelane lag",
+     .usage = "[-u <user> | -A]",
+     .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane verify", .usage = "-u <user> | -A [bodies | --duplicates]", .cmd = run,
-     DOVEADM_CMD_PARAMS_START USER_PARAMS
-     DOVEADM_CMD_PARAM('\0', "duplicates", CMD_PARAM_BOOL, 0) ARGS_PARAM DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane resync", .usage = "-u <user> | -A [<site>]", .cmd = run,
+    {.name = "dovelane verify",
+     .usage = "-u <user> | -A [bodies | --duplicates]",
+     .cmd = run,
+     DOVEADM_CMD_PARAMS_START USER_PARAMS DOVEADM_CMD_PARAM('\0', "duplicates", CMD_PARAM_BOOL, 0)
+         ARGS_PARAM DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane resync",
+     .usage = "-u <user> | -A [<site>]",
+     .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS ARGS_PARAM DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane accept", .usage = "-u <user> | -A [<folder> ...]", .cmd = run,
+    {.name = "dovelane accept",
+     .usage = "-u <user> | -A [<folder> ...]",
+     .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS ARGS_PARAM DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane restore", .usage = "-u <user> | -A [<folder> ...]", .cmd = run,
+    {.name = "dovelane restore",
+     .usage = "-u <user> | -A [<folder> ...]",
+     .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS ARGS_PARAM DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane new-epoch", .usage = "-u <user> | -A", .cmd = run,
+    {.name = "dovelane new-epoch",
+     .usage = "-u <user> | -A",
+     .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane peers", .usage = "[--remove <site id>]", .cmd = run,
-     DOVEADM_CMD_PARAMS_START
-     DOVEADM_CMD_PARAM('\0', "remove", CMD_PARAM_STR, 0) DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane join", .usage = "-u <user> | -A | --status [-u <user> | -A]", .cmd = run,
-     DOVEADM_CMD_PARAMS_START USER_PARAMS
-     DOVEADM_CMD_PARAM('\0', "status", CMD_PARAM_BOOL, 0) DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane peers",
+     .usage = "[--remove <site id>]",
+     .cmd = run,
+     DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('\0', "remove", CMD_PARAM_STR, 0)
+         DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane join",
+     .usage = "-u <user> | -A | --status [-u <user> | -A]",
+     .cmd = run,
+     DOVEADM_CMD_PARAMS_START USER_PARAMS DOVEADM_CMD_PARAM('\0', "status", CMD_PARAM_BOOL, 0)
+         DOVEADM_CMD_PARAMS_END},
 };
 /* clang-format on */
 

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #define MOST (64 * 1024 * 1024) /* bytes; Dovecot rotates at 1 MB */
-#define SPARE 64                /* behind the last byte, for the library's look at a record that is cut */
+/* behind the last byte, for the library's look at a record that is cut */
+#define SPARE 64
 
 static int read_all(struct log_file *f, int fd)
 {
@@ -23,8 +24,10 @@ static int read_all(struct log_file *f, int fd)
             f->size = at;
     }
     memcpy(&f->head, f->bytes, I_MIN(f->size, sizeof f->head));
-    if (f->size < MAIL_TRANSACTION_LOG_HEADER_MIN_SIZE || f->head.major_version != MAIL_TRANSACTION_LOG_MAJOR_VERSION ||
-        f->head.hdr_size < MAIL_TRANSACTION_LOG_HEADER_MIN_SIZE || f->head.hdr_size % sizeof(uint32_t) != 0) {
+    if (f->size < MAIL_TRANSACTION_LOG_HEADER_MIN_SIZE ||
+        f->head.major_version != MAIL_TRANSACTION_LOG_MAJOR_VERSION ||
+        f->head.hdr_size < MAIL_TRANSACTION_LOG_HEADER_MIN_SIZE ||
+        f->head.hdr_size % sizeof(uint32_t) != 0) {
         errno = EINVAL;
         return -1;
     }
@@ -65,15 +68,18 @@ bool log_file_next(struct log_file *f)
     if (f->next > f->size || f->size - f->next < sizeof raw)
         return FALSE;
     memcpy(&raw, f->bytes + f->next, sizeof raw);
-    size_t n = mail_index_offset_to_uint32(raw.size); /* with its header; 0: not written to its end */
+    /* with its header; 0: not written to its end */
+    size_t n = mail_index_offset_to_uint32(raw.size);
     if (n < sizeof raw || n > f->size - f->next || n % sizeof(uint32_t) != 0)
         return FALSE;
     f->data = f->bytes + f->next + sizeof raw;
     f->before = f->modseq;
-    mail_transaction_update_modseq(&raw, f->data, &f->modseq, MAIL_TRANSACTION_LOG_HDR_VERSION(&f->head));
+    mail_transaction_update_modseq(&raw, f->data, &f->modseq,
+                                   MAIL_TRANSACTION_LOG_HDR_VERSION(&f->head));
     f->hdr.size = (uint32_t)(n - sizeof raw);
     f->hdr.type = raw.type;
-    if ((raw.type & (MAIL_TRANSACTION_EXPUNGE | MAIL_TRANSACTION_EXPUNGE_GUID)) != 0 && (raw.type & MAIL_TRANSACTION_EXPUNGE_PROT) == MAIL_TRANSACTION_EXPUNGE_PROT)
+    if ((raw.type & (MAIL_TRANSACTION_EXPUNGE | MAIL_TRANSACTION_EXPUNGE_GUID)) != 0 &&
+        (raw.type & MAIL_TRANSACTION_EXPUNGE_PROT) == MAIL_TRANSACTION_EXPUNGE_PROT)
         f->hdr.type &= ~(uint32_t)MAIL_TRANSACTION_EXPUNGE_PROT;
     f->next += n;
     return TRUE;
@@ -88,13 +94,15 @@ bool log_file_speaks(const struct log_file *f)
 {
     uint32_t type = f->hdr.type & MAIL_TRANSACTION_TYPE_MASK;
 
-    return log_file_requests(f) || ((f->hdr.type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0 &&
-                                    (type == MAIL_TRANSACTION_FLAG_UPDATE || type == MAIL_TRANSACTION_KEYWORD_UPDATE));
+    return log_file_requests(f) ||
+           ((f->hdr.type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0 &&
+            (type == MAIL_TRANSACTION_FLAG_UPDATE || type == MAIL_TRANSACTION_KEYWORD_UPDATE));
 }
 
 bool log_file_requests(const struct log_file *f)
 {
     uint32_t type = f->hdr.type & MAIL_TRANSACTION_TYPE_MASK;
 
-    return (f->hdr.type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0 && (type == MAIL_TRANSACTION_EXPUNGE || type == MAIL_TRANSACTION_EXPUNGE_GUID);
+    return (f->hdr.type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0 &&
+           (type == MAIL_TRANSACTION_EXPUNGE || type == MAIL_TRANSACTION_EXPUNGE_GUID);
 }

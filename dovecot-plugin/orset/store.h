@@ -1,12 +1,12 @@
-/* store - what the OR-Set core asks of the place its state lives in: ordered rows of bytes in a few tables,
- * and one transaction at a time.
+/* store - what the OR-Set core asks of the place its state lives in: ordered rows of bytes in a few
+ * tables, and one transaction at a time.
  *
- * Two implementations: dovecot-plugin/store/state_sqlite.h (beside the mailbox) and tests/support/memstore (in memory, for
- * tests). A third one needs nothing but the functions below. Keys are ordered by memcmp, a key that is a
- * prefix of another comes first.
+ * Two implementations: dovecot-plugin/store/state_sqlite.h (beside the mailbox) and
+ * tests/support/memstore (in memory, for tests). A third one needs nothing but the functions below.
+ * Keys are ordered by memcmp, a key that is a prefix of another comes first.
  *
- * The core keeps all of its facts here; what it holds in memory (vector, folders, keywords) is a cache that
- * is written by orset_commit() and read again after orset_rollback(). */
+ * The core keeps all of its facts here; what it holds in memory (vector, folders, keywords) is a
+ * cache that is written by orset_commit() and read again after orset_rollback(). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STORE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STORE_H
 
@@ -14,8 +14,10 @@
 #include <stdint.h>
 
 enum orset_table {
-    ORSET_T_META,         /* "self" -> own origin, clock, sums, epoch.c's doubts; "alias", GUID -> GUID (join.c) */
-    ORSET_T_ORIGIN,       /* origin index -> site, epoch, counter (the version vector), running hash */
+    /* "self" -> own origin, clock, sums, epoch.c's doubts; "alias", GUID -> GUID (join.c) */
+    ORSET_T_META,
+    /* origin index -> site, epoch, counter (the version vector), running hash */
+    ORSET_T_ORIGIN,
     ORSET_T_FOLDER,       /* folder index -> identity, registers, presence dots, digest */
     ORSET_T_MESSAGE,      /* folder, dot -> immutable facts, flag dots, agreed UID, bound UID */
     ORSET_T_GUID,         /* first bytes of the GUID, folder, dot -> k */
@@ -30,8 +32,8 @@ enum orset_table {
     ORSET_TABLES
 };
 
-/* Rows handed to a callback and values handed out by get are the store's: good until the next call on the
- * store. */
+/* Rows handed to a callback and values handed out by get are the store's: good until the next
+ * call on the store. */
 typedef int orset_row_fn(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
                          size_t value_len);
 
@@ -44,33 +46,36 @@ struct orset_ref {
 
 struct orset_store {
     void *ctx;
-    /* 1 and *value, *len when the row is there, 0 when not, -1 on an error (unreadable, out of memory). */
+    /* 1 and *value, *len when the row is there, 0 when not, -1 on an error (unreadable, out of
+     * memory). */
     int (*get)(void *ctx, enum orset_table, const void *key, size_t key_len, const uint8_t **value,
                size_t *len);
     /* 0, or -1. The store copies key and value. */
-    int (*put)(void *ctx, enum orset_table, const void *key, size_t key_len, const void *value, size_t len);
+    int (*put)(void *ctx, enum orset_table, const void *key, size_t key_len, const void *value,
+               size_t len);
     /* 0 also when there was no such row, or -1. */
     int (*del)(void *ctx, enum orset_table, const void *key, size_t key_len);
-    /* Calls fn for each row whose key begins with the first prefix_len bytes of from and is not before from
-     * (from_len >= prefix_len), in order, until fn returns non-zero. Returns what fn returned last, 0 without
-     * rows, -1 on an error. fn must not write to the store. */
+    /* Calls fn for each row whose key begins with the first prefix_len bytes of from and is not
+     * before from (from_len >= prefix_len), in order, until fn returns non-zero. Returns what fn
+     * returned last, 0 without rows, -1 on an error. fn must not write to the store. */
     int (*each)(void *ctx, enum orset_table, const void *from, size_t from_len, size_t prefix_len,
                 orset_row_fn *fn, void *arg);
-    /* 0 or -1. Between begin and commit nothing may be seen by another user of the same storage, and after a
-     * crash either all or nothing of it is there. rollback cannot fail. */
+    /* 0 or -1. Between begin and commit nothing may be seen by another user of the same storage,
+     * and after a crash either all or nothing of it is there. rollback cannot fail. */
     int (*begin)(void *ctx);
     int (*commit)(void *ctx);
     void (*rollback)(void *ctx);
-    /* These rows (at most ORSET_PREFETCH) will be asked for next: a hint, so that the store can fetch them
-     * side by side. NULL when it has no use for it. */
+    /* These rows (at most ORSET_PREFETCH) will be asked for next: a hint, so that the store can
+     * fetch them side by side. NULL when it has no use for it. */
     void (*expect)(void *ctx, enum orset_table, const struct orset_ref *, size_t n);
-    /* A row holds what cannot be true, so somebody else wrote it: what is stored here is not to be believed any more.
-     * NULL where nobody else can write. */
+    /* A row holds what cannot be true, so somebody else wrote it: what is stored here is not to
+     * be believed any more. NULL where nobody else can write. */
     void (*corrupt)(void *ctx, const char *what);
 };
 
 /* Memory comes from the caller, so that tests can make it fail and the plugin can use its pools.
- * resize(ctx, NULL, n) allocates, resize(ctx, p, 0) frees and returns NULL; NULL with n > 0 means: no memory.
+ * resize(ctx, NULL, n) allocates, resize(ctx, p, 0) frees and returns NULL; NULL with n > 0 means:
+ * no memory.
  */
 struct orset_alloc {
     void *ctx;

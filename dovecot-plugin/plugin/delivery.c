@@ -1,7 +1,8 @@
 /* delivery - see delivery.h
  *
- * lib-lda calls one function per delivery; each plugin replaces it and may call the one before. Sieve, which is loaded
- * after us, never does. So ours is set when a user is created, when all of that user's plugins have been loaded. */
+ * lib-lda calls one function per delivery; each plugin replaces it and may call the one before.
+ * Sieve, which is loaded after us, never does. So ours is set when a user is created, when all
+ * of that user's plugins have been loaded. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/protocol/delivery_id.h"
@@ -27,8 +28,9 @@ static bool hooked;
 static deliver_mail_func_t *first_next; /* the hook that was there when ours was set first */
 static deliver_mail_func_t *next;       /* the one ours calls */
 
-/* What the relay says of the mail that is being delivered. lmtp saves a mail for its second recipient from the first one's copy,
- * where the line is gone: so it is kept until the next mail. */
+/* What the relay says of the mail that is being delivered. lmtp saves a mail for its second
+ * recipient from the first one's copy, where the line is gone: so it is kept until the next
+ * mail. */
 static struct {
     char *value; /* NULL: there is no such line, or none that counts */
     char hash[DELIVERY_HASH_HEX + 1];
@@ -39,8 +41,8 @@ static void forget_said(void)
     i_free(said.value);
 }
 
-/* The next line's first bytes, without the line end, and how long it is with it; false at the stream's end. It is not read yet. A
- * longer line than the stream buffers is given in parts. */
+/* The next line's first bytes, without the line end, and how long it is with it; false at the
+ * stream's end. It is not read yet. A longer line than the stream buffers is given in parts. */
 static bool peek_line(struct istream *in, const char **line_r, size_t *size_r, size_t *all_r)
 {
     const unsigned char *data, *end;
@@ -63,8 +65,8 @@ static bool peek_line(struct istream *in, const char **line_r, size_t *size_r, s
     return TRUE;
 }
 
-/* Reads the line and what is folded into it. False: nothing above the message's own header is such a line. What stands above it does
- * not matter, since the codes cover all that is below. */
+/* Reads the line and what is folded into it. False: nothing above the message's own header is
+ * such a line. What stands above it does not matter, since the codes cover all that is below. */
 static bool read_line(struct istream *in, string_t *value)
 {
     const size_t name = strlen(DELIVERY_ID_HEADER ":");
@@ -145,8 +147,8 @@ static void read_said(struct mail *mail)
 }
 
 /* The mail's valid entry id. False is normal: most mail has no such line. */
-static bool find_entry(struct plugin_user *puser, struct mail_deliver_context *ctx, const char *rcpt,
-                       char entry_r[DELIVERY_ID_HEX + 1])
+static bool find_entry(struct plugin_user *puser, struct mail_deliver_context *ctx,
+                       const char *rcpt, char entry_r[DELIVERY_ID_HEX + 1])
 {
     struct delivery_key key;
     const char *error;
@@ -155,19 +157,24 @@ static bool find_entry(struct plugin_user *puser, struct mail_deliver_context *c
     if (said.value == NULL)
         return FALSE;
     if (!delivery_key_read(&key, puser->set.group_key_file, &error)) {
-        e_error(ctx->event, "dovelane: dovelane_group_key_file: %s; a second delivery of this mail would show twice",
+        e_error(ctx->event,
+                "dovelane: dovelane_group_key_file: %s; a second delivery of this mail would show "
+                "twice",
                 error);
         return FALSE;
     }
     valid = delivery_id_verify(entry_r, &key, said.value, said.hash, rcpt);
     if (!valid)
-        e_warning(ctx->event, "dovelane: %s header without a valid code for this recipient and these bytes is ignored",
+        e_warning(ctx->event,
+                  "dovelane: %s header without a valid code for this recipient and these bytes is "
+                  "ignored",
                   DELIVERY_ID_HEADER);
     i_zero_safe(&key);
     return valid;
 }
 
-/* What is delivered is the gateway's word, not the sender's: the line is for us, and does not stay in the mail. */
+/* What is delivered is the gateway's word, not the sender's: the line is for us, and does not
+ * stay in the mail. */
 static void begin_delivery(struct plugin_user *puser, struct mail_deliver_context *ctx)
 {
     char entry[DELIVERY_ID_HEX + 1];
@@ -187,7 +194,8 @@ static void begin_delivery(struct plugin_user *puser, struct mail_deliver_contex
         delivery_id_guid(puser->delivery_guid, entry, said.hash, rcpt);
 }
 
-static int pass_on(deliver_mail_func_t *hook, struct mail_deliver_context *ctx, struct mail_storage **storage_r)
+static int pass_on(deliver_mail_func_t *hook, struct mail_deliver_context *ctx,
+                   struct mail_storage **storage_r)
 {
     return hook == NULL ? 0 : hook(ctx, storage_r); /* 0: nobody took it, save it as usual */
 }
@@ -201,7 +209,8 @@ static int deliver(struct mail_deliver_context *ctx, struct mail_storage **stora
     if (inside) /* a hook that was set between two of ours calls the one before it */
         return pass_on(first_next, ctx, storage_r);
     if (puser != NULL) {
-        T_BEGIN {
+        T_BEGIN
+        {
             begin_delivery(puser, ctx);
         }
         T_END;
@@ -209,8 +218,8 @@ static int deliver(struct mail_deliver_context *ctx, struct mail_storage **stora
     inside = TRUE;
     ret = pass_on(next, ctx, storage_r);
     inside = FALSE;
-    /* The GUID stays: when no hook took the mail, lib-lda saves it after us. The user has no other saves than this
-     * delivery's until the next one begins, or ends with it. */
+    /* The GUID stays: when no hook took the mail, lib-lda saves it after us. The user has no
+     * other saves than this delivery's until the next one begins, or ends with it. */
     return ret;
 }
 
@@ -238,7 +247,8 @@ void delivery_unhook(void)
         return;
     last = mail_deliver_hook_set(next);
     if (last != deliver)
-        (void)mail_deliver_hook_set(last); /* set after ours, and unloaded before us or with the process */
+        /* set after ours, and unloaded before us or with the process */
+        (void)mail_deliver_hook_set(last);
 }
 
 bool delivery_set_guid(const struct plugin_user *puser, struct mail_save_context *ctx)
@@ -250,12 +260,14 @@ bool delivery_set_guid(const struct plugin_user *puser, struct mail_save_context
     return TRUE;
 }
 
-struct istream *delivery_strip(const struct plugin_user *puser, const struct mail_save_context *ctx, struct istream *input)
+struct istream *delivery_strip(const struct plugin_user *puser, const struct mail_save_context *ctx,
+                               struct istream *input)
 {
     static const char *const names[] = {DELIVERY_ID_HEADER};
 
     if (!puser->delivery_strip || !ctx->saving)
         return NULL;
-    return i_stream_create_header_filter(input, HEADER_FILTER_EXCLUDE | HEADER_FILTER_CRLF_PRESERVE, names, N_ELEMENTS(names),
-                                         *null_header_filter_callback, NULL);
+    return i_stream_create_header_filter(input, HEADER_FILTER_EXCLUDE | HEADER_FILTER_CRLF_PRESERVE,
+                                         names, N_ELEMENTS(names), *null_header_filter_callback,
+                                         NULL);
 }

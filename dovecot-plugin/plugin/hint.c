@@ -65,8 +65,9 @@ const char *hint_mark_path(pool_t pool, const char *dirty_dir, const char *user)
     return p_strconcat(pool, dirty_dir, "/", name, NULL);
 }
 
-/* A mark that is there already is as good as a new one: the replicator removes it before it looks. Seeing that costs less than
- * trying to make it. O_EXCL, since opening another user's file in a sticky directory is refused where protected_regular is on. */
+/* A mark that is there already is as good as a new one: the replicator removes it before it
+ * looks. Seeing that costs less than trying to make it. O_EXCL, since opening another user's
+ * file in a sticky directory is refused where protected_regular is on. */
 static bool mark_make(const char *path)
 {
     struct stat st;
@@ -89,7 +90,8 @@ void hint_send(const struct hint *hint, struct event *event)
         ioloop_time - complained >= COMPLAIN_EVERY) {
         complained = ioloop_time;
         e_warning(event,
-                  "dovelane: no hint to %s and no mark %s (%m): changes wait for the replicator's sweep; start "
+                  "dovelane: no hint to %s and no mark %s (%m): changes wait for the replicator's "
+                  "sweep; start "
                   "dovelane-replicator, or make the mark's directory with mode 1733",
                   hint->fifo, hint->mark);
     }

@@ -52,9 +52,11 @@ static int journal_create(struct mailbox_list *list, const char *dir, const char
         return -1;
     mailbox_list_get_root_permissions(list, &perm);
     old_mask = umask(0);
-    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, perm.file_create_mode);
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW,
+              perm.file_create_mode);
     umask(old_mask);
-    if (fd != -1 && perm.file_create_gid != (gid_t)-1 && fchown(fd, (uid_t)-1, perm.file_create_gid) < 0) {
+    if (fd != -1 && perm.file_create_gid != (gid_t)-1 &&
+        fchown(fd, (uid_t)-1, perm.file_create_gid) < 0) {
         /* Then it stays with our own group: it is the owner that must read it. */
     }
     return fd;
@@ -105,7 +107,8 @@ static bool is_owners_name(const struct mailbox *box, enum line_intent what)
 static bool write_line(const struct intent *intent, enum line_intent what)
 {
     char line[LINE_INTENT_MAX];
-    size_t size = line_intent(line, what, intent->guid, is_owners_name(intent->box, what) ? intent->box->vname : "");
+    size_t size = line_intent(line, what, intent->guid,
+                              is_owners_name(intent->box, what) ? intent->box->vname : "");
 
     if (size != 0)
         return write(intent->fd, line, size) == (ssize_t)size;
@@ -113,8 +116,8 @@ static bool write_line(const struct intent *intent, enum line_intent what)
     return FALSE;
 }
 
-static void begin(struct intent *intent_r, struct mailbox *box, struct mailbox_list *list, const char *guid,
-                  enum line_intent what, const char *else_what)
+static void begin(struct intent *intent_r, struct mailbox *box, struct mailbox_list *list,
+                  const char *guid, enum line_intent what, const char *else_what)
 {
     intent_r->box = box;
     intent_r->guid = guid;
@@ -122,7 +125,9 @@ static void begin(struct intent *intent_r, struct mailbox *box, struct mailbox_l
     intent_r->fd = journal_open(journal_list(list), &intent_r->path);
     if (intent_r->fd != -1 && write_line(intent_r, what))
         return;
-    e_warning(box->event, "dovelane: cannot write to the journal of intents %s (%m): the replicator will take this for damage and %s",
+    e_warning(box->event,
+              "dovelane: cannot write to the journal of intents %s (%m): the replicator will take "
+              "this for damage and %s",
               intent_r->path, else_what);
     if (intent_r->fd != -1)
         i_close_fd(&intent_r->fd);
@@ -144,7 +149,8 @@ void intent_end(struct intent *intent, bool done)
 
 void intent_subscription_begin(struct intent *intent_r, struct mailbox *box, bool set)
 {
-    begin(intent_r, box, subscriptions_list(box), NULL, set ? LINE_INTENT_SUBSCRIBE : LINE_INTENT_UNSUBSCRIBE,
+    begin(intent_r, box, subscriptions_list(box), NULL,
+          set ? LINE_INTENT_SUBSCRIBE : LINE_INTENT_UNSUBSCRIBE,
           "undo it, where the name was subscribed before");
 }
 

@@ -4,15 +4,17 @@
  *
  *     save, copy, flags, keywords, METADATA   at the transaction's commit
  *     expunge                                 at the end of the sync that removed the mails, by the one session that did:
- *                                             the request alone, at the commit, has changed nothing yet
+ *                                             the request alone, at the commit, has changed nothing
+ *                                             yet
  *     create, update, rename                  when done
  *     subscribe                               when done; the journal of intents before
  *     delete                                  when done, also in vain, for what it expunged on its way;
  *                                             the journal of intents before and after
  *
- * A hint that is sent for nothing costs a look, one that is missed costs the time until the sweep. The line is made once
- * per open mailbox, so that an IMAP STORE pays for one write() only, and of many in a row one in HINT_GAP does: the last
- * one's hint waits for its end. A mailbox that each command opens anew (COPY's) takes over what the last one left. */
+ * A hint that is sent for nothing costs a look, one that is missed costs the time until the
+ * sweep. The line is made once per open mailbox, so that an IMAP STORE pays for one write()
+ * only, and of many in a row one in HINT_GAP does: the last one's hint waits for its end. A
+ * mailbox that each command opens anew (COPY's) takes over what the last one left. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/indexlog/index_log_backup.h"
@@ -35,23 +37,24 @@
 #include <string.h>
 #include <time-util.h>
 
-#define CHANGES                                                                                                        \
-    (MAIL_INDEX_TRANSACTION_CHANGE_APPEND | MAIL_INDEX_TRANSACTION_CHANGE_FLAGS |                                      \
-     MAIL_INDEX_TRANSACTION_CHANGE_KEYWORDS | MAIL_INDEX_TRANSACTION_CHANGE_MODSEQ |                                   \
+#define CHANGES                                                                      \
+    (MAIL_INDEX_TRANSACTION_CHANGE_APPEND | MAIL_INDEX_TRANSACTION_CHANGE_FLAGS |    \
+     MAIL_INDEX_TRANSACTION_CHANGE_KEYWORDS | MAIL_INDEX_TRANSACTION_CHANGE_MODSEQ | \
      MAIL_INDEX_TRANSACTION_CHANGE_ATTRIBUTE)
 
 #define HINT_GAP 2 /* milliseconds: least time between two hints of one open mailbox */
 
-/* An open mailbox as hints name it, and when one was sent; the user keeps that of the mailbox that was closed last. */
+/* An open mailbox as hints name it, and when one was sent; the user keeps that of the mailbox
+ * that was closed last. */
 struct target {
     pool_t pool;
     struct mailbox_list *list;
     const char *vname, *owner;
     uint32_t uid_validity; /* of the mailbox that had the hint's GUID, if that has one; else 0 */
-    struct event *event; /* the user's */
+    struct event *event;   /* the user's */
     struct hint hint;
-    uint64_t told;            /* when, in nanoseconds */
-    struct timeout *wait;     /* there was a reason for a hint since then; NULL: none */
+    uint64_t told;              /* when, in nanoseconds */
+    struct timeout *wait;       /* there was a reason for a hint since then; NULL: none */
     struct target *prev, *next; /* of those that wait */
 };
 
@@ -60,7 +63,7 @@ struct plugin_mailbox {
     struct plugin_user *puser;
     const char *owner;
     struct target *target; /* once made; while open */
-    bool expunged; /* by the sync that is going on */
+    bool expunged;         /* by the sync that is going on */
 };
 
 /* Those that wait, the oldest first. */
@@ -68,9 +71,10 @@ static struct target *waiting, *waiting_last;
 
 static MODULE_CONTEXT_DEFINE_INIT(plugin_mailbox_module, &mail_storage_module_register);
 
-#define PLUGIN_MAILBOX(box) ((struct plugin_mailbox *)MODULE_CONTEXT_REQUIRE(box, plugin_mailbox_module))
+#define PLUGIN_MAILBOX(box) \
+    ((struct plugin_mailbox *)MODULE_CONTEXT_REQUIRE(box, plugin_mailbox_module))
 
-/* --- hints ------------------------------------------------------------------------------------------------------ */
+/* --- hints ------------------------------------------------------------------------------------ */
 
 /* GUID of an open mailbox as 32 hex digits, or NULL. */
 static const char *guid_text(struct mailbox *box)
@@ -80,27 +84,32 @@ static const char *guid_text(struct mailbox *box)
 
     if (!box->opened || box->mailbox_deleted)
         return NULL;
-    mail_storage_last_error_push(box->storage); /* what the command failed with stays the last error */
+    /* what the command failed with stays the last error */
+    mail_storage_last_error_push(box->storage);
     if (mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0)
         text = guid_128_to_string(metadata.guid);
     mail_storage_last_error_pop(box->storage);
     return text;
 }
 
-/* dbox has the GUID in the index header. Maildir has it in dovecot-uidlist, which a delivery otherwise need not read: the
- * name will do there, unless the name is only ours because the mailbox is somebody else's. */
+/* dbox has the GUID in the index header. Maildir has it in dovecot-uidlist, which a delivery
+ * otherwise need not read: the name will do there, unless the name is only ours because the
+ * mailbox is somebody else's. */
 static const char *hint_guid(struct mailbox *box)
 {
-    if (strcmp(box->storage->name, "maildir") == 0 && box->list->ns->type != MAIL_NAMESPACE_TYPE_SHARED)
+    if (strcmp(box->storage->name, "maildir") == 0 &&
+        box->list->ns->type != MAIL_NAMESPACE_TYPE_SHARED)
         return NULL;
     return guid_text(box);
 }
 
-static struct hint make_hint(pool_t pool, struct plugin_mailbox *pbox, struct mailbox *box, const char *guid)
+static struct hint make_hint(pool_t pool, struct plugin_mailbox *pbox, struct mailbox *box,
+                             const char *guid)
 {
     char line[LINE_HINT_MAX];
     bool shared = box->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED;
-    struct hint hint = {.fifo = p_strdup(pool, pbox->puser->set.hint_path), .mark = hint_mark_path(pool, pbox->puser->set.dirty_dir, pbox->owner)};
+    struct hint hint = {.fifo = p_strdup(pool, pbox->puser->set.hint_path),
+                        .mark = hint_mark_path(pool, pbox->puser->set.dirty_dir, pbox->owner)};
 
     hint.size = line_hint(line, pbox->owner, guid, shared ? "" : box->vname);
     hint.line = hint.size == 0 ? NULL : p_memdup(pool, line, hint.size);
@@ -144,7 +153,9 @@ static void target_end(struct target **_target)
 /* An open mailbox whose name is another one's by now has another one of these. */
 static uint32_t uid_validity(struct mailbox *box)
 {
-    return strcmp(box->storage->name, "maildir") == 0 ? 0 : mail_index_get_header(box->view)->uid_validity;
+    return strcmp(box->storage->name, "maildir") == 0
+               ? 0
+               : mail_index_get_header(box->view)->uid_validity;
 }
 
 static struct target *target_make(struct plugin_mailbox *pbox, struct mailbox *box)
@@ -158,7 +169,8 @@ static struct target *target_make(struct plugin_mailbox *pbox, struct mailbox *b
     target->owner = p_strdup(pool, pbox->owner);
     target->uid_validity = uid_validity(box);
     target->event = box->storage->user->event;
-    T_BEGIN {
+    T_BEGIN
+    {
         target->hint = make_hint(pool, pbox, box, hint_guid(box));
     }
     T_END;
@@ -175,8 +187,9 @@ static struct target *target_of(struct plugin_mailbox *pbox, struct mailbox *box
 {
     struct target **left = &pbox->puser->left;
 
-    if (pbox->target == NULL && *left != NULL && (*left)->list == box->list && strcmp((*left)->vname, box->vname) == 0 &&
-        strcmp((*left)->owner, pbox->owner) == 0 && (*left)->uid_validity == uid_validity(box) && told_just_now(*left)) {
+    if (pbox->target == NULL && *left != NULL && (*left)->list == box->list &&
+        strcmp((*left)->vname, box->vname) == 0 && strcmp((*left)->owner, pbox->owner) == 0 &&
+        (*left)->uid_validity == uid_validity(box) && told_just_now(*left)) {
         pbox->target = *left;
         *left = NULL;
     }
@@ -189,7 +202,8 @@ static struct target *target_of(struct plugin_mailbox *pbox, struct mailbox *box
 static void hint_with(struct plugin_mailbox *pbox, struct mailbox *box, const char *guid)
 {
     tell_waiting();
-    T_BEGIN {
+    T_BEGIN
+    {
         struct hint hint = make_hint(pool_datastack_create(), pbox, box, guid);
 
         hint_send(&hint, box->storage->user->event);
@@ -209,8 +223,8 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
         return;
     }
     target = target_of(pbox, box);
-    /* The timer is of the loop that lives as long as the process: others come and go within a command. A process that does not return to it is
-     * told by the clock. */
+    /* The timer is of the loop that lives as long as the process: others come and go within a
+     * command. A process that does not return to it is told by the clock. */
     if (io_loop_get_root() == NULL || !told_just_now(target)) {
         bool waited = target->wait != NULL;
 
@@ -222,12 +236,14 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
     if (target->wait == NULL)
         target->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, target);
     else
-        DLLIST2_REMOVE(&waiting, &waiting_last, target); /* what happened here now is younger than what the others wait with */
+        /* what happened here now is younger than what the others wait with */
+        DLLIST2_REMOVE(&waiting, &waiting_last, target);
     DLLIST2_APPEND(&waiting, &waiting_last, target);
 }
 
-/* The mailbox is closed, and the next command may open it again. Another user's has nothing but the GUID to be found by, and what does not come back to the
- * process' loop soon (doveadm, loops within loops) would leave the last hint waiting. */
+/* The mailbox is closed, and the next command may open it again. Another user's has nothing but
+ * the GUID to be found by, and what does not come back to the process' loop soon (doveadm, loops
+ * within loops) would leave the last hint waiting. */
 static void leave_target(struct plugin_mailbox *pbox)
 {
     struct target *target = pbox->target;
@@ -235,7 +251,8 @@ static void leave_target(struct plugin_mailbox *pbox)
     if (target == NULL)
         return;
     if (target->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED ||
-        (target->wait != NULL && (current_ioloop != io_loop_get_root() || !io_loop_is_running(current_ioloop)))) {
+        (target->wait != NULL &&
+         (current_ioloop != io_loop_get_root() || !io_loop_is_running(current_ioloop)))) {
         target_end(&pbox->target);
         return;
     }
@@ -256,7 +273,7 @@ void plugin_mailbox_user_ends(struct plugin_user *puser)
     target_end(&puser->left);
 }
 
-/* --- mails ------------------------------------------------------------------------------------------------------ */
+/* --- mails ------------------------------------------------------------------------------------ */
 
 static int copy(struct mail_save_context *ctx, struct mail *mail)
 {
@@ -283,7 +300,8 @@ static int save_begin(struct mail_save_context *ctx, struct istream *input)
     return ret;
 }
 
-static int transaction_commit(struct mailbox_transaction_context *t, struct mail_transaction_commit_changes *changes_r)
+static int transaction_commit(struct mailbox_transaction_context *t,
+                              struct mail_transaction_commit_changes *changes_r)
 {
     struct mailbox *box = t->box;
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
@@ -302,7 +320,8 @@ static void sync_notify(struct mailbox *box, uint32_t uid, enum mailbox_sync_typ
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
 
     if (uid != 0 && sync_type == MAILBOX_SYNC_TYPE_EXPUNGE)
-        pbox->expunged = TRUE; /* the hint waits for the end of the sync, when its locks are released */
+        /* the hint waits for the end of the sync, when its locks are released */
+        pbox->expunged = TRUE;
     if (pbox->module_ctx.super.sync_notify != NULL)
         pbox->module_ctx.super.sync_notify(box, uid, sync_type);
 }
@@ -327,7 +346,8 @@ static bool is_found_broken(struct mailbox *box)
 
 static void keep_log(struct mailbox *box)
 {
-    T_BEGIN {
+    T_BEGIN
+    {
         index_log_backup(box);
     }
     T_END;
@@ -364,7 +384,7 @@ static void close_box(struct mailbox *box)
     leave_target(pbox); /* what another plugin did on the way */
 }
 
-/* --- folders ---------------------------------------------------------------------------------------------------- */
+/* --- folders ---------------------------------------------------------------------------------- */
 
 static int create_box(struct mailbox *box, const struct mailbox_update *update, bool directory)
 {

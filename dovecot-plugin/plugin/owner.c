@@ -21,8 +21,9 @@ static const char *refusal(struct mailbox *box)
     const char *index_root, *control_root, *mail_root;
 
     if (!one_of(box->storage->name, replicated))
-        return t_strdup_printf("storage %s has no index log to replicate from; use sdbox, mdbox or maildir",
-                               box->storage->name);
+        return t_strdup_printf(
+            "storage %s has no index log to replicate from; use sdbox, mdbox or maildir",
+            box->storage->name);
     if (!mailbox_list_get_root_path(box->list, MAILBOX_LIST_PATH_TYPE_INDEX, &index_root))
         return t_strdup_printf("storage %s with its index in memory has no log to replicate from; "
                                "take the MEMORY index out of the mail location",
@@ -51,8 +52,10 @@ const char *owner_of(struct plugin_user *puser, struct mailbox *box)
     if (why != NULL) {
         if (!puser->refusal_logged) {
             puser->refusal_logged = TRUE;
-            e_warning(box->storage->user->event, "dovelane: user %s, namespace %s is not replicated: %s",
-                      ns->owner == NULL ? ns->user->username : ns->owner->username, compat_namespace_name(ns), why);
+            e_warning(box->storage->user->event,
+                      "dovelane: user %s, namespace %s is not replicated: %s",
+                      ns->owner == NULL ? ns->user->username : ns->owner->username,
+                      compat_namespace_name(ns), why);
         }
         return NULL;
     }

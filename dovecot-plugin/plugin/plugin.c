@@ -1,8 +1,9 @@
-/* plugin - lib20_dovelane_plugin.so, for imap, pop3, lmtp, lda, managesieve and doveadm (mail_plugins = dovelane).
+/* plugin - lib20_dovelane_plugin.so, for imap, pop3, lmtp, lda, managesieve and doveadm
+ * (mail_plugins = dovelane).
  *
- * It tells the replicator where to look (hint), writes down which folders were meant to go (intent), and names mail that
- * came through the gateway (delivery). Dovecot's own commit is the record of what changed; this plugin keeps none, so a
- * crash of it loses nothing. */
+ * It tells the replicator where to look (hint), writes down which folders were meant to go
+ * (intent), and names mail that came through the gateway (delivery). Dovecot's own commit is the
+ * record of what changed; this plugin keeps none, so a crash of it loses nothing. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/plugin/delivery.h"
@@ -36,7 +37,8 @@ static struct mail_storage_hooks hooks = {
 /* What the replicator's own worker changes came from the replicator. */
 static bool in_worker(void)
 {
-    return master_service != NULL && strcmp(master_service_get_name(master_service), "dovelane-worker") == 0;
+    return master_service != NULL &&
+           strcmp(master_service_get_name(master_service), "dovelane-worker") == 0;
 }
 
 void dovelane_plugin_init(struct module *module)

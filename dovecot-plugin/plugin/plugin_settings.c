@@ -5,7 +5,8 @@
 #include "dovecot-plugin/plugin/plugin_settings_parser.h"
 
 #if COMPAT_24
-static int read_settings(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)
+static int read_settings(struct mail_user *user, struct dovelane_settings *set_r,
+                         const char **error_r)
 {
     const struct dovelane_parsed_settings *parsed;
 
@@ -26,7 +27,8 @@ static const char *read_one(struct mail_user *user, const char *name, const char
     return value == NULL ? otherwise : value;
 }
 
-static int read_settings(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)
+static int read_settings(struct mail_user *user, struct dovelane_settings *set_r,
+                         const char **error_r)
 {
     set_r->hint_path = read_one(user, "dovelane_hint_path", "");
     set_r->dirty_dir = read_one(user, "dovelane_dirty_dir", PLUGIN_DIRTY_DIR);
@@ -36,17 +38,20 @@ static int read_settings(struct mail_user *user, struct dovelane_settings *set_r
 }
 #endif
 
-static int check_path(struct mail_user *user, const char *name, const char *value, const char **error_r)
+static int check_path(struct mail_user *user, const char *name, const char *value,
+                      const char **error_r)
 {
     if (value[0] == '/')
         return 0;
-    *error_r = t_strdup_printf("%s = %s: must be an absolute path; changes of user %s wait for the replicator's sweep "
-                               "until that is mended",
-                               name, value, user->username);
+    *error_r = t_strdup_printf(
+        "%s = %s: must be an absolute path; changes of user %s wait for the replicator's sweep "
+        "until that is mended",
+        name, value, user->username);
     return -1;
 }
 
-int dovelane_settings_get(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)
+int dovelane_settings_get(struct mail_user *user, struct dovelane_settings *set_r,
+                          const char **error_r)
 {
     if (read_settings(user, set_r, error_r) < 0)
         return -1;

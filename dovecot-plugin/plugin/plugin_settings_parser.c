@@ -26,11 +26,8 @@ static bool check(void *data, pool_t pool, const char **error_r)
 #define DEF(name) SETTING_DEFINE_STRUCT_STR(#name, name, struct dovelane_parsed_settings)
 
 static const struct setting_define defines[] = {
-    DEF(dovelane_hint_path),
-    DEF(dovelane_dirty_dir),
-    DEF(dovelane_group_key_file),
-    DEF(dovelane_public_user),
-    SETTING_DEFINE_LIST_END,
+    DEF(dovelane_hint_path),   DEF(dovelane_dirty_dir), DEF(dovelane_group_key_file),
+    DEF(dovelane_public_user), SETTING_DEFINE_LIST_END,
 };
 
 static const struct dovelane_parsed_settings defaults = {

@@ -1,5 +1,6 @@
-/* plugin_settings_parser - the settings as Dovecot 2.4's configuration knows them. Declared once, for the plugin and for the
- * small module that tells doveconf of them (settings_module.c). Nothing in 2.3. */
+/* plugin_settings_parser - the settings as Dovecot 2.4's configuration knows them. Declared
+ * once, for the plugin and for the small module that tells doveconf of them (settings_module.c).
+ * Nothing in 2.3. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_PLUGIN_SETTINGS_PARSER_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_PLUGIN_SETTINGS_PARSER_H
 

@@ -1,4 +1,5 @@
-/* user - what the plugin keeps of a mail user, in the user's own memory: a process serves many (lmtp, doveadm). */
+/* user - what the plugin keeps of a mail user, in the user's own memory: a process serves many
+ * (lmtp, doveadm). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_USER_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_USER_H
 
@@ -21,7 +22,8 @@ struct plugin_user {
     bool refusal_logged;
 };
 
-/* NULL for users that are nobody's mailbox (raw storage, owners of shared namespaces) or whose settings are wrong. */
+/* NULL for users that are nobody's mailbox (raw storage, owners of shared namespaces) or whose
+ * settings are wrong. */
 struct plugin_user *plugin_user_get(struct mail_user *user);
 
 /* Hook. */

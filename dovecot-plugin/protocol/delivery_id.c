@@ -80,13 +80,15 @@ bool delivery_key_read(struct delivery_key *key_r, const char *path, const char 
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
     if (fd == -1) {
-        *error_r = t_strdup_printf("open(%s): %m; it must be readable by the user who delivers mail", path);
+        *error_r = t_strdup_printf(
+            "open(%s): %m; it must be readable by the user who delivers mail", path);
         return FALSE;
     }
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 0027) != 0) {
-        *error_r = t_strdup_printf("%s: must be a file that only its owner writes and others cannot read (mode 0640, 0600 "
-                                   "or 0400), it has mode %04o",
-                                   path, (unsigned int)(st.st_mode & 07777));
+        *error_r = t_strdup_printf(
+            "%s: must be a file that only its owner writes and others cannot read (mode 0640, 0600 "
+            "or 0400), it has mode %04o",
+            path, (unsigned int)(st.st_mode & 07777));
         i_close_fd(&fd);
         return FALSE;
     }
@@ -95,13 +97,13 @@ bool delivery_key_read(struct delivery_key *key_r, const char *path, const char 
     ok = size >= 0 && delivery_key_parse(key_r, data, (size_t)size);
     safe_memset(data, 0, sizeof(data));
     if (!ok)
-        *error_r = t_strdup_printf("%s: a key has %d to %d bytes, raw or as one line of hex digits", path, DELIVERY_KEY_MIN,
-                                   DELIVERY_KEY_MAX);
+        *error_r = t_strdup_printf("%s: a key has %d to %d bytes, raw or as one line of hex digits",
+                                   path, DELIVERY_KEY_MIN, DELIVERY_KEY_MAX);
     return ok;
 }
 
-void delivery_id_code(char code_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *entry, const char *hash,
-                      const char *rcpt)
+void delivery_id_code(char code_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key,
+                      const char *entry, const char *hash, const char *rcpt)
 {
     static const char purpose[] = "dovelane-id 2:";
     unsigned char digest[SHA256_RESULTLEN];
@@ -139,8 +141,8 @@ static bool take_hex(char out[DELIVERY_ID_HEX + 1], const char **text)
     return **text == '\0' || white(**text);
 }
 
-bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *value, const char *hash,
-                        const char *rcpt)
+bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key,
+                        const char *value, const char *hash, const char *rcpt)
 {
     char code[DELIVERY_ID_HEX + 1], wanted[DELIVERY_ID_HEX + 1];
     bool valid = FALSE;
@@ -155,7 +157,8 @@ bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery
 
 #define GUID_BYTES 12 /* of the hash; the rest is the check */
 
-static void guid_check(const unsigned char guid[DELIVERY_ID_HEX / 2], unsigned char check[SHA256_RESULTLEN])
+static void guid_check(const unsigned char guid[DELIVERY_ID_HEX / 2],
+                       unsigned char check[SHA256_RESULTLEN])
 {
     static const char purpose[] = "dovelane-guid check:";
     struct sha256_ctx ctx;
@@ -166,7 +169,8 @@ static void guid_check(const unsigned char guid[DELIVERY_ID_HEX / 2], unsigned c
     sha256_result(&ctx, check);
 }
 
-void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const char *hash, const char *rcpt)
+void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const char *hash,
+                      const char *rcpt)
 {
     static const char purpose[] = "dovelane-guid 2:";
     unsigned char digest[SHA256_RESULTLEN], check[SHA256_RESULTLEN];
@@ -195,7 +199,8 @@ bool delivery_id_is_guid(const unsigned char guid[DELIVERY_ID_HEX / 2])
 
 bool delivery_id_is_trace(const char *line, size_t size)
 {
-    static const char *const names[] = {"Return-Path:", "Delivered-To:", "Received:", DELIVERY_ID_HEADER ":"};
+    static const char *const names[] = {
+        "Return-Path:", "Delivered-To:", "Received:", DELIVERY_ID_HEADER ":"};
 
     for (size_t i = 0; i < N_ELEMENTS(names); i++) {
         size_t n = strlen(names[i]);

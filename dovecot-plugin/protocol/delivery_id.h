@@ -1,20 +1,24 @@
-/* delivery_id - the line by which the gateway's relay names a mail, and the GUID that follows from it (docs/replicator.md).
+/* delivery_id - the line by which the gateway's relay names a mail, and the GUID that follows from
+ * it (docs/replicator.md).
  *
  *     Dovelane-Id: <entry>
  *      <code> <code> ...
  *
- * entry: the lane entry's 16-byte id in lower-case hex. A code for each recipient of the transaction: the first 16 bytes, in
- * lower-case hex, of HMAC-SHA256(group key, "dovelane-id 2:" entry ":" hash ":" address), the address in lower case. hash:
- * SHA-256, in hex, of the message below the line, with LF for CRLF and a line end after its last line.
+ * entry: the lane entry's 16-byte id in lower-case hex. A code for each recipient of the
+ * transaction: the first 16 bytes, in lower-case hex, of HMAC-SHA256(group key, "dovelane-id 2:"
+ * entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the message
+ * below the line, with LF for CRLF and a line end after its last line.
  *
- * So the line says of one message, and to one recipient, that the relay hands it over: in front of other bytes, or for
- * somebody else, it says nothing. Whoever sends it again with the same bytes to the same recipient delivers the same mail.
+ * So the line says of one message, and to one recipient, that the relay hands it over: in front of
+ * other bytes, or for somebody else, it says nothing. Whoever sends it again with the same bytes to
+ * the same recipient delivers the same mail.
  *
- * The GUID is made of the entry, the final recipient's address and the hash of the bytes that are being delivered. A second
- * delivery, here or at another replica, makes an equal message; two mails with other bytes never have one GUID. Not of the
- * user, since one mail to two addresses of a user is two mails. It has the same 32 hex digits in all mailbox formats: a
- * Maildir base name would hold the sizes, which differ with each delivery's Received. Its last 4 bytes are a check of the
- * first 12, so that such a GUID is known as one. */
+ * The GUID is made of the entry, the final recipient's address and the hash of the bytes that
+ * are being delivered. A second delivery, here or at another replica, makes an equal message;
+ * two mails with other bytes never have one GUID. Not of the user, since one mail to two
+ * addresses of a user is two mails. It has the same 32 hex digits in all mailbox formats: a
+ * Maildir base name would hold the sizes, which differ with each delivery's Received. Its last 4
+ * bytes are a check of the first 12, so that such a GUID is known as one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_DELIVERY_ID_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_DELIVERY_ID_H
 
@@ -22,10 +26,10 @@
 #include <stddef.h>
 
 #define DELIVERY_ID_HEADER "Dovelane-Id"
-#define DELIVERY_ID_HEX 32   /* digits of entry, code and GUID */
-#define DELIVERY_HASH_HEX 64 /* digits of the hash */
+#define DELIVERY_ID_HEX 32    /* digits of entry, code and GUID */
+#define DELIVERY_HASH_HEX 64  /* digits of the hash */
 #define DELIVERY_ID_MOST 8192 /* bytes of a line's value that are read */
-#define DELIVERY_KEY_MIN 16  /* bytes */
+#define DELIVERY_KEY_MIN 16   /* bytes */
 #define DELIVERY_KEY_MAX 1024
 
 struct delivery_key {
@@ -33,32 +37,34 @@ struct delivery_key {
     size_t size;
 };
 
-/* Key from a file's contents: if these, without white space at their end, are an even number of at least 32 hex digits,
- * the bytes they spell; else the contents as they are. False when that is shorter than DELIVERY_KEY_MIN or longer than
- * DELIVERY_KEY_MAX. */
+/* Key from a file's contents: if these, without white space at their end, are an even number of
+ * at least 32 hex digits, the bytes they spell; else the contents as they are. False when that
+ * is shorter than DELIVERY_KEY_MIN or longer than DELIVERY_KEY_MAX. */
 bool delivery_key_parse(struct delivery_key *key_r, const void *data, size_t size);
 
-/* Reads a key file, at most DELIVERY_KEY_MAX * 2 + 2 bytes, of a mode that shuts others out. False and *error_r (on
- * Dovecot's data stack): what is wrong and the way out. */
+/* Reads a key file, at most DELIVERY_KEY_MAX * 2 + 2 bytes, of a mode that shuts others out.
+ * False and *error_r (on Dovecot's data stack): what is wrong and the way out. */
 bool delivery_key_read(struct delivery_key *key_r, const char *path, const char **error_r);
 
 /* The code of an entry, a hash and an address, 0-terminated. */
-void delivery_id_code(char code_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *entry, const char *hash,
+void delivery_id_code(char code_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key,
+                      const char *entry, const char *hash, const char *rcpt);
+
+/* The entry of a line's value, unfolded or not, if one of its codes is the right one for this
+ * hash and recipient. */
+bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key,
+                        const char *value, const char *hash, const char *rcpt);
+
+/* The GUID: in hex, 12 bytes of SHA-256("dovelane-guid 2:" entry ":" hash ":" rcpt), and the
+ * check. rcpt: the final recipient's address as in RCPT TO, without <>. */
+void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const char *hash,
                       const char *rcpt);
-
-/* The entry of a line's value, unfolded or not, if one of its codes is the right one for this hash and recipient. */
-bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *value, const char *hash,
-                        const char *rcpt);
-
-/* The GUID: in hex, 12 bytes of SHA-256("dovelane-guid 2:" entry ":" hash ":" rcpt), and the check. rcpt: the final
- * recipient's address as in RCPT TO, without <>. */
-void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const char *hash, const char *rcpt);
 
 /* Whether these 16 bytes are such a GUID. */
 bool delivery_id_is_guid(const unsigned char guid[DELIVERY_ID_HEX / 2]);
 
-/* Whether a header line, given from its first byte on, is one that a delivery adds (RFC 5321 section 4.4): Return-Path,
- * Delivered-To, Received; or a Dovelane-Id. */
+/* Whether a header line, given from its first byte on, is one that a delivery adds (RFC 5321
+ * section 4.4): Return-Path, Delivered-To, Received; or a Dovelane-Id. */
 bool delivery_id_is_trace(const char *line, size_t size);
 
 #endif

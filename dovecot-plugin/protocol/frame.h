@@ -1,10 +1,12 @@
 /* frame - what dovelane-replicator and its workers say to each other over a UNIX stream socket.
  *
- * A frame is u32 length (little-endian, of what follows, at most FRAME_MAX), u8 type, body. Numbers are
- * LEB128, texts are num + bytes (orset/base/bytes.h). Both sides check all they read: a worker runs under a user's
- * id and decodes what came from peers, so what it says is as foreign to main as the wire itself.
+ * A frame is u32 length (little-endian, of what follows, at most FRAME_MAX), u8 type, body. Numbers
+ * are LEB128, texts are num + bytes (orset/base/bytes.h). Both sides check all they read: a worker
+ * runs under a user's id and decodes what came from peers, so what it says is as foreign to main as
+ * the wire itself.
  *
- * One worker has one connection, and on it at most one user open and one question of main's unanswered:
+ * One worker has one connection, and on it at most one user open and one question of main's
+ * unanswered:
  *
  *     HELLO                                            once, first; not answered
  *     LOOKUP                        CREDENTIALS | FAIL
@@ -15,19 +17,23 @@
  *     CLOSE                         [RESERVE NOTE]... DONE | FAIL
  *     RESERVED                      (main's answer to RESERVE, for which the worker waits)
  *
- * A worker takes on the credentials of the first user it opens, for good: user id, group, groups. What it says from then on may be
- * that user's word. So main asks one that opens nobody whose credentials a user has (LOOKUP; a number, equal for equal ones), and
- * opens him at a worker that has opened nobody, or only users with that number. OPEN names the number: where the user has others by
- * now, or has to have a process of his own, the answer is ELSEWHERE, and the worker ends. LOOKUP, and ADMIN "users", are refused by one that has opened somebody.
+ * A worker takes on the credentials of the first user it opens, for good: user id, group, groups.
+ * What it says from then on may be that user's word. So main asks one that opens nobody whose
+ * credentials a user has (LOOKUP; a number, equal for equal ones), and opens him at a worker that
+ * has opened nobody, or only users with that number. OPEN names the number: where the user has
+ * others by now, or has to have a process of his own, the answer is ELSEWHERE, and the worker ends.
+ * LOOKUP, and ADMIN "users", are refused by one that has opened somebody.
  *
- * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open (after CLOSE:
- * closed). A frame that does not follow this page ends the connection; main then takes the job as failed.
+ * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open
+ * (after CLOSE: closed). A frame that does not follow this page ends the connection; main then
+ * takes the job as failed.
  *
  * Main ends its half of the connection when it is done with the worker, and heeds nothing more. The
- * worker stops what it can stop, and exits. Where it has become a user, its exit closes the other half,
- * and nothing before.
+ * worker stops what it can stop, and exits. Where it has become a user, its exit closes the other
+ * half, and nothing before.
  *
- * Decoding copies nothing: texts point into the bytes that were given. Texts are not NUL-terminated. */
+ * Decoding copies nothing: texts point into the bytes that were given. Texts are not
+ * NUL-terminated. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_FRAME_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_FRAME_H
 
@@ -38,16 +44,17 @@
 #include "dovecot-plugin/orset/base/bytes.h"
 
 #define FRAME_VERSION 5
-#define FRAME_HEADER 4                  /* bytes of the length */
-#define FRAME_MAX (16 * 1024 * 1024)    /* bytes behind it */
-#define FRAME_SITES_MAX 64              /* replicas of a group */
+#define FRAME_HEADER 4               /* bytes of the length */
+#define FRAME_MAX (16 * 1024 * 1024) /* bytes behind it */
+#define FRAME_SITES_MAX 64           /* replicas of a group */
 #define FRAME_NAMESPACES_MAX 64
 #define FRAME_SETTINGS_MAX 64
-#define FRAME_MAILBOXES_MAX 64          /* of one INGEST; where hints name more, all are swept */
+#define FRAME_MAILBOXES_MAX 64 /* of one INGEST; where hints name more, all are swept */
 #define FRAME_ARGS_MAX 64
-#define FRAME_USER_MAX 255              /* bytes of a user name */
-#define FRAME_NAME_MAX 4096             /* bytes of a mailbox's or namespace's name, a setting, a verb's word */
-#define FRAME_TEXT_MAX 65536            /* bytes of a reply's row, of a reason, of a note */
+#define FRAME_USER_MAX 255 /* bytes of a user name */
+/* bytes of a mailbox's or namespace's name, a setting, a verb's word */
+#define FRAME_NAME_MAX 4096
+#define FRAME_TEXT_MAX 65536 /* bytes of a reply's row, of a reason, of a note */
 
 /* Seconds after which the kernel's timer ends a worker that does not go on (worker/link.c). */
 #define FRAME_ALIVE_MOST 90  /* without a question */
@@ -65,9 +72,25 @@ struct text {
 };
 
 enum frame_type {
-    FRAME_HELLO = 1, FRAME_OPEN, FRAME_INGEST, FRAME_PARCEL, FRAME_SHIP, FRAME_TICK, FRAME_ADMIN, FRAME_CLOSE,
-    FRAME_RESERVED, FRAME_LOOKUP,
-    FRAME_READY = 64, FRAME_FAIL, FRAME_SEND, FRAME_RESERVE, FRAME_DONE, FRAME_REPLY, FRAME_NOTE, FRAME_ELSEWHERE, FRAME_CREDENTIALS
+    FRAME_HELLO = 1,
+    FRAME_OPEN,
+    FRAME_INGEST,
+    FRAME_PARCEL,
+    FRAME_SHIP,
+    FRAME_TICK,
+    FRAME_ADMIN,
+    FRAME_CLOSE,
+    FRAME_RESERVED,
+    FRAME_LOOKUP,
+    FRAME_READY = 64,
+    FRAME_FAIL,
+    FRAME_SEND,
+    FRAME_RESERVE,
+    FRAME_DONE,
+    FRAME_REPLY,
+    FRAME_NOTE,
+    FRAME_ELSEWHERE,
+    FRAME_CREDENTIALS
 };
 
 enum frame_ship {
@@ -75,15 +98,17 @@ enum frame_ship {
     FRAME_SHIP_CONFIRMED, /* from the number behind the last confirmed one, sent or not */
     FRAME_SHIP_HELLO,     /* what was not sent yet, and a batch without ops when there is none */
     FRAME_SHIP_EXCHANGE,  /* begin a state exchange: this user is behind that site */
-    FRAME_SHIP_FORGET     /* the site's backlog is over its bounds: ops that only it has not confirmed are dropped.
-                             Later batches meet a gap there, and it exchanges (F38) */
+    /* the site's backlog is over its bounds: ops that only it has not confirmed are dropped.
+     * Later batches meet a gap there, and it exchanges (F38) */
+    FRAME_SHIP_FORGET
 };
 
 enum frame_result {
     FRAME_OK,
-    FRAME_REFUSED,   /* the parcel is malformed, of an unknown kind or an alarm (a NOTE says what); it is done with.
-                        ADMIN: the verb failed, the last REPLY says why */
-    FRAME_TEMPORARY  /* not done, nothing lost: main asks again later */
+    /* the parcel is malformed, of an unknown kind or an alarm (a NOTE says what); it is done
+     * with. ADMIN: the verb failed, the last REPLY says why */
+    FRAME_REFUSED,
+    FRAME_TEMPORARY /* not done, nothing lost: main asks again later */
 };
 
 /* Whether a user's state has what the other sites have. */
@@ -94,7 +119,12 @@ enum frame_joins {
     FRAME_READING  /* a site that answered is new itself, and has not read its mailboxes yet */
 };
 
-enum frame_reserve { FRAME_RESERVE_CHECK, FRAME_RESERVE_RAISE, FRAME_RESERVE_NOTE, FRAME_RESERVE_CLEAN };
+enum frame_reserve {
+    FRAME_RESERVE_CHECK,
+    FRAME_RESERVE_RAISE,
+    FRAME_RESERVE_NOTE,
+    FRAME_RESERVE_CLEAN
+};
 
 struct frame_hello {
     unsigned version;
@@ -120,9 +150,9 @@ struct frame_ingest {
 };
 
 struct frame_parcel {
-    uint64_t site; /* PARCEL: whose lane it came by. SEND: to whom, 0: all others */
-    unsigned kind; /* enum parcel_kind; what is not known here is passed on */
-    bool bulk;     /* SEND only: into the lane that gives way to the other */
+    uint64_t site;  /* PARCEL: whose lane it came by. SEND: to whom, 0: all others */
+    unsigned kind;  /* enum parcel_kind; what is not known here is passed on */
+    bool bulk;      /* SEND only: into the lane that gives way to the other */
     uint64_t first; /* SEND only: number of the first own op in it; 0: it has none */
     struct text body;
 };
@@ -135,16 +165,22 @@ struct frame_done {
         uint64_t site;
         uint64_t unconfirmed; /* own ops that this site has not confirmed */
         bool behind;          /* the site has what this replica has not, of any origin (F19) */
-        bool owed; /* ops of that site came into the state, and no batch to it has carried the vector since: main
-                      asks for a hello soon, which is what confirms them */
-        bool more;   /* own ops were not sent yet: so much goes out for one question. SHIP NEW is wanted, when the lane takes it */
-        bool asking; /* this worker waits for that site's answer in a state exchange, which does not outlive CLOSE */
+        /* ops of that site came into the state, and no batch to it has carried the vector since:
+         * main asks for a hello soon, which is what confirms them */
+        bool owed;
+        /* own ops were not sent yet: so much goes out for one question. SHIP NEW is wanted, when
+         * the lane takes it */
+        bool more;
+        /* this worker waits for that site's answer in a state exchange, which does not outlive
+         * CLOSE */
+        bool asking;
     } site[FRAME_SITES_MAX];
     uint64_t unplaced; /* messages in the state that no mailbox holds yet */
     uint64_t held;     /* removals that wait for an admin */
     enum frame_joins joins;
-    uint64_t placed, placed_bytes; /* mails of other sites that were saved here since the last DONE, and their bytes */
-    uint64_t tick;     /* milliseconds until TICK is wanted, 0: none */
+    /* mails of other sites that were saved here since the last DONE, and their bytes */
+    uint64_t placed, placed_bytes;
+    uint64_t tick; /* milliseconds until TICK is wanted, 0: none */
 };
 
 struct frame {
@@ -159,16 +195,19 @@ struct frame {
             uint64_t credentials; /* 0: whatever they are */
         } open;
         struct {
-            uint64_t number;  /* not 0 */
-            struct text user; /* as Dovecot calls him: who is asked for by several spellings is one */
+            uint64_t number; /* not 0 */
+            /* as Dovecot calls him: who is asked for by several spellings is one */
+            struct text user;
         } credentials;
         struct frame_ingest ingest;
         struct frame_parcel parcel, send;
         struct {
             uint64_t site;
             enum frame_ship how;
-            uint64_t from; /* of NEW: what was sent from this number on did not come into the lane; 0: all of it did. Of CONFIRMED: 1: one batch
-                              will do, since all was sent again before and nothing of it was confirmed; 0: all */
+            /* of NEW: what was sent from this number on did not come into the lane; 0: all of it
+             * did. Of CONFIRMED: 1: one batch will do, since all was sent again before and
+             * nothing of it was confirmed; 0: all */
+            uint64_t from;
         } ship;
         struct {
             size_t n; /* verb, then its arguments; the user is the open one */
@@ -180,11 +219,13 @@ struct frame {
         } reserved;
         struct {
             bool created; /* the state was made now */
-            bool exchange; /* the state got a new epoch: it exchanges with a peer before it ingests */
+            /* the state got a new epoch: it exchanges with a peer before it ingests */
+            bool exchange;
             uint64_t unconfirmed; /* own ops that not all sites confirmed */
         } ready;
         struct {
-            bool permanent; /* no such user, or one that cannot be replicated: do not ask again soon */
+            /* no such user, or one that cannot be replicated: do not ask again soon */
+            bool permanent;
             struct text text;
         } fail;
         struct {
@@ -203,20 +244,20 @@ struct frame {
     } u;
 };
 
-/* Appends a whole frame, header included. 0, or -1 when there is no memory (b->failed) or the frame would exceed a
- * bound (b is as before). */
+/* Appends a whole frame, header included. 0, or -1 when there is no memory (b->failed) or the
+ * frame would exceed a bound (b is as before). */
 int frame_encode(struct orset_buf *b, const struct frame *);
 
-/* Looks at the beginning of a stream. 1: *len_r bytes are a whole frame, header included; 0: more bytes are
- * needed (*len_r: that many in all, 0 while unknown); -1: it cannot be a frame. */
+/* Looks at the beginning of a stream. 1: *len_r bytes are a whole frame, header included; 0:
+ * more bytes are needed (*len_r: that many in all, 0 while unknown); -1: it cannot be a frame. */
 int frame_split(const uint8_t *bytes, size_t n, size_t *len_r);
 
-/* Decodes a whole frame, header included. -1 when it is malformed: too long, too short, or anything out of
- * its bounds. */
+/* Decodes a whole frame, header included. -1 when it is malformed: too long, too short, or
+ * anything out of its bounds. */
 int frame_decode(struct frame *, const uint8_t *bytes, size_t n);
 
-/* A user name that may stand in a frame, parcel or hint: 1 to FRAME_USER_MAX bytes, no control characters, no '/',
- * not "." or "..". */
+/* A user name that may stand in a frame, parcel or hint: 1 to FRAME_USER_MAX bytes, no control
+ * characters, no '/', not "." or "..". */
 bool frame_user_ok(const uint8_t *user, size_t n);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "dovecot-plugin/protocol/frame.h"
 
-/* \001 escapes: "1" itself, "0" NUL, t, n, r. Returns the length, or -1 when it is no escape or does not fit. */
+/* \001 escapes: "1" itself, "0" NUL, t, n, r. Returns the length, or -1 when it is no escape or
+ * does not fit. */
 static int unescape(const char *s, size_t n, char *out, size_t size)
 {
     size_t len = 0;
@@ -81,7 +82,10 @@ size_t hint_last(const char *line, size_t n)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 bool hint_mark(const char *f, char user[256], bool *all_r)

@@ -1,6 +1,8 @@
-/* hint - what the plugin writes: hint lines and names of dirty marks (docs/replicator.md). Pure: no I/O.
+/* hint - what the plugin writes: hint lines and names of dirty marks (docs/replicator.md). Pure: no
+ * I/O.
  *
- * A hint is a reason to look and nothing else, so what is odd but harmless is taken as "look at all of that user". */
+ * A hint is a reason to look and nothing else, so what is odd but harmless is taken as "look at
+ * all of that user". */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_HINT_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_HINT_H
 
@@ -19,8 +21,8 @@ struct hint {
 /* line: without its LF. false: it is none. */
 bool hint_parse(const char *line, size_t n, struct hint *);
 
-/* Where the last hint in a line begins: > 0 when somebody wrote something without a LF before it, as no plugin does. Names are escaped,
- * so a whole hint has three TABs. */
+/* Where the last hint in a line begins: > 0 when somebody wrote something without a LF before
+ * it, as no plugin does. Names are escaped, so a whole hint has three TABs. */
 size_t hint_last(const char *line, size_t n);
 
 /* The user of a dirty mark: %XX decoded. "+all": *all_r. false: it is no mark. */

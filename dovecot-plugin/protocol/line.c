@@ -53,7 +53,8 @@ size_t line_hint(char out[LINE_HINT_MAX], const char *user, const char *guid, co
     return o.used;
 }
 
-size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char *guid, const char *vname)
+size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char *guid,
+                   const char *vname)
 {
     struct out o = {.data = out, .size = LINE_INTENT_MAX};
     char letter = (char)what;
@@ -71,7 +72,8 @@ size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char 
 
 static bool plain(unsigned char c)
 {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
 }
 
 void line_mark(char out[LINE_MARK_MAX + 1], const char *user)

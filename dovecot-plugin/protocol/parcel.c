@@ -49,7 +49,8 @@ int parcel_decode(struct parcel *p, const uint8_t *meta, size_t n)
 }
 
 /* The sum of hashes asks for no order and needs no memory. */
-void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns, uint8_t digest[16])
+void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns,
+                  uint8_t digest[16])
 {
     const uint64_t version[2] = {0, PARCEL_VERSION};
     struct orset_sum sum = orset_hash_words(version, 2);
@@ -108,15 +109,18 @@ static struct orset_reader reader_of(struct text body)
     return r;
 }
 
-int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struct orset_reader *mails_r)
+int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r,
+                 struct orset_reader *mails_r)
 {
     struct orset_reader r = reader_of(body);
     batch_r->p = orset_read_text(&r, PARCEL_MAX, &batch_r->n);
     return check_mails(r, nmails_r, mails_r);
 }
 
-/* The batch of a BATCH, behind its vector. counter_r: the vector's number of origin, 0 if it has none. */
-static struct orset_reader behind_vector(struct text body, const struct orset_origin *origin, uint64_t *counter_r)
+/* The batch of a BATCH, behind its vector. counter_r: the vector's number of origin, 0 if it has
+ * none. */
+static struct orset_reader behind_vector(struct text body, const struct orset_origin *origin,
+                                         uint64_t *counter_r)
 {
     struct orset_reader r = reader_of(body);
     size_t n;

@@ -1,36 +1,40 @@
 /* parcel - what replicas put into each other's lanes.
  *
- * A parcel is a lane entry: id 16 random bytes, meta as below (read and written by main alone), body by kind
- * (read and written by the workers; main only passes it on). Grammar: docs/replicator.md, "Parcels".
+ * A parcel is a lane entry: id 16 random bytes, meta as below (read and written by main alone),
+ * body by kind (read and written by the workers; main only passes it on). Grammar:
+ * docs/replicator.md, "Parcels".
  *
- * Decoding copies nothing, all bounds are checked, what is left over at the end makes it malformed. */
+ * Decoding copies nothing, all bounds are checked, what is left over at the end makes it
+ * malformed. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_PARCEL_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_PARCEL_H
 
 #include "dovecot-plugin/protocol/frame.h"
 
 #define PARCEL_VERSION 1
-#define PARCEL_MAX (4 * 1024 * 1024)        /* bytes of a body */
-#define PARCEL_META_MAX 512                 /* bytes of the meta */
-#define PARCEL_MAIL_MAX (1024 * 1024)       /* bytes of one mail beside its add; longer ones are asked for */
+#define PARCEL_MAX (4 * 1024 * 1024) /* bytes of a body */
+#define PARCEL_META_MAX 512          /* bytes of the meta */
+/* bytes of one mail beside its add; longer ones are asked for */
+#define PARCEL_MAIL_MAX (1024 * 1024)
 #define PARCEL_MAILS_BYTES (2 * 1024 * 1024) /* of all mails of one BATCH or BODIES */
 #define PARCEL_MAILS_MAX 1000
 #define PARCEL_WANTS_MAX 1000
-#define PARCEL_PART_MAX (1024 * 1024)       /* bytes of one BODY */
-#define PARCEL_PARTS_MAX 8                  /* of one body, in answer to a WANT that names no other */
-#define PARCEL_SIZE_MAX (1ULL << 40)        /* bytes of a mail, as in the op */
+#define PARCEL_PART_MAX (1024 * 1024) /* bytes of one BODY */
+/* of one body, in answer to a WANT that names no other */
+#define PARCEL_PARTS_MAX 8
+#define PARCEL_SIZE_MAX (1ULL << 40) /* bytes of a mail, as in the op */
 
 enum parcel_kind {
     PARCEL_BATCH = 1, /* an orset batch, and bodies of its adds */
     PARCEL_QUESTION,  /* of an exchange: orset/exchange/exchange.h */
     PARCEL_ANSWER,
-    PARCEL_WANT,       /* mails whose bodies are missing here */
-    PARCEL_BODY,       /* a part of one */
-    PARCEL_UID_DIRTY,  /* of a UID round: orset/ops/uid.h */
+    PARCEL_WANT,      /* mails whose bodies are missing here */
+    PARCEL_BODY,      /* a part of one */
+    PARCEL_UID_DIRTY, /* of a UID round: orset/ops/uid.h */
     PARCEL_UID_ASK,
     PARCEL_UID_ANSWER,
-    PARCEL_BODIES, /* whole ones that were asked for */
-    PARCEL_READING, /* u8 enum parcel_reading */
+    PARCEL_BODIES,         /* whole ones that were asked for */
+    PARCEL_READING,        /* u8 enum parcel_reading */
     PARCEL_ANSWER_READING, /* as ANSWER, of a new state that has not read its mailboxes yet */
     PARCEL_KINDS
 };
@@ -56,12 +60,14 @@ struct parcel {
 /* 0, or -1: no memory, or not within the bounds (then b is as before). */
 int parcel_encode(struct orset_buf *b, const struct parcel *);
 
-/* -1: malformed. A version other than PARCEL_VERSION: 0, and only version is set, and group if it is there. */
+/* -1: malformed. A version other than PARCEL_VERSION: 0, and only version is set, and group if
+ * it is there. */
 int parcel_decode(struct parcel *, const uint8_t *meta, size_t n);
 
-/* The digest that all replicas of a group must have in common (F15): of the wire version, the sites' numbers and the
- * namespaces' names, in any order. */
-void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns, uint8_t digest[16]);
+/* The digest that all replicas of a group must have in common (F15): of the wire version, the
+ * sites' numbers and the namespaces' names, in any order. */
+void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns,
+                  uint8_t digest[16]);
 
 /* ---- bodies ---- */
 
@@ -76,20 +82,22 @@ void parcel_put_batch(struct orset_buf *b, struct text batch, size_t nmails);
 void parcel_put_mail(struct orset_buf *b, const uint8_t sha256[32], struct text mail);
 
 /* Checks all of it, then *mails gives the mails one by one. -1: malformed. */
-int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struct orset_reader *mails_r);
+int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r,
+                 struct orset_reader *mails_r);
 bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *);
-/* The number of a batch's first op (docs/replication-protocol.md). 0: it has none, or cannot be read. */
+/* The number of a batch's first op (docs/replication-protocol.md). 0: it has none, or cannot be
+ * read. */
 uint64_t parcel_batch_first(struct text body);
-/* A BATCH without ops and modseqs whose vector has this origin's numbers up to counter, and none above
- * it: a site that has more shows that this one's state is an old copy. */
+/* A BATCH without ops and modseqs whose vector has this origin's numbers up to counter, and none
+ * above it: a site that has more shows that this one's state is an old copy. */
 bool parcel_confirms(struct text body, uint64_t site, uint64_t epoch, uint64_t counter);
 
 /* BODIES = num n, n { 32 bytes SHA-256, text mail }, within the same bounds. */
 void parcel_put_bodies(struct orset_buf *b, size_t nmails);
 int parcel_bodies(struct text body, size_t *nmails_r, struct orset_reader *mails_r);
 
-/* WANT = num n, n { num site, u64 epoch, num number; 32 bytes SHA-256, num offset }. The dot is one of the
- * message's, so that the peer finds it; the part behind offset is missing. */
+/* WANT = num n, n { num site, u64 epoch, num number; 32 bytes SHA-256, num offset }. The dot is
+ * one of the message's, so that the peer finds it; the part behind offset is missing. */
 struct parcel_want {
     uint64_t site, epoch, number;
     const uint8_t *sha256;
@@ -101,7 +109,8 @@ void parcel_put_want(struct orset_buf *b, const struct parcel_want *);
 int parcel_wants(struct text body, size_t *n_r, struct orset_reader *wants_r);
 bool parcel_next_want(struct orset_reader *wants, struct parcel_want *);
 
-/* BODY = 32 bytes SHA-256, num size, num offset, text part. size 0 and an empty part: not held here. */
+/* BODY = 32 bytes SHA-256, num size, num offset, text part. size 0 and an empty part: not held
+ * here. */
 struct parcel_body {
     const uint8_t *sha256; /* of the whole mail */
     uint64_t size, offset;

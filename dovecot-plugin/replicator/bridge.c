@@ -23,7 +23,7 @@ struct bridge {
     struct io *io;
     int alarm; /* a timerfd: not Dovecot's timeouts, which follow jumps of the wall clock */
     struct io *alarm_io;
-    double alarm_at; /* clock_monotonic(); 0: it is not set */
+    double alarm_at;  /* clock_monotonic(); 0: it is not set */
     int flags;        /* of ev_run */
     unsigned invoked; /* callbacks of the iteration under way */
 };
@@ -66,8 +66,9 @@ static void set_alarm(struct bridge *b, int msecs)
     b->alarm_at = at;
 }
 
-/* What callbacks start (watchers, timers, work for the next turn) takes effect with the next iteration: so one without any has to be the last.
- * And that twice: what the watcher that runs each time has sent leaves with a watcher of its own, in the iteration behind. */
+/* What callbacks start (watchers, timers, work for the next turn) takes effect with the next
+ * iteration: so one without any has to be the last. And that twice: what the watcher that runs
+ * each time has sent leaves with a watcher of its own, in the iteration behind. */
 static void turn(struct bridge *b)
 {
     unsigned quiet = 0;
@@ -126,7 +127,8 @@ struct bridge *bridge_open(void)
     if (b->loop == NULL)
         i_fatal("libev: no loop on epoll");
     if (!is_epoll(b->fd))
-        i_fatal("libev: descriptor %d is not the epoll descriptor of the loop that was just made", b->fd);
+        i_fatal("libev: descriptor %d is not the epoll descriptor of the loop that was just made",
+                b->fd);
     b->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (b->alarm < 0)
         i_fatal("timerfd_create: %m");

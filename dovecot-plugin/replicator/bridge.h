@@ -1,4 +1,5 @@
-/* bridge - a libev loop inside Dovecot's ioloop: lib/redis/wire and lib/redis/node are used as they are.
+/* bridge - a libev loop inside Dovecot's ioloop: lib/redis/wire and lib/redis/node are used as they
+ * are.
  *
  * The libev loop's epoll descriptor is an io of the ioloop: what comes from outside is seen at
  * once. libev tells neither this descriptor nor when its next timer is due. So the descriptor is

@@ -1,5 +1,6 @@
-/* dovelane-replicator - a Dovecot service: takes hints and admins' requests, talks to Redis, and has the workers look at
- * and change mailboxes. All that it does stands in replicator.h; here it becomes a service of Dovecot's master.
+/* dovelane-replicator - a Dovecot service: takes hints and admins' requests, talks to Redis, and
+ * has the workers look at and change mailboxes. All that it does stands in replicator.h; here it
+ * becomes a service of Dovecot's master.
  *
  *   -C FILE  dovelane.conf, default /etc/dovelane/dovelane.conf       -n NAME  which replica this is
  *   -t       check it and exit                                       -V       print the version and exit
@@ -79,7 +80,8 @@ static struct config *read_config(const char *path, const char *name, int *self_
     if (c == NULL)
         i_fatal("%s", error);
     if (name == NULL)
-        i_fatal("-n is needed: the name of the replica that this is (executable = dovelane-replicator -n NAME)");
+        i_fatal("-n is needed: the name of the replica that this is (executable = "
+                "dovelane-replicator -n NAME)");
     *self_r = config_replica_index(c, name);
     if (*self_r < 0)
         i_fatal("-n %s: %s has no replica of that name; it has%s", name, path, replica_names(c));
@@ -90,13 +92,16 @@ static char *missing_directory(const struct config *c, const char *directory)
 {
     const struct {
         const char *setting, *path, *way_out;
-    } needed[] = {{"replicator_dir", directory, "make it, for the user that the service runs as"}, {"dirty_dir", c->dirty_dir, "make it, mode 1733"}};
+    } needed[] = {{"replicator_dir", directory, "make it, for the user that the service runs as"},
+                  {"dirty_dir", c->dirty_dir, "make it, mode 1733"}};
     struct stat st;
     for (size_t i = 0; i < N_ELEMENTS(needed); i++) {
         int bad = stat(needed[i].path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
         if (bad)
-            return mem_printf("%s = %s: %s%s%s%s", needed[i].setting, needed[i].path, strerror(bad), bad == ENOENT ? "; " : "",
-                              bad == ENOENT ? needed[i].way_out : "", bad == ENOENT ? " (systemd-tmpfiles --create makes the usual ones)" : "");
+            return mem_printf("%s = %s: %s%s%s%s", needed[i].setting, needed[i].path, strerror(bad),
+                              bad == ENOENT ? "; " : "", bad == ENOENT ? needed[i].way_out : "",
+                              bad == ENOENT ? " (systemd-tmpfiles --create makes the usual ones)"
+                                            : "");
     }
     return NULL;
 }
@@ -106,13 +111,14 @@ static char *unfit_for(const struct config *c, const char *name)
 {
     char *why, *directory = directory_find(c->replicator_dir, DIRECTORY_OWN, DIRECTORY_OLDER, &why);
     if (directory != NULL && (why = missing_directory(c, directory)) == NULL)
-        why = ledger_of_another_site(directory, name, (uint64_t)c->replica[config_replica_index(c, name)].id);
+        why = ledger_of_another_site(directory, name,
+                                     (uint64_t)c->replica[config_replica_index(c, name)].id);
     free(directory);
     return why;
 }
 
-/* -t and -V are for a shell, where there is no master to be a service of. What it returns is the exit status, as of the other programs
- * (lib/daemon/program.h); -1: neither was given. */
+/* -t and -V are for a shell, where there is no master to be a service of. What it returns is the
+ * exit status, as of the other programs (lib/daemon/program.h); -1: neither was given. */
 static int shell_options(int argc, char **argv)
 {
     const char *path = DEFAULT_CONFIG, *name = NULL;
@@ -149,15 +155,24 @@ static int shell_options(int argc, char **argv)
     endpoint_program("dovelane-replicator");
     endpoint_replica(name);
     if (c->nreplicas == 0)
-        fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
+        fprintf(stderr,
+                "dovelane-replicator: %s: has no replica: nothing would be replicated; a section "
+                "replica \"NAME\" { } names each\n",
+                path);
     else if (name != NULL && config_replica_index(c, name) < 0)
-        fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; it has%s\n", name, path, replica_names(c));
-    else if ((error = endpoint_check_replicas(c)) != NULL || (name != NULL && (error = unfit_for(c, name)) != NULL))
+        fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; it has%s\n",
+                name, path, replica_names(c));
+    else if ((error = endpoint_check_replicas(c)) != NULL ||
+             (name != NULL && (error = unfit_for(c, name)) != NULL))
         fprintf(stderr, "dovelane-replicator: %s: %s\n", path, error);
     else
-        printf("dovelane-replicator: %s is good%s%s\n", path, name == NULL ? "; which replica this host is (-n) was not asked, nor whether its directories are there" : "",
+        printf("dovelane-replicator: %s is good%s%s\n", path,
+               name == NULL ? "; which replica this host is (-n) was not asked, nor whether its "
+                              "directories are there"
+                            : "",
                c->nreplicas == 1 ? "; it has one replica, with nobody to replicate to" : "");
-    bool good = c->nreplicas > 0 && (name == NULL || config_replica_index(c, name) >= 0) && error == NULL;
+    bool good =
+        c->nreplicas > 0 && (name == NULL || config_replica_index(c, name) >= 0) && error == NULL;
     free(error);
     config_free(c);
     return good ? 0 : 2;
@@ -170,7 +185,9 @@ static void open_log(const struct config *c)
     if (log_open("dovelane-replicator", c->log, (enum log_level)c->log_level) < 0)
         i_fatal("log = %s: %m", c->log);
     if (metrics_serve(c->metrics_socket, "dovelane-replicator") < 0)
-        i_error("metrics_socket = %s: %m: nobody can ask for the counters; its directory must be the service's user's", c->metrics_socket);
+        i_error("metrics_socket = %s: %m: nobody can ask for the counters; its directory must be "
+                "the service's user's",
+                c->metrics_socket);
 }
 
 /* The master has told us to stop (or is gone): the users' states are closed before we are. */
@@ -189,7 +206,11 @@ int main(int argc, char *argv[])
     if (done >= 0)
         return done;
 
-    master_service = master_service_init("dovelane-replicator", MASTER_SERVICE_FLAG_NO_IDLE_DIE | COMPAT_SERVICE_FLAG_DISABLE_SSL_SET | MASTER_SERVICE_FLAG_NO_SSL_INIT, &argc, &argv, OPTIONS);
+    master_service =
+        master_service_init("dovelane-replicator",
+                            MASTER_SERVICE_FLAG_NO_IDLE_DIE | COMPAT_SERVICE_FLAG_DISABLE_SSL_SET |
+                                MASTER_SERVICE_FLAG_NO_SSL_INIT,
+                            &argc, &argv, OPTIONS);
     while ((opt = master_getopt(master_service)) > 0) {
         switch (opt) {
         case 'C': path = optarg; break;
@@ -212,7 +233,8 @@ int main(int argc, char *argv[])
 
     bridge = bridge_open();
     const char *base_dir = compat_base_dir(master_service);
-    replicator = replicator_open(bridge_loop(bridge), config, (size_t)self, t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));
+    replicator = replicator_open(bridge_loop(bridge), config, (size_t)self,
+                                 t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));
     if (replicator == NULL)
         i_fatal("cannot start, see above");
     master_service_init_finish(master_service);

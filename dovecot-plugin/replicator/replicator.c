@@ -56,11 +56,14 @@ static uint64_t boot_hash(void)
     if (fd >= 0)
         close(fd);
     if (n <= 0)
-        log_fatal("/proc/sys/kernel/random/boot_id: %s: without it nobody can tell whether the host was started anew", strerror(errno));
+        log_fatal("/proc/sys/kernel/random/boot_id: %s: without it nobody can tell whether the "
+                  "host was started anew",
+                  strerror(errno));
     return orset_hash(id, (size_t)n).lo;
 }
 
-/* Its number, its start and the boot: a number comes again. Where that cannot be read, each start is under another one. */
+/* Its number, its start and the boot: a number comes again. Where that cannot be read, each
+ * start is under another one. */
 static uint64_t parent_hash(uint64_t boot)
 {
     char path[40], stat[512], text[128], *at = NULL, *state = stat;
@@ -70,12 +73,14 @@ static uint64_t parent_hash(uint64_t boot)
     if (fd >= 0)
         close(fd);
     stat[n > 0 ? n : 0] = '\0';
-    state = strrchr(stat, ')'); /* the end of its name; its start is 20 fields behind it (proc(5)) */
+    /* the end of its name; its start is 20 fields behind it (proc(5)) */
+    state = strrchr(stat, ')');
     for (int i = 0; state && i < 20; i++)
         state = strchr(state + 1, ' ');
     if (state)
         at = state + 1, at[strcspn(at, " ")] = '\0';
-    snprintf(text, sizeof text, "%llu %ld %.40s", (unsigned long long)boot, (long)getppid(), at ? at : "");
+    snprintf(text, sizeof text, "%llu %ld %.40s", (unsigned long long)boot, (long)getppid(),
+             at ? at : "");
     if (!at)
         snprintf(text, sizeof text, "%lld", (long long)clock_wall());
     return orset_hash(text, strlen(text)).lo;
@@ -119,14 +124,16 @@ static void on_grace(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     struct replicator *r = t->data;
-    log_warning("stopping: %zu workers had not closed their users after %g s", workers_busy(r->workers), GRACE);
+    log_warning("stopping: %zu workers had not closed their users after %g s",
+                workers_busy(r->workers), GRACE);
     if (r->stopped)
         r->stopped(r->stopped_arg);
     r->stopped = NULL;
 }
 
-/* Reasons to look that nobody has followed yet outlive a stop; a crash is followed by a sweep of all. So do users whose
- * states are new or whose mails wait: their worker's wish to go on is known to this run alone. */
+/* Reasons to look that nobody has followed yet outlive a stop; a crash is followed by a sweep of
+ * all. So do users whose states are new or whose mails wait: their worker's wish to go on is
+ * known to this run alone. */
 static void keep_reasons(struct user *u, void *arg)
 {
     struct replicator *r = arg;
@@ -144,7 +151,8 @@ static void kept_reason(void *arg, const char *name, uint64_t ops, int64_t since
         user_look(u, "", "", 0);
 }
 
-struct replicator *replicator_open(struct ev_loop *loop, const struct config *c, size_t self, const char *worker_socket)
+struct replicator *replicator_open(struct ev_loop *loop, const struct config *c, size_t self,
+                                   const char *worker_socket)
 {
     struct replicator *r = mem_zero(sizeof *r);
     char *error;
@@ -166,7 +174,8 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
         bool broken = errno == EILSEQ;
         log_error("%s: %s", path, broken ? "is no file of reserved numbers" : strerror(errno));
         if (!broken)
-            log_error("the directory %s must be there and belong to this user: `systemd-sysusers && systemd-tmpfiles --create` makes it",
+            log_error("the directory %s must be there and belong to this user: `systemd-sysusers "
+                      "&& systemd-tmpfiles --create` makes it",
                       r->directory);
     }
     free(path);
@@ -194,7 +203,9 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->grace.data = r;
     char digest[DIGEST_HEX];
     group_hex(r->group.digest, digest);
-    log_info("replica %s, site %llu, of %zu replicas; the group's digest is %s, of %s%s", c->replica[self].name, (unsigned long long)r->group.self, c->nreplicas, digest, r->group.made_of,
+    log_info("replica %s, site %llu, of %zu replicas; the group's digest is %s, of %s%s",
+             c->replica[self].name, (unsigned long long)r->group.self, c->nreplicas, digest,
+             r->group.made_of,
              r->first     ? "; it runs for the first time: all users are swept"
              : r->unclean ? "; the last run did not end cleanly: all users are swept"
              : r->adopted ? "; Dovecot was started anew since the last run: all users are swept"

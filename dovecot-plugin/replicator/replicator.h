@@ -5,8 +5,9 @@
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
  *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ outbox (lanes)
  *
- * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds the loop in Dovecot's
- * own, so tests run the same code with sockets of their own. Times are seconds of clock_monotonic unless noted. */
+ * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds
+ * the loop in Dovecot's own, so tests run the same code with sockets of their own. Times are
+ * seconds of clock_monotonic unless noted. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_REPLICATOR_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_REPLICATOR_H
 
@@ -34,11 +35,14 @@ struct replicator {
     const struct config *config;
     struct group group;
     char *directory; /* of replicator.db and the reserve */
-    bool first;    /* no run before this one is known of: all users are swept */
-    bool unclean;  /* the last run did not stop by itself: all users are swept */
-    uint64_t parent; /* a hash of which process started this one: Dovecot's master, whose hints' FIFO goes with it */
-    bool adopted;  /* the last run had another one. What was told between its end and the FIFO's is not known: all users are swept */
-    bool unswept;  /* for one of these three reasons, and not yet */
+    bool first;      /* no run before this one is known of: all users are swept */
+    bool unclean;    /* the last run did not stop by itself: all users are swept */
+    /* a hash of which process started this one: Dovecot's master, whose hints' FIFO goes with it */
+    uint64_t parent;
+    /* the last run had another one. What was told between its end and the FIFO's is not known:
+     * all users are swept */
+    bool adopted;
+    bool unswept; /* for one of these three reasons, and not yet */
     bool stopping;
 
     struct ledger *ledger;
@@ -55,24 +59,26 @@ struct replicator {
     struct admin *admin;
 
     ev_prepare turn; /* before the loop waits: what this turn of it has made possible */
-    ev_timer look; /* while somebody waits for a worker */
+    ev_timer look;   /* while somebody waits for a worker */
     ev_timer grace;
     void (*stopped)(void *arg);
     void *stopped_arg;
 };
 
-/* config lives as long as the replicator. self: index of this replica in it. worker_socket: path. NULL when the ledger or
- * the reserve cannot be opened (logged). */
-struct replicator *replicator_open(struct ev_loop *, const struct config *, size_t self, const char *worker_socket);
+/* config lives as long as the replicator. self: index of this replica in it. worker_socket:
+ * path. NULL when the ledger or the reserve cannot be opened (logged). */
+struct replicator *replicator_open(struct ev_loop *, const struct config *, size_t self,
+                                   const char *worker_socket);
 
-/* Takes no more hints and parcels, lets the workers close their users, and calls stopped when that is done or eight
- * seconds are over. */
+/* Takes no more hints and parcels, lets the workers close their users, and calls stopped when
+ * that is done or eight seconds are over. */
 void replicator_stop(struct replicator *, void (*stopped)(void *arg), void *arg);
 void replicator_close(struct replicator *);
 
 extern const struct orset_alloc replicator_heap;
 
-/* true at most once in that many seconds per *last (0 at first): for log lines that a peer or client could repeat. */
+/* true at most once in that many seconds per *last (0 at first): for log lines that a peer or
+ * client could repeat. */
 bool replicator_may_say(double *last, double seconds);
 
 /* Arguments for "%.*s" of what came from outside; log_line cleans control characters. */

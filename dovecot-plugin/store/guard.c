@@ -47,7 +47,8 @@ char *state_guard_path(const char *path)
 }
 
 /* in: the view or trigger that asks for it. */
-static int allow(void *arg, int action, const char *a, const char *b, const char *db, const char *in)
+static int allow(void *arg, int action, const char *a, const char *b, const char *db,
+                 const char *in)
 {
     (void)arg;
     (void)a;
@@ -114,8 +115,8 @@ bool state_guard_blames_file(sqlite3 *db, const char *path, bool opening)
     case SQLITE_CONSTRAINT:
     case SQLITE_MISMATCH:
     case SQLITE_TOOBIG: return opening;
-    /* Its own head says so; with more to tell, SQLite means the directory, or that the file is another one by
-     * now. */
+    /* Its own head says so; with more to tell, SQLite means the directory, or that the file is
+     * another one by now. */
     case SQLITE_READONLY:
         return sqlite3_extended_errcode(db) == SQLITE_READONLY &&
                faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0;

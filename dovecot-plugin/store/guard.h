@@ -1,36 +1,38 @@
-/* guard - a state file is in its user's hands, where users have a shell: what such a file may make SQLite do.
+/* guard - a state file is in its user's hands, where users have a shell: what such a file may make
+ * SQLite do.
  *
- * Nothing that is in the file is run: no view, no trigger, no function, no recursion. No step of a statement
- * goes on without end, no row is longer than rows are, no other file is opened in place of the state's.
- * Internal to state_sqlite. */
+ * Nothing that is in the file is run: no view, no trigger, no function, no recursion. No step of
+ * a statement goes on without end, no row is longer than rows are, no other file is opened in
+ * place of the state's. Internal to state_sqlite. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_STORE_GUARD_H
 #define DOVELANE_DOVECOT_PLUGIN_STORE_GUARD_H
 
 #include <sqlite3.h>
 #include <stdbool.h>
 
-/* Steps of SQLite's machine are counted, not time: a slow disk or a busy host is no reason to give up. */
+/* Steps of SQLite's machine are counted, not time: a slow disk or a busy host is no reason to
+ * give up. */
 struct state_guard {
     unsigned ticks, most;
 };
 
-/* No file of this program has longer rows: an op and an attribute are of 2 MiB at most, an APP row of
- * MOVED_MAX mails likewise. */
+/* No file of this program has longer rows: an op and an attribute are of 2 MiB at most, an APP
+ * row of MOVED_MAX mails likewise. */
 #define STATE_ROW_MAX (64 * 1024 * 1024)
 
-/* Which of the state's files is there and is none (a link, a directory, a pipe): "", "-wal" or "-journal";
- * NULL: all are. */
+/* Which of the state's files is there and is none (a link, a directory, a pipe): "", "-wal" or
+ * "-journal"; NULL: all are. */
 const char *state_guard_no_file(const char *path);
-/* The path with its directory resolved, so that SQLITE_OPEN_NOFOLLOW means the file alone. From malloc; NULL:
- * no memory. */
+/* The path with its directory resolved, so that SQLITE_OPEN_NOFOLLOW means the file alone. From
+ * malloc; NULL: no memory. */
 char *state_guard_path(const char *path);
 /* Right after the open, before anything is read. An error of SQLite's, or SQLITE_OK. */
 int state_guard_begin(sqlite3 *, struct state_guard *);
 /* The next step of a statement may take this long: a row's, or all of a migration's. */
 void state_guard_row(struct state_guard *);
 void state_guard_migration(struct state_guard *);
-/* The handle's last error is the file's doing, not the disk's or the host's. opening: nothing but what this
- * program made was asked for yet. */
+/* The handle's last error is the file's doing, not the disk's or the host's. opening: nothing
+ * but what this program made was asked for yet. */
 bool state_guard_blames_file(sqlite3 *, const char *path, bool opening);
 
 #endif

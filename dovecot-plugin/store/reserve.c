@@ -78,8 +78,8 @@ static void encode(const struct entry *e, uint8_t b[RECORD])
     put64(b + 56, orset_hash(b, 56).lo);
 }
 
-/* A record that was torn by a power cut is taken for in use without an end: its state is treated as an old
- * copy, which is always safe. */
+/* A record that was torn by a power cut is taken for in use without an end: its state is treated
+ * as an old copy, which is always safe. */
 static int read_all(struct reserve *r)
 {
     uint8_t b[RECORD];

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const schema_table[ORSET_TABLES] = {"meta",      "origin", "folder", "message", "guid",
-                                                "uid",       "ahead",  "todo",   "keyword", "subscription",
-                                                "attribute", "out",    "app"};
+const char *const schema_table[ORSET_TABLES] = {
+    "meta", "origin",  "folder",       "message",   "guid", "uid", "ahead",
+    "todo", "keyword", "subscription", "attribute", "out",  "app"};
 
 #define ROWS_BY_KEY " (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 #define ROWS_BY_NUMBER " (number INTEGER PRIMARY KEY, value BLOB NOT NULL)"
@@ -28,10 +28,11 @@ int64_t schema_number(const uint8_t *key, size_t len)
 }
 
 /* --- what is in the file
- * -----------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
-/* The text behind what it begins with; NULL: it does not. SQLite quotes a name when it renames its table. */
+/* The text behind what it begins with; NULL: it does not. SQLite quotes a name when it renames
+ * its table. */
 static const char *behind(const char *text, const char *begin)
 {
     for (; text && *begin; text++)
@@ -76,8 +77,8 @@ static unsigned tables_of(int64_t version)
     return n;
 }
 
-/* All tables of that version, and nothing else. Names are unique in a file, so as many as there are to be are
- * those. */
+/* All tables of that version, and nothing else. Names are unique in a file, so as many as there
+ * are to be are those. */
 static enum schema_result check(sqlite3 *db, int64_t version)
 {
     sqlite3_stmt *st;
@@ -100,7 +101,7 @@ static enum schema_result check(sqlite3 *db, int64_t version)
 }
 
 /* --- versions
- * -----------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 static int make_tables(sqlite3 *db)
@@ -118,8 +119,8 @@ static void sql_number(sqlite3_context *context, int n, sqlite3_value **key)
 {
     (void)n;
     const uint8_t *k = sqlite3_value_blob(key[0]);
-    sqlite3_result_int64(context,
-                         schema_number(k ? k : (const uint8_t *)"", (size_t)sqlite3_value_bytes(key[0])));
+    sqlite3_result_int64(
+        context, schema_number(k ? k : (const uint8_t *)"", (size_t)sqlite3_value_bytes(key[0])));
 }
 
 /* Version 2: short keys as numbers. */
@@ -130,11 +131,11 @@ static int number_keys(sqlite3 *db)
         "INSERT INTO %s SELECT number(key), value FROM %s_long WHERE length(key) <= 7 ORDER BY key",
         "DELETE FROM %s_long WHERE length(key) <= 7"};
     char text[160];
-    int r = sqlite3_create_function(db, "number", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sql_number,
-                                    NULL, NULL);
+    int r = sqlite3_create_function(db, "number", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
+                                    sql_number, NULL, NULL);
     for (int t = 0; t < ORSET_TABLES; t++)
-        for (size_t i = 0;
-             r == SQLITE_OK && schema_has_numbers((enum orset_table)t) && i < sizeof sql / sizeof sql[0];
+        for (size_t i = 0; r == SQLITE_OK && schema_has_numbers((enum orset_table)t) &&
+                           i < sizeof sql / sizeof sql[0];
              i++) {
             snprintf(text, sizeof text, sql[i], schema_table[t], schema_table[t]);
             r = sqlite3_exec(db, text, NULL, NULL, NULL);
@@ -142,7 +143,8 @@ static int number_keys(sqlite3 *db)
     return r;
 }
 
-/* migration[v] makes version v + 1 out of version v. Append only: files of every version are out there. */
+/* migration[v] makes version v + 1 out of version v. Append only: files of every version are out
+ * there. */
 static int (*const migration[STATE_SQLITE_VERSION])(sqlite3 *) = {make_tables, number_keys};
 
 static int migrate(sqlite3 *db, int64_t version)

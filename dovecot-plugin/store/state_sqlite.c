@@ -1,10 +1,11 @@
 /* state_sqlite - see state_sqlite.h.
  *
- * Tables whose keys are nearly always short have them as numbers: seven bytes and their count in one INTEGER
- * PRIMARY KEY, which sorts as the bytes do. A search compares numbers then, in a tree whose inner pages hold
- * 340 of them; in a WITHOUT ROWID tree they hold whole rows, 34, and a million rows are four pages deep instead
- * of three. Keys of more than seven bytes (a number above 2^32, a folder's index above 65,000) are in NAME_long
- * beside it. */
+ * Tables whose keys are nearly always short have them as numbers: seven bytes and their count in
+ * one INTEGER PRIMARY KEY, which sorts as the bytes do. A search compares numbers then, in a tree
+ * whose inner pages hold
+ * 340 of them; in a WITHOUT ROWID tree they hold whole rows, 34, and a million rows are four
+ * pages deep instead of three. Keys of more than seven bytes (a number above 2^32, a folder's
+ * index above 65,000) are in NAME_long beside it. */
 #include "dovecot-plugin/store/state_sqlite.h"
 
 #include "dovecot-plugin/orset/base/bytes.h"
@@ -18,8 +19,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Memory for pages, at most (KiB). It holds what a mailbox of half a million messages touches, and is only taken
- * as far as it is used. */
+/* Memory for pages, at most (KiB). It holds what a mailbox of half a million messages touches,
+ * and is only taken as far as it is used. */
 #define CACHE_KIB 65536
 #ifdef SQLITE_OPEN_NOFOLLOW
 #define STATE_OPEN_NOFOLLOW SQLITE_OPEN_NOFOLLOW
@@ -29,9 +30,10 @@
 #define TEXT(number) TEXT_OF(number)
 #define TEXT_OF(number) #number
 
-/* Pages the log may hold before they are moved into the file: a quarter of the file, between these. A page that
- * was changed again and again moves once, so a log in proportion to the file keeps the price of moving per
- * change the same for a large file as for a small one. At most 32 MB are read again at the open after a crash. */
+/* Pages the log may hold before they are moved into the file: a quarter of the file, between
+ * these. A page that was changed again and again moves once, so a log in proportion to the file
+ * keeps the price of moving per change the same for a large file as for a small one. At most 32
+ * MB are read again at the open after a crash. */
 #define LOG_PAGES_MIN 1000
 #define LOG_PAGES_MAX 8000
 
@@ -40,8 +42,8 @@ enum statement { GET, PUT, DEL, EACH, STATEMENTS };
 struct state_sqlite {
     sqlite3 *db;
     char error[256];
-    /* Of NAME, then of NAME_long. EACH is used by nested iterations of different tables only; a table's own is
-     * made anew when busy. */
+    /* Of NAME, then of NAME_long. EACH is used by nested iterations of different tables only; a
+     * table's own is made anew when busy. */
     sqlite3_stmt *st[ORSET_TABLES][2][STATEMENTS];
     bool any_long[ORSET_TABLES]; /* NAME_long may have rows */
     sqlite3_stmt *begin, *commit, *rollback;
@@ -76,7 +78,8 @@ static int not_true(struct state_sqlite *s, const char *what)
     return -1;
 }
 
-/* A step of a statement that reads a row: one that is longer than all that were ever written is the file's doing. */
+/* A step of a statement that reads a row: one that is longer than all that were ever written is
+ * the file's doing. */
 static int step_row(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
 {
     state_guard_row(&s->guard);
@@ -97,9 +100,10 @@ static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
 }
 
 /* --- keys
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-/* Where a key's row is: in the table with numbers, the table beside it, or the only one there is. */
+/* Where a key's row is: in the table with numbers, the table beside it, or the only one there
+ * is. */
 enum where { NUMBERED, LONG, PLAIN };
 
 static enum where where(enum orset_table t, size_t key_len)
@@ -116,7 +120,8 @@ static size_t from_number(int64_t number, uint8_t key[NUMBER_BYTES])
     return len <= NUMBER_BYTES && schema_number(key, len) == number ? len : NUMBER_BYTES + 1;
 }
 
-static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum where w, enum statement which)
+static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum where w,
+                               enum statement which)
 {
     static const char *const sql[STATEMENTS] = {
         "SELECT value FROM %s%s WHERE %s = ?1",
@@ -139,7 +144,7 @@ static int bind_key(sqlite3_stmt *st, enum where w, const void *key, size_t len)
 }
 
 /* --- rows
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 /* An open read would keep a write of the same table from being seen, and a commit from ending. */
 static void end_reads(struct state_sqlite *s, enum orset_table t)
@@ -149,8 +154,8 @@ static void end_reads(struct state_sqlite *s, enum orset_table t)
             sqlite3_reset(s->st[t][i][GET]);
 }
 
-/* A statement that lacks memory or disk makes SQLite roll the whole transaction back: each one after
- * it would be a transaction of its own. The reason is the first one's error. */
+/* A statement that lacks memory or disk makes SQLite roll the whole transaction back: each one
+ * after it would be a transaction of its own. The reason is the first one's error. */
 static bool taken_back(struct state_sqlite *s)
 {
     if (!s->begun || !sqlite3_get_autocommit(s->db))
@@ -188,7 +193,8 @@ static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, c
     return 1;
 }
 
-static int row_put(void *ctx, enum orset_table t, const void *key, size_t len, const void *v, size_t vlen)
+static int row_put(void *ctx, enum orset_table t, const void *key, size_t len, const void *v,
+                   size_t vlen)
 {
     struct state_sqlite *s = ctx;
     enum where w = where(t, len);
@@ -223,7 +229,7 @@ static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
 }
 
 /* --- walks
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct cursor {
     sqlite3_stmt *st; /* NULL: none, or at its end */
@@ -231,7 +237,8 @@ struct cursor {
     const uint8_t *key;
     size_t len;
     uint8_t number[NUMBER_BYTES];
-    /* Where the row before was, or the walk is to begin: rows are shown in order, or a walk might not end. */
+    /* Where the row before was, or the walk is to begin: rows are shown in order, or a walk
+     * might not end. */
     uint8_t before[ORSET_KEY_MAX];
     size_t before_len;
     bool begun;
@@ -311,8 +318,8 @@ static int each_row(struct state_sqlite *s, struct cursor c[2], const void *from
 }
 
 /* Taken out of the statements while in use: an iteration inside fn gets its own. */
-static sqlite3_stmt *take_each(struct state_sqlite *s, enum orset_table t, enum where w, const void *from,
-                               size_t from_len)
+static sqlite3_stmt *take_each(struct state_sqlite *s, enum orset_table t, enum where w,
+                               const void *from, size_t from_len)
 {
     sqlite3_stmt *st = statement(s, t, w, EACH);
     s->st[t][w == LONG][EACH] = NULL;
@@ -334,7 +341,8 @@ static void give_each(struct state_sqlite *s, enum orset_table t, enum where w, 
         *place = st;
 }
 
-static void begin_walk(struct cursor *c, sqlite3_stmt *st, enum where w, const void *from, size_t from_len)
+static void begin_walk(struct cursor *c, sqlite3_stmt *st, enum where w, const void *from,
+                       size_t from_len)
 {
     c->st = st;
     c->where = w;
@@ -344,8 +352,8 @@ static void begin_walk(struct cursor *c, sqlite3_stmt *st, enum where w, const v
         memcpy(c->before, from, c->before_len);
 }
 
-static int row_each(void *ctx, enum orset_table t, const void *from, size_t from_len, size_t prefix_len,
-                    orset_row_fn *fn, void *arg)
+static int row_each(void *ctx, enum orset_table t, const void *from, size_t from_len,
+                    size_t prefix_len, orset_row_fn *fn, void *arg)
 {
     struct state_sqlite *s = ctx;
     enum where w = schema_has_numbers(t) ? NUMBERED : PLAIN;
@@ -441,7 +449,7 @@ static void store_rollback(void *ctx)
 }
 
 /* --- open and close
- * ---------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 static char *error_text(const char *path, const char *what)
@@ -459,10 +467,13 @@ static int prepare_schema(struct state_sqlite *s, char *text, size_t size)
     state_guard_migration(&s->guard);
     switch (schema_prepare(s->db, &version)) {
     case SCHEMA_OK: return 0;
-    case SCHEMA_FOREIGN: return not_true(s, "it has other tables than a state, or views, triggers or indexes");
+    case SCHEMA_FOREIGN:
+        return not_true(s, "it has other tables than a state, or views, triggers or indexes");
     case SCHEMA_NEWER:
-        snprintf(text, size, "its schema is version %lld, this program knows up to %d: update Dovelane on this host",
-                 (long long)version, STATE_SQLITE_VERSION);
+        snprintf(
+            text, size,
+            "its schema is version %lld, this program knows up to %d: update Dovelane on this host",
+            (long long)version, STATE_SQLITE_VERSION);
         return -1;
     default: return failed(s, "its tables");
     }
@@ -476,8 +487,8 @@ static int find_long(struct state_sqlite *s)
     int64_t tables = 0;
     for (int t = 0; t < ORSET_TABLES; t++)
         if (schema_has_numbers((enum orset_table)t))
-            n += (size_t)snprintf(sql + n, sizeof sql - n, " + %d * EXISTS (SELECT 1 FROM %s_long)", 1 << t,
-                                  schema_table[t]);
+            n += (size_t)snprintf(sql + n, sizeof sql - n, " + %d * EXISTS (SELECT 1 FROM %s_long)",
+                                  1 << t, schema_table[t]);
     if (query_number(s, sql, &tables) < 0)
         return -1;
     for (int t = 0; t < ORSET_TABLES; t++)
@@ -489,10 +500,12 @@ static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
     static const char pragmas[] =
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; "
+        "PRAGMA cell_size_check = ON;"
         "PRAGMA cache_size = -" TEXT(CACHE_KIB);
     sqlite3_busy_timeout(s->db, 5000);
-    if (state_guard_begin(s->db, &s->guard) != SQLITE_OK || sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
+    if (state_guard_begin(s->db, &s->guard) != SQLITE_OK ||
+        sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
         return failed(s, "open");
     if (prepare_schema(s, text, size) < 0)
         return -1;
@@ -521,9 +534,12 @@ static int open_file(struct state_sqlite *s, const char *path, char *text, size_
     }
     mode_t mask = umask(077);
     int r = sqlite3_open_v2(s->path, &s->db,
-                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | STATE_OPEN_NOFOLLOW, NULL);
-    /* The log's file stays after a close: making it anew costs a wait for the directory. It is empty then
-     * (journal_size_limit): what stood in it would be read into an older file that is put in this one's place. */
+                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
+                                STATE_OPEN_NOFOLLOW,
+                            NULL);
+    /* The log's file stays after a close: making it anew costs a wait for the directory. It is
+     * empty then (journal_size_limit): what stood in it would be read into an older file that is
+     * put in this one's place. */
     int stays = 1;
     if (r == SQLITE_OK)
         sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &stays);
@@ -619,7 +635,8 @@ int state_sqlite_checkpoint(struct state_sqlite *s)
 {
     for (int t = 0; t < ORSET_TABLES; t++)
         end_reads(s, (enum orset_table)t);
-    return sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) == SQLITE_OK
+    return sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) ==
+                   SQLITE_OK
                ? 0
                : failed(s, "checkpoint");
 }

@@ -1,4 +1,5 @@
-/* admin - verbs of doveadm for one user: what the state says, whether the mailboxes say the same, and what to do about it. */
+/* admin - verbs of doveadm for one user: what the state says, whether the mailboxes say the
+ * same, and what to do about it. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <hex-binary.h>
@@ -19,15 +20,18 @@ static const char *folder_text(struct session *s, const struct orset_folder *f)
     return f->index == ORSET_INBOX ? "INBOX" : shown(name_text(f->name, f->name_len));
 }
 
-/* --- status --------------------------------------------------------------------------------------------------------- */
+/* --- status ----------------------------------------------------------------------------------- */
 
-/* How much there is of what a site makes no more of from some number on; what is beyond is not replicated, and the log names it. */
+/* How much there is of what a site makes no more of from some number on; what is beyond is not
+ * replicated, and the log names it. */
 static void reply_bounds(struct session *s)
 {
     size_t keywords = orset_keywords(s->os);
     uint32_t folders = orset_folders(s->os);
-    link_reply(s->link, "bounds\tkeywords=%zu\tof=%d\tfolders-ever=%u\tof=%d%s", keywords, ORSET_MAKE_KEYWORDS_MAX, folders, ORSET_MAKE_FOLDERS_MAX,
-               keywords >= ORSET_MAKE_KEYWORDS_MAX || folders >= ORSET_MAKE_FOLDERS_MAX ? "\tfull" : "");
+    link_reply(s->link, "bounds\tkeywords=%zu\tof=%d\tfolders-ever=%u\tof=%d%s", keywords,
+               ORSET_MAKE_KEYWORDS_MAX, folders, ORSET_MAKE_FOLDERS_MAX,
+               keywords >= ORSET_MAKE_KEYWORDS_MAX || folders >= ORSET_MAKE_FOLDERS_MAX ? "\tfull"
+                                                                                        : "");
 }
 
 static enum frame_result status(struct session *s)
@@ -42,14 +46,18 @@ static enum frame_result status(struct session *s)
     }
     count_waiting(s);
     (void)orset_out(s->os, &ops, &lowest);
-    link_reply(s->link, "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s", (unsigned long long)o.site,
-               (unsigned long long)o.epoch, (unsigned long long)counter, (unsigned long long)ops,
-               (unsigned long long)unplaced, (unsigned long long)s->quarantined, s->exchange_first ? "\texchange-first" : "");
+    link_reply(s->link,
+               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s",
+               (unsigned long long)o.site, (unsigned long long)o.epoch, (unsigned long long)counter,
+               (unsigned long long)ops, (unsigned long long)unplaced,
+               (unsigned long long)s->quarantined, s->exchange_first ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
-        link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s", (unsigned long long)p->site,
-                   (unsigned long long)p->confirmed, (unsigned long long)(counter - I_MIN(counter, p->confirmed)),
-                   p->behind ? "\tbehind" : "", p->forgotten ? "\tforgotten" : "", p->exchange != NULL ? "\texchanging" : "");
+        link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s",
+                   (unsigned long long)p->site, (unsigned long long)p->confirmed,
+                   (unsigned long long)(counter - I_MIN(counter, p->confirmed)),
+                   p->behind ? "\tbehind" : "", p->forgotten ? "\tforgotten" : "",
+                   p->exchange != NULL ? "\texchanging" : "");
     }
     reply_bounds(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
@@ -58,13 +66,15 @@ static enum frame_result status(struct session *s)
             continue;
         struct box *x = box_by_folder(s, i);
         unsigned held = x == NULL ? 0 : seq_range_count(&x->quarantine);
-        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f), (unsigned long long)f.messages,
-                   orset_uid_mismatches(s->os, i), x == NULL || x->gone ? "\tnot-here" : "", held == 0 ? "" : t_strdup_printf("\theld=%u", held));
+        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f),
+                   (unsigned long long)f.messages, orset_uid_mismatches(s->os, i),
+                   x == NULL || x->gone ? "\tnot-here" : "",
+                   held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }
     return FRAME_OK;
 }
 
-/* --- verify: counting ----------------------------------------------------------------------------------------------- */
+/* --- verify: counting ------------------------------------------------------------------------- */
 
 struct verify {
     struct session *s;
@@ -100,7 +110,8 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
     mailbox_get_open_status(v->box, STATUS_MESSAGES, &st);
     struct mail *mail = mail_alloc(v->trans, 0, NULL);
     for (uint32_t seq = 1; seq <= st.messages; seq++) {
-        T_BEGIN {
+        T_BEGIN
+        {
             struct orset_message m;
             struct orset_flags now, wanted;
             mail_set_seq(mail, seq);
@@ -110,8 +121,8 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
                 uint8_t sha256[32];
                 memcpy(sha256, m.facts.sha256, 32);
                 flags_of_mail(v->s, mail, &now);
-                if (orset_message_flags(v->s->os, m.folder, m.dot, &wanted) < 0 || now.system != wanted.system ||
-                    now.nkeywords != wanted.nkeywords ||
+                if (orset_message_flags(v->s->os, m.folder, m.dot, &wanted) < 0 ||
+                    now.system != wanted.system || now.nkeywords != wanted.nkeywords ||
                     memcmp(now.keyword, wanted.keyword, now.nkeywords * sizeof now.keyword[0]) != 0)
                     v->flags++;
                 if (bodies && !body_is_of(mail, sha256))
@@ -124,7 +135,7 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
     return unknown;
 }
 
-/* --- duplicates ----------------------------------------------------------------------------------------------------- */
+/* --- duplicates ------------------------------------------------------------------------------- */
 
 /* An APPEND that a client repeated after a failover is a second mail; this counts such. */
 struct copy {
@@ -180,7 +191,7 @@ static enum frame_result verify_duplicates(struct session *s)
     return FRAME_OK;
 }
 
-/* --- verify --------------------------------------------------------------------------------------------------------- */
+/* --- verify ----------------------------------------------------------------------------------- */
 
 /* verify [bodies]: the state's digest, and each mailbox against the state. */
 static enum frame_result verify(struct session *s, bool bodies)
@@ -213,27 +224,37 @@ static enum frame_result verify(struct session *s, bool bodies)
             session_read_end(&v.trans);
             mailbox_free(&v.box);
         }
-        same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 && v.bodies == 0;
-        link_reply(s->link, "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u\tbodies=%u", folder_text(s, &f),
-                   v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies);
+        same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 &&
+               v.bodies == 0;
+        link_reply(
+            s->link,
+            "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u\tbodies=%u",
+            folder_text(s, &f), v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies);
     }
-    link_reply(s->link, "verdict\t%s", s->exchange_first ? "exchange-first" : same ? "same" : "different"); /* before it no mailbox was read */
+    /* before it no mailbox was read */
+    link_reply(s->link, "verdict\t%s",
+               s->exchange_first ? "exchange-first"
+               : same            ? "same"
+                                 : "different");
     return FRAME_OK;
 }
 
-/* --- doing ---------------------------------------------------------------------------------------------------------- */
+/* --- doing ------------------------------------------------------------------------------------ */
 
-/* resync [site]: all mailboxes are compared whole, and that peer, or every one, is asked for its state. */
+/* resync [site]: all mailboxes are compared whole, and that peer, or every one, is asked for its
+ * state. */
 static enum frame_result resync(struct session *s, const char *only)
 {
     uint64_t site = 0;
     const struct frame_ingest all = {.n = 0};
     struct box *const *x;
     if (only != NULL && (str_to_uint64(only, &site) < 0 || session_peer(s, site) == NULL)) {
-        link_reply(s->link, "-%s is no other site's number: see doveadm dovelane peers", shown(only));
+        link_reply(s->link, "-%s is no other site's number: see doveadm dovelane peers",
+                   shown(only));
         return FRAME_REFUSED;
     }
-    array_foreach(&s->boxes, x) (*x)->all = TRUE;
+    array_foreach (&s->boxes, x)
+        (*x)->all = TRUE;
     body_requests_forget(s);
     array_clear(&s->failing);
     for (unsigned i = 0; i < s->npeers; i++)
@@ -245,8 +266,7 @@ static enum frame_result resync(struct session *s, const char *only)
 static bool is_mailbox(struct session *s, const char *vname)
 {
     struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         if (!(*x)->gone && (*x)->vname != NULL && strcmp((*x)->vname, vname) == 0)
             return TRUE;
     }
@@ -263,7 +283,8 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
 {
     struct box *const *x;
     unsigned n = 0;
-    /* After a commit that failed this reads all mailboxes' rows anew: not while they are gone through. */
+    /* After a commit that failed this reads all mailboxes' rows anew: not while they are gone
+     * through. */
     if (session_begin(s) < 0 || session_commit(s) < 0) {
         link_reply(s->link, "-%s", shown(session_error(s)));
         return FRAME_TEMPORARY;
@@ -273,8 +294,7 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
             link_reply(s->link, "-no mailbox %s is replicated here: see status", shown(*a));
             return FRAME_REFUSED;
         }
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         if (array_count(&(*x)->quarantine) == 0 || !named(args, (*x)->vname))
             continue;
         int decided = quarantine_decide(s, *x, accept);
@@ -282,7 +302,8 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
             link_reply(s->link, "-%s: %s", shown((*x)->vname), shown(session_error(s)));
             return FRAME_REFUSED;
         }
-        link_reply(s->link, "%s\t%s=%d", shown((*x)->vname), accept ? "accepted" : "restored", decided);
+        link_reply(s->link, "%s\t%s=%d", shown((*x)->vname), accept ? "accepted" : "restored",
+                   decided);
         n++;
     }
     if (n == 0) {
@@ -292,8 +313,9 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
     return send_new_ops(s) < 0 || apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-/* join: mailboxes that were filled by other ways than this program's, and not looked at since. Once the others have said what there is, all mails
- * are compared as of mailboxes that were never looked at: those with the bytes of a message that waits for its mail are that one. */
+/* join: mailboxes that were filled by other ways than this program's, and not looked at since.
+ * Once the others have said what there is, all mails are compared as of mailboxes that were
+ * never looked at: those with the bytes of a message that waits for its mail are that one. */
 static enum frame_result join(struct session *s)
 {
     const struct frame_ingest all = {.n = 0};
@@ -317,7 +339,8 @@ enum frame_result admin(struct session *s, const char *const *args)
     const char *how = args[1] != NULL ? args[1] : "";
     if (strcmp(args[0], "verify") == 0 && strcmp(how, "--duplicates") == 0)
         return verify_duplicates(s);
-    if (strcmp(args[0], "verify") == 0 && (*how == '\0' || (strcmp(how, "bodies") == 0 && args[2] == NULL)))
+    if (strcmp(args[0], "verify") == 0 &&
+        (*how == '\0' || (strcmp(how, "bodies") == 0 && args[2] == NULL)))
         return verify(s, *how != '\0');
     if (strcmp(args[0], "resync") == 0)
         return resync(s, args[1]);
@@ -327,6 +350,9 @@ enum frame_result admin(struct session *s, const char *const *args)
         return new_epoch(s);
     if (strcmp(args[0], "join") == 0 && args[1] == NULL)
         return join(s);
-    link_reply(s->link, "-%s: there is status, verify [bodies | --duplicates], resync [site], accept [mailbox ...], restore [mailbox ...], new-epoch, join", shown(t_strarray_join(args, " ")));
+    link_reply(s->link,
+               "-%s: there is status, verify [bodies | --duplicates], resync [site], accept "
+               "[mailbox ...], restore [mailbox ...], new-epoch, join",
+               shown(t_strarray_join(args, " ")));
     return FRAME_REFUSED;
 }

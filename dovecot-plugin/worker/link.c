@@ -1,5 +1,5 @@
-/* link - the connection with main: frames in and out. Main asks one thing at a time, so reading may block while an answer
- * is waited for; between questions the ioloop waits. */
+/* link - the connection with main: frames in and out. Main asks one thing at a time, so reading
+ * may block while an answer is waited for; between questions the ioloop waits. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <ioloop.h>
@@ -25,7 +25,8 @@ struct link {
     timer_t watch;
     struct timeout *beat;
     unsigned beat_secs; /* it puts the end off by so long */
-    unsigned patience; /* seconds without a frame after which a question will never be answered; 0: not told */
+    /* seconds without a frame after which a question will never be answered; 0: not told */
+    unsigned patience;
     bool watched, broken;
 };
 
@@ -33,10 +34,11 @@ static struct link *the_link;
 
 /* --- a question that has no end, a process that is stopped ---
  *
- * A user can make a file of his a FIFO; whoever opens it, Dovecot's library or we, waits for ever, with the user's lock. Main gives up
- * after worker_timeout, but cannot end another user's process, and a few such users would take all workers. No signal that has a
- * handler will do: the library's calls go on behind it. A user can also stop a process that has his id (SIGSTOP), with a question or
- * without one; Dovecot starts no more than process_limit of them. */
+ * A user can make a file of his a FIFO; whoever opens it, Dovecot's library or we, waits for
+ * ever, with the user's lock. Main gives up after worker_timeout, but cannot end another user's
+ * process, and a few such users would take all workers. No signal that has a handler will do:
+ * the library's calls go on behind it. A user can also stop a process that has his id (SIGSTOP),
+ * with a question or without one; Dovecot starts no more than process_limit of them. */
 
 #define ALIVE_LEAST 5 /* seconds; as FRAME_ALIVE_MOST, where worker_timeout is short */
 
@@ -87,7 +89,7 @@ static void keep_alive(struct link *l)
     alive(l);
 }
 
-/* --- bytes ---------------------------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 /* Main has ended its half of the connection: it heeds nothing more, and waits for this process to
  * end (replicator/workers/ending.h). Then no word puts off the end any more. */
@@ -99,7 +101,8 @@ static bool is_unheard(const struct link *l)
 
 int link_send(struct link *l, const struct frame *f)
 {
-    bool last = is_at_rest(l) && (f->type == FRAME_DONE || f->type == FRAME_FAIL || f->type == FRAME_ELSEWHERE);
+    bool last = is_at_rest(l) &&
+                (f->type == FRAME_DONE || f->type == FRAME_FAIL || f->type == FRAME_ELSEWHERE);
     l->out.len = 0;
     if (last) /* before the word: its user may stop this process right behind it */
         watch(l, FRAME_ENDS_WITHIN);
@@ -130,7 +133,8 @@ static int read_some(struct link *l)
     return n > 0 ? 0 : -1;
 }
 
-int link_reserve(struct link *l, enum frame_reserve what, uint64_t epoch, uint64_t counter, bool *new_epoch_r)
+int link_reserve(struct link *l, enum frame_reserve what, uint64_t epoch, uint64_t counter,
+                 bool *new_epoch_r)
 {
     struct frame f = {.type = FRAME_RESERVE};
     size_t len;
@@ -157,7 +161,7 @@ int link_reserve(struct link *l, enum frame_reserve what, uint64_t epoch, uint64
     return f.u.reserved.ok ? 0 : -1;
 }
 
-/* --- HELLO ---------------------------------------------------------------------------------------------------------- */
+/* --- HELLO ------------------------------------------------------------------------------------ */
 
 static const char *text_dup(pool_t pool, struct text t)
 {
@@ -169,7 +173,9 @@ static void take_hello(struct link *l, const struct frame_hello *h)
     static const char here[] = "the process is there";
     struct group *g = &l->group;
     if (h->version != FRAME_VERSION) {
-        i_error("dovelane-replicator speaks version %u of the frames, this worker %d: restart Dovecot, so that both are of one version", h->version, FRAME_VERSION);
+        i_error("dovelane-replicator speaks version %u of the frames, this worker %d: restart "
+                "Dovecot, so that both are of one version",
+                h->version, FRAME_VERSION);
         l->broken = TRUE;
         return;
     }
@@ -200,7 +206,8 @@ static void take_hello(struct link *l, const struct frame_hello *h)
             l->patience = frame_patience(n);
         else if (strcmp(key, "brake_wait") == 0 && str_to_uint(value, &n) == 0)
             g->brake_wait = n;
-        else if (strcmp(key, "nice") == 0 && str_to_uint(value, &n) == 0 && setpriority(PRIO_PROCESS, 0, (int)n) < 0)
+        else if (strcmp(key, "nice") == 0 && str_to_uint(value, &n) == 0 &&
+                 setpriority(PRIO_PROCESS, 0, (int)n) < 0)
             i_warning("setpriority(%u): %m", n);
     }
     keep_alive(l);
@@ -211,7 +218,7 @@ static void take_hello(struct link *l, const struct frame_hello *h)
         (void)link_send(l, &(struct frame){.type = FRAME_NOTE, .u.note = {NOTE_DEBUG, text}});
 }
 
-/* --- questions ------------------------------------------------------------------------------------------------------ */
+/* --- questions -------------------------------------------------------------------------------- */
 
 static void send_fail(struct link *l, bool permanent, const char *text)
 {
@@ -236,10 +243,10 @@ static void say_progress(struct session *s, struct frame_done *d)
     count_waiting(s);
     d->unplaced = s->unplaced;
     d->held = s->quarantined;
-    d->joins = s->exchange_first          ? FRAME_JOINING
-               : s->unasked               ? FRAME_UNASKED
-               : peers_are_reading(s)     ? FRAME_READING
-                                          : FRAME_JOINED;
+    d->joins = s->exchange_first      ? FRAME_JOINING
+               : s->unasked           ? FRAME_UNASKED
+               : peers_are_reading(s) ? FRAME_READING
+                                      : FRAME_JOINED;
     d->placed = s->placed;
     d->placed_bytes = s->placed_bytes;
     s->placed = s->placed_bytes = 0;
@@ -256,14 +263,20 @@ static void send_done(struct link *l, enum frame_result result)
     d->text = (struct text){(const uint8_t *)text, I_MIN(strlen(text), FRAME_TEXT_MAX)};
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
-        d->site[d->nsites++] = (struct frame_site){
-            .site = p->site, .unconfirmed = counter > p->confirmed ? counter - p->confirmed : 0, .behind = p->behind, .owed = p->owed,
-            .more = p->more, .asking = p->exchange != NULL};
+        d->site[d->nsites++] =
+            (struct frame_site){.site = p->site,
+                                .unconfirmed = counter > p->confirmed ? counter - p->confirmed : 0,
+                                .behind = p->behind,
+                                .owed = p->owed,
+                                .more = p->more,
+                                .asking = p->exchange != NULL};
     }
     say_progress(s, d);
-    /* Their bodies were asked for by another question than this one, perhaps of a session that was closed since. */
+    /* Their bodies were asked for by another question than this one, perhaps of a session that
+     * was closed since. */
     d->tick = s->tick == 0 && s->unplaced > 0 && s->npeers > 0 ? UNPLACED_AGAIN : s->tick;
-    /* The word that it has read may be lost, and main is told when nobody waits for it any longer. */
+    /* The word that it has read may be lost, and main is told when nobody waits for it any
+     * longer. */
     uint64_t read = d->joins == FRAME_READING ? peers_read_within(s) : 0;
     d->tick = read > 0 && (d->tick == 0 || read < d->tick) ? read : d->tick;
     (void)link_send(l, &f);
@@ -276,7 +289,8 @@ static void look_up(struct link *l, struct text user)
     const char *name = NULL;
     bool permanent = FALSE;
     if (credentials_kept() == 0)
-        f.u.credentials.number = user_credentials(l->storage_service, t_strndup(user.p, user.n), &name, &permanent, &error);
+        f.u.credentials.number = user_credentials(l->storage_service, t_strndup(user.p, user.n),
+                                                  &name, &permanent, &error);
     if (f.u.credentials.number == 0) {
         send_fail(l, permanent, error);
         return;
@@ -285,7 +299,9 @@ static void look_up(struct link *l, struct text user)
     if (frame_user_ok(f.u.credentials.user.p, f.u.credentials.user.n))
         (void)link_send(l, &f);
     else
-        send_fail(l, TRUE, "the userdb gives him a name that cannot be replicated: empty, too long, or with control characters or a slash");
+        send_fail(l, TRUE,
+                  "the userdb gives him a name that cannot be replicated: empty, too long, or with "
+                  "control characters or a slash");
 }
 
 static void open_user(struct link *l, struct text user, uint64_t credentials)
@@ -294,7 +310,8 @@ static void open_user(struct link *l, struct text user, uint64_t credentials)
     const char *error;
     bool permanent;
     uint64_t lowest;
-    l->session = session_open(l, &l->group, l->storage_service, t_strndup(user.p, user.n), credentials, &permanent, &error);
+    l->session = session_open(l, &l->group, l->storage_service, t_strndup(user.p, user.n),
+                              credentials, &permanent, &error);
     if (l->session == NULL && error == NULL) {
         send_elsewhere(l);
         return;
@@ -337,7 +354,8 @@ static void list_users(struct link *l)
         (void)link_send(l, &f);
         return;
     }
-    /* Auth lists for root alone: where the service is not root's, this cannot be had. Not "": 2.4 compares it with the names of a passwd-file, and lists none. */
+    /* Auth lists for root alone: where the service is not root's, this cannot be had. Not "":
+     * 2.4 compares it with the names of a passwd-file, and lists none. */
     mail_storage_service_all_init_mask(l->storage_service, "*");
     while ((r = mail_storage_service_all_next(l->storage_service, &user)) > 0)
         link_reply(l, "%s", user);
@@ -355,8 +373,8 @@ static enum frame_result run_admin(struct session *s, const struct frame *f)
     return admin(s, args);
 }
 
-/* A retry's own trouble is in the log and in "unplaced", it is no failure of the question. What was to be looked at again when the user was
- * last closed is not known: all mailboxes are, once. */
+/* A retry's own trouble is in the log and in "unplaced", it is no failure of the question. What
+ * was to be looked at again when the user was last closed is not known: all mailboxes are, once. */
 static enum frame_result tick(struct session *s, bool first)
 {
     const struct frame_ingest all = {.n = 0};
@@ -373,7 +391,10 @@ static bool reopen(struct link *l)
     session_close(&l->session);
     l->session = session_open(l, &l->group, l->storage_service, user, 0, &permanent, &error);
     if (l->session == NULL)
-        send_fail(l, permanent, error != NULL ? error : "the user has other credentials than before: a new worker will open it");
+        send_fail(l, permanent,
+                  error != NULL
+                      ? error
+                      : "the user has other credentials than before: a new worker will open it");
     return l->session != NULL;
 }
 
@@ -404,7 +425,9 @@ static void serve_user(struct link *l, const struct frame *f)
     switch (f->type) {
     case FRAME_INGEST: result = result_of(ingest(s, &f->u.ingest)); break;
     case FRAME_PARCEL: result = peer_parcel(s, &f->u.parcel); break;
-    case FRAME_SHIP: result = result_of(ship(s, f->u.ship.site, f->u.ship.how, f->u.ship.from)); break;
+    case FRAME_SHIP:
+        result = result_of(ship(s, f->u.ship.site, f->u.ship.how, f->u.ship.from));
+        break;
     case FRAME_TICK: result = tick(s, !s->scanned); break;
     case FRAME_ADMIN: result = run_admin(s, f); break;
     default: i_unreached();
@@ -412,7 +435,8 @@ static void serve_user(struct link *l, const struct frame *f)
     s->scanned = s->scanned || f->type == FRAME_INGEST || f->type == FRAME_TICK;
     if (peers_say_read(s) < 0)
         result = FRAME_TEMPORARY;
-    /* Whatever was found by the way: a flag set while others were applied, a mailbox compared again. */
+    /* Whatever was found by the way: a flag set while others were applied, a mailbox compared
+     * again. */
     if (send_new_ops(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;
     uid_rounds_wanted(s);
@@ -489,7 +513,8 @@ static void link_input(struct link *l)
         buffer_t *question = buffer_create_dynamic(default_pool, len);
         buffer_append(question, l->in->data, len);
         buffer_delete(l->in, 0, len);
-        T_BEGIN {
+        T_BEGIN
+        {
             if (frame_decode(&f, question->data, question->used) < 0) {
                 i_error("main sent a malformed frame");
                 l->broken = TRUE;
@@ -509,7 +534,7 @@ static void link_input(struct link *l)
     }
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 void link_create(int fd, struct mail_storage_service_ctx *storage_service, void (*ended)(void))
 {
@@ -539,8 +564,9 @@ void link_destroy(void)
     timeout_remove(&l->beat);
     io_remove(&l->io);
     if (credentials_kept() != 0) {
-        /* A process that was a user's ends now, or its user stops it: nobody but root could end it
-         * then. Main waits for that end (replicator/workers/ending.h): the exit closes the connection. */
+        /* A process that was a user's ends now, or its user stops it: nobody but root could end
+         * it then. Main waits for that end (replicator/workers/ending.h): the exit closes the
+         * connection. */
         watch(l, FRAME_ENDS_WITHIN);
     } else {
         if (l->watched)

@@ -14,16 +14,20 @@ static void connection_ended(void)
     master_service_client_connection_destroyed(master_service);
 }
 
-/* Whoever is let in has every user's mailboxes. The master has made the socket for the user that main runs as; its mode may be a wider one. */
+/* Whoever is let in has every user's mailboxes. The master has made the socket for the user that
+ * main runs as; its mode may be a wider one. */
 static bool is_main(int fd)
 {
     const char *path = t_strconcat(compat_base_dir(master_service), "/dovelane-worker", NULL);
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t len = sizeof peer;
     struct stat st;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == 0 || (stat(path, &st) == 0 && peer.uid == st.st_uid)))
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+        (peer.uid == 0 || (stat(path, &st) == 0 && peer.uid == st.st_uid)))
         return TRUE;
-    i_error("uid %d, process %d, connected and was sent away: %s is for root and its owner (the user of service dovelane-replicator)", (int)peer.uid, (int)peer.pid, path);
+    i_error("uid %d, process %d, connected and was sent away: %s is for root and its owner (the "
+            "user of service dovelane-replicator)",
+            (int)peer.uid, (int)peer.pid, path);
     return FALSE;
 }
 
@@ -45,7 +49,8 @@ int main(int argc, char *argv[])
                                                   MAIL_STORAGE_SERVICE_FLAG_NO_IDLE_TIMEOUT;
     const char *error;
 
-    master_service = master_service_init("dovelane-worker", COMPAT_SERVICE_FLAG_KEEP_CONFIG_OPEN, &argc, &argv, "");
+    master_service = master_service_init("dovelane-worker", COMPAT_SERVICE_FLAG_KEEP_CONFIG_OPEN,
+                                         &argc, &argv, "");
     if (master_getopt(master_service) > 0)
         return FATAL_DEFAULT;
     if (compat_settings_read_simple(master_service, "dovelane", &error) < 0)

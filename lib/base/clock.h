@@ -1,4 +1,5 @@
-/* clock - libev's own clock follows the wall clock and its jumps; waits and ages of ours must not. */
+/* clock - libev's own clock follows the wall clock and its jumps; waits and ages of ours must
+ * not. */
 #ifndef DOVELANE_LIB_BASE_CLOCK_H
 #define DOVELANE_LIB_BASE_CLOCK_H
 

@@ -89,20 +89,26 @@ static int syslog_priority(enum log_level level)
     return priority[level];
 }
 
-/* Length of the UTF-8 character at s (RFC 3629), 0 when there is none, or only a control character: C1 controls drive terminals, too. */
+/* Length of the UTF-8 character at s (RFC 3629), 0 when there is none, or only a control
+ * character: C1 controls drive terminals, too. */
 static size_t character(const unsigned char *s)
 {
     if (*s < 0x80)
         return *s >= 0x20 && *s != 0x7f;
-    size_t n = *s >= 0xf0 && *s <= 0xf4 ? 4 : *s >= 0xe0 && *s < 0xf0 ? 3 : *s >= 0xc2 && *s < 0xe0 ? 2 : 0;
+    size_t n = *s >= 0xf0 && *s <= 0xf4  ? 4
+               : *s >= 0xe0 && *s < 0xf0 ? 3
+               : *s >= 0xc2 && *s < 0xe0 ? 2
+                                         : 0;
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
-    bool c1 = n == 2 && *s == 0xc2 && s[1] < 0xa0, overlong = (*s == 0xe0 && s[1] < 0xa0) || (*s == 0xf0 && s[1] < 0x90);
+    bool c1 = n == 2 && *s == 0xc2 && s[1] < 0xa0,
+         overlong = (*s == 0xe0 && s[1] < 0xa0) || (*s == 0xf0 && s[1] < 0x90);
     return c1 || overlong ? 0 : n;
 }
 
-/* Eight bytes of printable ASCII. A borrow can only spoil the answer for what stands behind a byte that is none. */
+/* Eight bytes of printable ASCII. A borrow can only spoil the answer for what stands behind a
+ * byte that is none. */
 static bool printable(const char *s)
 {
     uint64_t x;
@@ -129,7 +135,8 @@ static void clean(char *s, size_t len)
     }
 }
 
-/* What stands before a line's text, "2026-11-21T10:14:15.123456+01:00 host program[123]: "; its length. Most of it is made once a second. */
+/* What stands before a line's text, "2026-11-21T10:14:15.123456+01:00 host program[123]: "; its
+ * length. Most of it is made once a second. */
 static size_t stamp(char *out, size_t size)
 {
     static _Thread_local time_t second;
@@ -144,7 +151,8 @@ static size_t stamp(char *out, size_t size)
         localtime_r(&second, &tm);
         date_len = strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S.", &tm);
         strftime(zone, sizeof zone, "%z", &tm); /* "+0100", in RFC 3339 "+01:00" */
-        rest_len = (size_t)snprintf(rest, sizeof rest, "%.3s:%s %s %s[%d]: ", zone, zone + 3, host_name, program_name, (int)getpid());
+        rest_len = (size_t)snprintf(rest, sizeof rest, "%.3s:%s %s %s[%d]: ", zone, zone + 3,
+                                    host_name, program_name, (int)getpid());
     }
     if (date_len + 6 + rest_len > size)
         return 0;

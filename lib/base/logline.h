@@ -1,5 +1,6 @@
-/* logline - a line of the log that is composed piece by piece, for those of which there is one per mail: printf's formats are what such a line costs most. What does
- * not fit is cut. With len = 0 it is empty. */
+/* logline - a line of the log that is composed piece by piece, for those of which there is one
+ * per mail: printf's formats are what such a line costs most. What does not fit is cut. With len
+ * = 0 it is empty. */
 #ifndef DOVELANE_LIB_BASE_LOGLINE_H
 #define DOVELANE_LIB_BASE_LOGLINE_H
 

@@ -1,5 +1,5 @@
-/* mem - allocation that never returns NULL (a mail program that cannot allocate ends; its peers still hold the mail), and a
- * growing byte buffer. */
+/* mem - allocation that never returns NULL (a mail program that cannot allocate ends; its peers
+ * still hold the mail), and a growing byte buffer. */
 #ifndef DOVELANE_LIB_BASE_MEM_H
 #define DOVELANE_LIB_BASE_MEM_H
 
@@ -14,7 +14,8 @@ char *mem_strndup(const char *s, size_t n);
 void *mem_dup(const void *p, size_t n);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A byte buffer. data is NULL while empty; there is always a NUL behind the len bytes otherwise. {0} is an empty one. */
+/* A byte buffer. data is NULL while empty; there is always a NUL behind the len bytes otherwise.
+ * {0} is an empty one. */
 struct buf {
     char *data;
     size_t len, size;

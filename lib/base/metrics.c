@@ -30,8 +30,9 @@ static const struct {
 static void print_all(struct buf *out)
 {
     for (int i = 0; i < METRICS; i++)
-        buf_printf(out, "# HELP dovelane_%s %s\n# TYPE dovelane_%s %s\ndovelane_%s %lld\n", table[i].name, table[i].help, table[i].name,
-                   table[i].type, table[i].name, (long long)atomic_load_explicit(&metrics[i], memory_order_relaxed));
+        buf_printf(out, "# HELP dovelane_%s %s\n# TYPE dovelane_%s %s\ndovelane_%s %lld\n",
+                   table[i].name, table[i].help, table[i].name, table[i].type, table[i].name,
+                   (long long)atomic_load_explicit(&metrics[i], memory_order_relaxed));
 }
 
 static void *serve(void *arg)
@@ -100,7 +101,8 @@ int metrics_bind(const char *path, const char *program)
     }
     if (socket_swap_bind(&served.at, served.path, SOCK_STREAM) < 0)
         return -1;
-    if (fchmodat(served.at.directory, served.at.name, 0777 & ~mask(), 0) == 0 && listen(served.at.fd, 16) == 0)
+    if (fchmodat(served.at.directory, served.at.name, 0777 & ~mask(), 0) == 0 &&
+        listen(served.at.fd, 16) == 0)
         return 0;
     socket_swap_drop(&served.at);
     return -1;

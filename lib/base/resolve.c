@@ -13,8 +13,10 @@
 
 #include "lib/base/mem.h"
 
-#define THREADS_MAX 32   /* names of next hops that are looked up at a time; with thousands of them and a dead name server the others wait their turn */
-#define THREADS_MORE 16  /* beyond that for nodes alone */
+/* names of next hops that are looked up at a time; with thousands of them and a dead name server
+ * the others wait their turn */
+#define THREADS_MAX 32
+#define THREADS_MORE 16 /* beyond that for nodes alone */
 
 enum stage { WAITING, RUNNING, DONE };
 
@@ -34,9 +36,11 @@ struct resolve {
 
 STAILQ_HEAD(queue, resolve);
 
-/* All of it, and the stage of each lookup, under the lock: there may be several loops. A thread lives as long as there is something to look up. */
+/* All of it, and the stage of each lookup, under the lock: there may be several loops. A thread
+ * lives as long as there is something to look up. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct queue waiting[2] = {STAILQ_HEAD_INITIALIZER(waiting[RESOLVE_NODE]), STAILQ_HEAD_INITIALIZER(waiting[RESOLVE_HOP])};
+static struct queue waiting[2] = {STAILQ_HEAD_INITIALIZER(waiting[RESOLVE_NODE]),
+                                  STAILQ_HEAD_INITIALIZER(waiting[RESOLVE_HOP])};
 static unsigned threads;
 
 static void copy_found(const struct addrinfo *ai, struct addresses *out)
@@ -48,7 +52,8 @@ static void copy_found(const struct addrinfo *ai, struct addresses *out)
             continue;
         memcpy(&a->sa, ai->ai_addr, ai->ai_addrlen);
         a->len = ai->ai_addrlen;
-        if (!getnameinfo(ai->ai_addr, ai->ai_addrlen, a->text, sizeof a->text, NULL, 0, NI_NUMERICHOST))
+        if (!getnameinfo(ai->ai_addr, ai->ai_addrlen, a->text, sizeof a->text, NULL, 0,
+                         NI_NUMERICHOST))
             out->n++;
     }
 }
@@ -85,7 +90,8 @@ static struct resolve *take_next(void)
 
 static void *look_up(void *arg)
 {
-    static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV};
+    static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                          .ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV};
     struct addrinfo *found;
     pthread_mutex_lock(&lock);
     for (struct resolve *r; (r = take_next());) {
@@ -158,7 +164,8 @@ static void begin(struct resolve *r)
     bool more = threads < THREADS_MAX + (r->purpose == RESOLVE_NODE ? THREADS_MORE : 0);
     threads += more;
     if (more && !start_thread() && !--threads) {
-        /* Nobody is left who could: tried again with the next connection; said by the loop, as any other answer. */
+        /* Nobody is left who could: tried again with the next connection; said by the loop, as
+         * any other answer. */
         STAILQ_REMOVE(&waiting[r->purpose], r, resolve, next);
         r->stage = DONE;
         r->error = EAI_AGAIN;
@@ -167,13 +174,16 @@ static void begin(struct resolve *r)
     pthread_mutex_unlock(&lock);
 }
 
-bool resolve_start(struct ev_loop *loop, const char *host, const char *port, enum resolve_for purpose, resolve_fn *fn, void *arg, struct resolve **out)
+bool resolve_start(struct ev_loop *loop, const char *host, const char *port,
+                   enum resolve_for purpose, resolve_fn *fn, void *arg, struct resolve **out)
 {
     if (!port) {
         local_socket(host, fn, arg);
         return true;
     }
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *ai;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV},
+                    *ai;
     if (!getaddrinfo(host, port, &hints, &ai)) {
         struct addresses found;
         copy_found(ai, &found);

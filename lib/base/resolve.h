@@ -1,4 +1,5 @@
-/* resolve - the addresses of a host, by getaddrinfo without MX. Names are looked up by threads: a name server that does not answer must not stop what else a loop does. */
+/* resolve - the addresses of a host, by getaddrinfo without MX. Names are looked up by threads:
+ * a name server that does not answer must not stop what else a loop does. */
 #ifndef DOVELANE_LIB_BASE_RESOLVE_H
 #define DOVELANE_LIB_BASE_RESOLVE_H
 
@@ -25,11 +26,14 @@ typedef void resolve_fn(const struct addresses *, const char *error, void *arg);
 
 struct resolve;
 
-/* Nodes are few, and mail waits for each of them: they do not wait behind next hops, of which there may be thousands, with a dead name server. */
+/* Nodes are few, and mail waits for each of them: they do not wait behind next hops, of which
+ * there may be thousands, with a dead name server. */
 enum resolve_for { RESOLVE_NODE, RESOLVE_HOP };
 
-/* port: NULL for a UNIX socket, whose path host is. true: fn was called already (an address, a UNIX socket). false: it will be, on the loop's thread; *out names the lookup until then. */
-bool resolve_start(struct ev_loop *, const char *host, const char *port, enum resolve_for, resolve_fn *, void *arg, struct resolve **out);
+/* port: NULL for a UNIX socket, whose path host is. true: fn was called already (an address, a
+ * UNIX socket). false: it will be, on the loop's thread; *out names the lookup until then. */
+bool resolve_start(struct ev_loop *, const char *host, const char *port, enum resolve_for,
+                   resolve_fn *, void *arg, struct resolve **out);
 
 /* fn is not called any more; nor is the loop touched. NULL: nothing. */
 void resolve_cancel(struct resolve *);

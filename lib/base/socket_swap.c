@@ -12,11 +12,13 @@
 
 #include "lib/base/mem.h"
 
-_Static_assert(SOCKET_SWAP_PATH_MOST == sizeof((struct sockaddr_un *)0)->sun_path - 1, "of a path to connect to");
+_Static_assert(SOCKET_SWAP_PATH_MOST == sizeof((struct sockaddr_un *)0)->sun_path - 1,
+               "of a path to connect to");
 
 static int open_directory(const char *path, const char *base)
 {
-    char *directory = base - path > 1 ? mem_strndup(path, (size_t)(base - path - 1)) : mem_strdup(base > path ? "/" : ".");
+    char *directory = base - path > 1 ? mem_strndup(path, (size_t)(base - path - 1))
+                                      : mem_strdup(base > path ? "/" : ".");
     int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     free(directory);
     return fd;
@@ -46,8 +48,11 @@ static int prepare(struct socket_swap *b, const char *path, struct sockaddr_un *
     b->directory = open_directory(path, b->base);
     if (b->directory < 0)
         return -1;
-    if (snprintf(un->sun_path, sizeof un->sun_path, "%.*s%s", (int)(b->base - path), path, b->name) >= (int)sizeof un->sun_path)
-        snprintf(un->sun_path, sizeof un->sun_path, "/proc/self/fd/%d/%.80s", b->directory, b->name); /* short, whatever the directory's name */
+    if (snprintf(un->sun_path, sizeof un->sun_path, "%.*s%s", (int)(b->base - path), path,
+                 b->name) >= (int)sizeof un->sun_path)
+        /* short, whatever the directory's name */
+        snprintf(un->sun_path, sizeof un->sun_path, "/proc/self/fd/%d/%.80s", b->directory,
+                 b->name);
     unlinkat(b->directory, b->name, 0);
     return 0;
 }

@@ -39,7 +39,8 @@ static bool drain(int fd, struct buf *to)
 }
 
 /* Feeds and reads until all ends are closed. False when the time is over. */
-static bool talk(int in, int out, int err, const char *input, size_t len, long long until, struct subprocess_result *r)
+static bool talk(int in, int out, int err, const char *input, size_t len, long long until,
+                 struct subprocess_result *r)
 {
     if (!len)
         shut(&in);
@@ -77,7 +78,8 @@ static bool ended(pid_t pid, int *status, long long until)
         if (done == pid)
             return true;
         if (done < 0 && errno != EINTR) {
-            *status = 127 << 8; /* exit(127); somebody else waited for it: how it ended is not known, and so not well */
+            /* exit(127); somebody else waited for it: how it ended is not known, and so not well */
+            *status = 127 << 8;
             return true;
         }
         if (now_ms() >= until)
@@ -88,7 +90,8 @@ static bool ended(pid_t pid, int *status, long long until)
 
 static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err)
 {
-    static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", NULL};
+    static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
+                                              NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     sigset_t none, usual;
@@ -102,13 +105,15 @@ static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err)
     posix_spawn_file_actions_adddup2(&files, in, 0);
     posix_spawn_file_actions_adddup2(&files, out, 1);
     posix_spawn_file_actions_adddup2(&files, err, 2);
-    int failed = posix_spawnp(pid, argv[0], &files, &how, (char *const *)argv, (char *const *)environment);
+    int failed =
+        posix_spawnp(pid, argv[0], &files, &how, (char *const *)argv, (char *const *)environment);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&how);
     return failed;
 }
 
-struct subprocess_result subprocess_run(const char *const *argv, const char *input, size_t input_len, int timeout_ms)
+struct subprocess_result subprocess_run(const char *const *argv, const char *input,
+                                        size_t input_len, int timeout_ms)
 {
     struct subprocess_result r = {.status = -1};
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, status = 0;

@@ -1,4 +1,5 @@
-/* subprocess - another program, run to its end: what goes in, what comes out, and not longer than it may take. */
+/* subprocess - another program, run to its end: what goes in, what comes out, and not longer
+ * than it may take. */
 #ifndef DOVELANE_LIB_BASE_SUBPROCESS_H
 #define DOVELANE_LIB_BASE_SUBPROCESS_H
 
@@ -13,8 +14,10 @@ struct subprocess_result {
     bool late;           /* it was over time */
 };
 
-/* argv[0] is looked for in PATH (plus the sbin directories). input may be NULL. Blocks for at most timeout_ms, then kills it. */
-struct subprocess_result subprocess_run(const char *const *argv, const char *input, size_t input_len, int timeout_ms);
+/* argv[0] is looked for in PATH (plus the sbin directories). input may be NULL. Blocks for at
+ * most timeout_ms, then kills it. */
+struct subprocess_result subprocess_run(const char *const *argv, const char *input,
+                                        size_t input_len, int timeout_ms);
 void subprocess_free(struct subprocess_result *);
 
 #endif

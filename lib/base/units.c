@@ -10,8 +10,12 @@ struct unit {
     double factor;
 };
 
-static const struct unit times[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"min", 60000}, {"h", 3600000}, {"d", 86400000}, {"w", 604800000}, {NULL, 0}};
-static const struct unit sizes[] = {{"", 1}, {"B", 1}, {"k", 1024}, {"kB", 1024}, {"M", 1048576}, {"MB", 1048576}, {"G", 1073741824}, {"GB", 1073741824}, {NULL, 0}};
+static const struct unit times[] = {{"ms", 1},        {"s", 1000},    {"m", 60000},
+                                    {"min", 60000},   {"h", 3600000}, {"d", 86400000},
+                                    {"w", 604800000}, {NULL, 0}};
+static const struct unit sizes[] = {{"", 1},           {"B", 1},           {"k", 1024},
+                                    {"kB", 1024},      {"M", 1048576},     {"MB", 1048576},
+                                    {"G", 1073741824}, {"GB", 1073741824}, {NULL, 0}};
 
 static bool with_unit(const char *text, const struct unit *units, int64_t *out)
 {

@@ -17,7 +17,8 @@ bool admin_notice_parse(const char *text, struct admin_notice *out)
     char word[8] = "";
     unsigned long long serial;
     *out = (struct admin_notice){.on = true};
-    if (sscanf(text, "%20llu %7[a-z]", &serial, word) != 2 || !serial || (strcmp(word, "on") && strcmp(word, "off")))
+    if (sscanf(text, "%20llu %7[a-z]", &serial, word) != 2 || !serial ||
+        (strcmp(word, "on") && strcmp(word, "off")))
         return false;
     /* Milliseconds since 1970. One that no clock can have said would count for ever. */
     if (serial > (unsigned long long)(clock_wall() / 1000) + YEARS_AHEAD * 365ull * 86400 * 1000)

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So many beats of one other relay under our name came after ours to one server. Our predecessor may leave two behind, in connections that were cut: its last one, and
- * that it leaves. The kernel goes on sending them when the program is gone long since. */
+/* So many beats of one other relay under our name came after ours to one server. Our predecessor
+ * may leave two behind, in connections that were cut: its last one, and that it leaves. The
+ * kernel goes on sending them when the program is gone long since. */
 #define DOUBLED 3
 
 struct mark {
@@ -16,12 +17,12 @@ struct mark {
 
 struct known {
     char *name;
-    bool heard;        /* since we forgot */
-    double forgot;     /* when that was, or when it was added */
-    double beat_at;    /* of the last beat; negative: never */
-    double alive_at;   /* last alive, ready or leaving; or when we forgot */
+    bool heard;      /* since we forgot */
+    double forgot;   /* when that was, or when it was added */
+    double beat_at;  /* of the last beat; negative: never */
+    double alive_at; /* last alive, ready or leaving; or when we forgot */
     double absent_until;
-    struct mark last;  /* of all servers */
+    struct mark last; /* of all servers */
     struct beat beat;
     unsigned char *as; /* per node: enum heard */
     bool *lists;       /* per node */
@@ -31,7 +32,8 @@ struct known {
 struct server {
     unsigned generation; /* in which its marks were first taken */
     struct mark *mark;   /* per node */
-    bool *met;           /* per node: it was among those that we listen to when this server answered last */
+    /* per node: it was among those that we listen to when this server answered last */
+    bool *met;
     struct mark stranger; /* who else beat in our name, last */
     unsigned strange;     /* how often */
 };
@@ -67,7 +69,8 @@ static bool node_state_of_word(const char *p, size_t len, enum node_state *out)
 
 /* ---- a listener ---- */
 
-struct liveness *liveness_open(const char *const *name, size_t n, int self, struct liveness_times times, double now)
+struct liveness *liveness_open(const char *const *name, size_t n, int self,
+                               struct liveness_times times, double now)
 {
     struct liveness *l = mem_zero(sizeof *l);
     l->n = n;
@@ -101,7 +104,8 @@ void liveness_add(struct liveness *l, const char *name, double now)
     size_t n = l->n++;
     l->node = one_more(l->node, n, sizeof *l->node);
     l->server = one_more(l->server, n, sizeof *l->server);
-    l->node[n] = (struct known){.name = mem_strdup(name), .forgot = now, .beat_at = -1., .alive_at = now};
+    l->node[n] =
+        (struct known){.name = mem_strdup(name), .forgot = now, .beat_at = -1., .alive_at = now};
     for (size_t i = 0; i <= n; i++) {
         struct known *k = &l->node[i];
         size_t had = i < n ? n : 0;
@@ -239,7 +243,8 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
     }
 }
 
-/* What is not understood is passed over: a newer version may say more. A beat without a state says that its sender is returning. */
+/* What is not understood is passed over: a newer version may say more. A beat without a state
+ * says that its sender is returning. */
 static void read_text(struct liveness *l, struct known *k, const char *p, size_t len)
 {
     const char *end = p + len;
@@ -272,13 +277,16 @@ static void set_mark(struct mark *m, const struct liveness_news *b)
 /* Another server had a later one of the same relay already. */
 static bool not_later(const struct mark *last, const struct liveness_news *b)
 {
-    bool same_relay = last->any && strlen(last->incarnation) == b->incarnation_len && !memcmp(last->incarnation, b->incarnation, b->incarnation_len);
+    bool same_relay = last->any && strlen(last->incarnation) == b->incarnation_len &&
+                      !memcmp(last->incarnation, b->incarnation, b->incarnation_len);
     return same_relay && b->counter <= last->counter;
 }
 
 static double absence(const struct liveness *l, const struct beat *b)
 {
-    return b->state != STATE_LEAVING || !(b->leaving > 0.) ? 0. : b->leaving < l->times.return_max ? b->leaving : l->times.return_max;
+    return b->state != STATE_LEAVING || !(b->leaving > 0.) ? 0.
+           : b->leaving < l->times.return_max              ? b->leaving
+                                                           : l->times.return_max;
 }
 
 static void hear(struct liveness *l, struct known *k, const struct liveness_news *b, double now)
@@ -295,7 +303,8 @@ static void hear(struct liveness *l, struct known *k, const struct liveness_news
     k->absent_until = k->beat.state == STATE_LEAVING ? now + absence(l, &k->beat) : 0.;
 }
 
-/* What lay there before we listened says nothing of who lives now. Who said that it will be away is away for that long, though. */
+/* What lay there before we listened says nothing of who lives now. Who said that it will be away
+ * is away for that long, though. */
 static void hear_old(struct liveness *l, struct known *k, const struct liveness_news *b, double now)
 {
     if (not_later(&k->last, b))
@@ -309,13 +318,16 @@ static void hear_old(struct liveness *l, struct known *k, const struct liveness_
     memset(k->names, 0, l->n * sizeof(bool));
 }
 
-/* Whoever goes on beating in our name after we did is another relay; what lay there before us was left by our predecessor. */
+/* Whoever goes on beating in our name after we did is another relay; what lay there before us
+ * was left by our predecessor. */
 static void look_at_own(struct liveness *l, struct server *s, const struct liveness_news *b)
 {
     struct mark *m = &s->mark[l->self];
-    bool ours = strlen(l->own) == b->incarnation_len && !memcmp(l->own, b->incarnation, b->incarnation_len);
+    bool ours =
+        strlen(l->own) == b->incarnation_len && !memcmp(l->own, b->incarnation, b->incarnation_len);
     if (!ours && m->any) { /* our own beats were answered there since the first look */
-        bool again = strlen(s->stranger.incarnation) == b->incarnation_len && !memcmp(s->stranger.incarnation, b->incarnation, b->incarnation_len);
+        bool again = strlen(s->stranger.incarnation) == b->incarnation_len &&
+                     !memcmp(s->stranger.incarnation, b->incarnation, b->incarnation_len);
         s->strange = again ? s->strange + 1 : 1;
         set_mark(&s->stranger, b);
         l->doubled |= s->strange >= DOUBLED;
@@ -323,7 +335,8 @@ static void look_at_own(struct liveness *l, struct server *s, const struct liven
     set_mark(m, b);
 }
 
-void liveness_update(struct liveness *l, size_t server, unsigned generation, const struct liveness_news *news, size_t n, double now)
+void liveness_update(struct liveness *l, size_t server, unsigned generation,
+                     const struct liveness_news *news, size_t n, double now)
 {
     struct server *s = &l->server[server];
     bool counts = generation == l->generation && s->generation == l->generation;
@@ -364,7 +377,8 @@ enum node_state liveness_state(const struct liveness *l, size_t node, double now
 enum node_state liveness_state_for_placement(const struct liveness *l, size_t node, double now)
 {
     const struct known *k = &l->node[node];
-    return k->heard && now - k->beat_at >= l->times.suspect_after ? STATE_SILENT : liveness_state(l, node, now);
+    return k->heard && now - k->beat_at >= l->times.suspect_after ? STATE_SILENT
+                                                                  : liveness_state(l, node, now);
 }
 
 double liveness_silence(const struct liveness *l, size_t node, double now)
@@ -395,7 +409,8 @@ enum node_state liveness_reported_state(const struct liveness *l, size_t node, s
 bool liveness_others_hear(const struct liveness *l, size_t node, double now)
 {
     for (size_t k = 0; k < l->n; k++)
-        if ((int)k != l->self && k != node && liveness_state(l, k, now) == STATE_ALIVE && l->node[k].as[node] == STATE_ALIVE)
+        if ((int)k != l->self && k != node && liveness_state(l, k, now) == STATE_ALIVE &&
+            l->node[k].as[node] == STATE_ALIVE)
             return true;
     return false;
 }
@@ -427,18 +442,20 @@ bool beat_names(const char *text, const char *node)
 
 /* ---- writing one ---- */
 
-void beat_encode(const struct beat *b, const struct liveness *l, const bool *lists, double now, struct buf *out)
+void beat_encode(const struct beat *b, const struct liveness *l, const bool *lists, double now,
+                 struct buf *out)
 {
     buf_printf(out, "state=%s", node_state_word(b->state));
     if (b->state == STATE_LEAVING)
         buf_printf(out, " for=%.0f", b->leaving);
-    buf_printf(out, " since=%.0f run=%s config=%s done=%llu hand=%llu hears=", b->since, b->run_id, b->config, (unsigned long long)b->done,
-               (unsigned long long)b->in_flight);
+    buf_printf(out, " since=%.0f run=%s config=%s done=%llu hand=%llu hears=", b->since, b->run_id,
+               b->config, (unsigned long long)b->done, (unsigned long long)b->in_flight);
     bool any = false;
     for (size_t i = 0; i < l->n; i++) {
         if ((int)i == l->self)
             continue;
-        buf_printf(out, "%s%s:%s%s", any ? "," : "", l->node[i].name, node_state_word(liveness_state_for_placement(l, i, now)), lists[i] ? "+" : "");
+        buf_printf(out, "%s%s:%s%s", any ? "," : "", l->node[i].name,
+                   node_state_word(liveness_state_for_placement(l, i, now)), lists[i] ? "+" : "");
         any = true;
     }
 }

@@ -1,7 +1,9 @@
-/* liveness - who is alive, as one listener hears it (docs/takeover.md, "BEAT" and "Who is dead"). Pure: it reads no clock and sends nothing.
+/* liveness - who is alive, as one listener hears it (docs/takeover.md, "BEAT" and "Who is dead").
+ * Pure: it reads no clock and sends nothing.
  *
- * A listener looks at the beats that lie in each server. One that changed since the last look is news; how old the server says that it is does not
- * matter. Silence is timed by the listener's own clock: seconds that never jump, given as `now` with each call. */
+ * A listener looks at the beats that lie in each server. One that changed since the last look is
+ * news; how old the server says that it is does not matter. Silence is timed by the listener's
+ * own clock: seconds that never jump, given as `now` with each call. */
 #ifndef DOVELANE_LIB_CLUSTER_LIVENESS_H
 #define DOVELANE_LIB_CLUSTER_LIVENESS_H
 
@@ -11,8 +13,16 @@
 
 #include "lib/base/mem.h"
 
-/* What is known of a node: what it says of itself, or that nothing was heard since we forgot (UNKNOWN), or that it is silent. */
-enum node_state { STATE_UNKNOWN, STATE_SILENT, STATE_ALIVE, STATE_RETURNING, STATE_READY, STATE_LEAVING };
+/* What is known of a node: what it says of itself, or that nothing was heard since we forgot
+ * (UNKNOWN), or that it is silent. */
+enum node_state {
+    STATE_UNKNOWN,
+    STATE_SILENT,
+    STATE_ALIVE,
+    STATE_RETURNING,
+    STATE_READY,
+    STATE_LEAVING
+};
 
 /* "unknown", "silent", "alive", "returning", "ready", "leaving" */
 const char *node_state_word(enum node_state);
@@ -21,24 +31,27 @@ const char *node_state_word(enum node_state);
 #define BEAT_RUN_ID 64
 #define BEAT_CONFIG 20
 
-/* Whether the text of a beat names that node, as heard or not: its sender has it among its nodes. */
+/* Whether the text of a beat names that node, as heard or not: its sender has it among its
+ * nodes. */
 bool beat_names(const char *text, const char *node);
 
 /* What a node says in a beat, beside its name, incarnation and counter. */
 struct beat {
     enum node_state state;
-    double leaving;            /* seconds that it will be away, with STATE_LEAVING */
-    double since;              /* seconds that it has been in this state */
-    char run_id[BEAT_RUN_ID];  /* of its Redis */
-    char config[BEAT_CONFIG];  /* config_digest */
-    uint64_t done, in_flight;  /* mails that it is done with since its start, and that it has in flight */
+    double leaving;           /* seconds that it will be away, with STATE_LEAVING */
+    double since;             /* seconds that it has been in this state */
+    char run_id[BEAT_RUN_ID]; /* of its Redis */
+    char config[BEAT_CONFIG]; /* config_digest */
+    /* mails that it is done with since its start, and that it has in flight */
+    uint64_t done, in_flight;
 };
 
 struct liveness;
 
 struct liveness_times {
     double suspect_after, dead_after; /* seconds */
-    double return_max;                /* an absence that is announced for longer counts as this; 0: as nothing */
+    /* an absence that is announced for longer counts as this; 0: as nothing */
+    double return_max;
 };
 
 /* One that stands in a server's answer. text need not end with a NUL. */
@@ -50,7 +63,8 @@ struct liveness_news {
 };
 
 /* The names are copied. self: which of them the listener is, -1: none (a milter). */
-struct liveness *liveness_open(const char *const *name, size_t n, int self, struct liveness_times, double now);
+struct liveness *liveness_open(const char *const *name, size_t n, int self, struct liveness_times,
+                               double now);
 void liveness_free(struct liveness *);
 
 /* One more, behind the others. It is unknown first, like all in the beginning. */
@@ -62,27 +76,33 @@ void liveness_forget(struct liveness *, double now);
 /* The listener stood still: as if it had begun to listen just now. */
 void liveness_begin(struct liveness *, double now);
 
-/* What a server (which is the node `server`) answered to a BEAT that was sent while liveness_generation() was this. The first answer after forgetting only
- * tells what is old; but an announced absence counts from there, too; and for a milter, which takes nothing over, a beat that is
- * younger than suspect_after. */
+/* What a server (which is the node `server`) answered to a BEAT that was sent while
+ * liveness_generation() was this. The first answer after forgetting only tells what is old; but
+ * an announced absence counts from there, too; and for a milter, which takes nothing over, a
+ * beat that is younger than suspect_after. */
 unsigned liveness_generation(const struct liveness *);
-void liveness_update(struct liveness *, size_t server, unsigned generation, const struct liveness_news *, size_t n, double now);
+void liveness_update(struct liveness *, size_t server, unsigned generation,
+                     const struct liveness_news *, size_t n, double now);
 
-/* What the node said last, until it is silent for dead_after. By this it is decided who serves a lane. */
+/* What the node said last, until it is silent for dead_after. By this it is decided who serves a
+ * lane. */
 enum node_state liveness_state(const struct liveness *, size_t node, double now);
 
-/* The same until it is silent for suspect_after: by this mail is placed, and others are told whom we hear. */
+/* The same until it is silent for suspect_after: by this mail is placed, and others are told
+ * whom we hear. */
 enum node_state liveness_state_for_placement(const struct liveness *, size_t node, double now);
 
 /* Seconds since its last beat; negative: never heard. */
 double liveness_silence(const struct liveness *, size_t node, double now);
 
-/* What it said last of itself; NULL before its first beat. It says that it took us over; that it hears us so. */
+/* What it said last of itself; NULL before its first beat. It says that it took us over; that it
+ * hears us so. */
 const struct beat *liveness_beat(const struct liveness *, size_t node);
 bool liveness_has_taken_over(const struct liveness *, size_t node, size_t of);
 enum node_state liveness_reported_state(const struct liveness *, size_t node, size_t of);
 
-/* Its last beat says something of the other one, be it that it is silent: its relay knows that there is such a node. */
+/* Its last beat says something of the other one, be it that it is silent: its relay knows that
+ * there is such a node. */
 bool liveness_knows(const struct liveness *, size_t node, size_t other);
 
 /* A node that we hear alive hears this one alive. */
@@ -99,6 +119,7 @@ bool liveness_duplicate_name(const struct liveness *);
 void liveness_own(struct liveness *, const char *incarnation);
 
 /* The text of a beat. lists: whom we took over. */
-void beat_encode(const struct beat *, const struct liveness *, const bool *lists, double now, struct buf *out);
+void beat_encode(const struct beat *, const struct liveness *, const bool *lists, double now,
+                 struct buf *out);
 
 #endif

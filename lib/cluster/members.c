@@ -55,7 +55,8 @@ static void write_one(const struct member *m, struct buf *out)
     if (m->gone)
         buf_printf(out, " gone %s\n", m->name);
     else
-        buf_printf(out, " %s %s %s %s %s %s\n", m->joining ? "joining" : "node", m->name, m->redis, dash(m->standby), dash(m->tls), dash(m->tls_name));
+        buf_printf(out, " %s %s %s %s %s %s\n", m->joining ? "joining" : "node", m->name, m->redis,
+                   dash(m->standby), dash(m->tls), dash(m->tls_name));
 }
 
 void members_write(const struct members *t, struct buf *out)
@@ -109,7 +110,8 @@ static bool read_one(char *line, struct member *out)
 
 /* ---- uniting ---- */
 
-/* Of two that were said with one serial the one that takes out counts, and of two others any, as long as it is the same one everywhere. */
+/* Of two that were said with one serial the one that takes out counts, and of two others any, as
+ * long as it is the same one everywhere. */
 static bool counts_more(const struct member *a, const struct member *b)
 {
     if (a->epoch != b->epoch)
@@ -143,11 +145,13 @@ static bool has_room(const struct members *t, const struct member *m, const stru
     return has;
 }
 
-/* A record beyond these would count more than anything that can be said after it, or keep the table from being read. */
+/* A record beyond these would count more than anything that can be said after it, or keep the
+ * table from being read. */
 static bool in_bounds(const struct member *m)
 {
     const char *const word[] = {m->redis, m->standby, m->tls, m->tls_name};
-    bool good = m->serial && m->serial <= MEMBERS_SERIAL_MOST && m->epoch <= MEMBERS_EPOCH_MOST && strlen(m->name) <= 64;
+    bool good = m->serial && m->serial <= MEMBERS_SERIAL_MOST && m->epoch <= MEMBERS_EPOCH_MOST &&
+                strlen(m->name) <= 64;
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         good &= strlen(word[i]) <= MEMBERS_WORD_MOST;
     return good;
@@ -161,9 +165,18 @@ bool members_say(struct members *t, const struct member *m)
     while (i < t->n && strcmp(t->v[i].name, m->name) < 0)
         i++;
     bool there = i < t->n && !strcmp(t->v[i].name, m->name);
-    if ((there ? !counts_more(m, &t->v[i]) : t->n == MEMBERS_MOST) || !has_room(t, m, there ? &t->v[i] : NULL))
+    if ((there ? !counts_more(m, &t->v[i]) : t->n == MEMBERS_MOST) ||
+        !has_room(t, m, there ? &t->v[i] : NULL))
         return false;
-    struct member copy = {m->serial, m->gone, mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), m->joining, m->epoch};
+    struct member copy = {m->serial,
+                          m->gone,
+                          mem_strdup(m->name),
+                          mem_strdup(m->redis),
+                          mem_strdup(m->standby),
+                          mem_strdup(m->tls),
+                          mem_strdup(m->tls_name),
+                          m->joining,
+                          m->epoch};
     if (there) {
         clear(&t->v[i]);
     } else {
@@ -202,7 +215,8 @@ unsigned long long members_serial(const struct members *t, const char *name)
 /* The proxy is a user of its own, with a directory of its own. */
 char *members_file(const char *state_directory, const char *program)
 {
-    return mem_printf("%s%s/nodes-%s", state_directory, strcmp(program, "dovelane-proxy") ? "" : "/proxy", program);
+    return mem_printf("%s%s/nodes-%s", state_directory,
+                      strcmp(program, "dovelane-proxy") ? "" : "/proxy", program);
 }
 
 int members_load(struct members *t, const char *file)
@@ -232,7 +246,8 @@ int members_load(struct members *t, const char *file)
 static int sync_directory(const char *file)
 {
     const char *slash = strrchr(file, '/');
-    char *directory = slash && slash != file ? mem_strndup(file, (size_t)(slash - file)) : mem_strdup(slash ? "/" : ".");
+    char *directory = slash && slash != file ? mem_strndup(file, (size_t)(slash - file))
+                                             : mem_strdup(slash ? "/" : ".");
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(directory);
     int r = fd < 0 ? -1 : fsync(fd);
@@ -249,7 +264,8 @@ int members_save(struct members *t, const char *file)
     members_write(t, &text);
     char *fresh = mem_printf("%s.new", file);
     int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    bool good = fd >= 0 && (!text.len || write(fd, text.data, text.len) == (ssize_t)text.len) && fsync(fd) == 0;
+    bool good = fd >= 0 && (!text.len || write(fd, text.data, text.len) == (ssize_t)text.len) &&
+                fsync(fd) == 0;
     if (fd >= 0)
         close(fd);
     good = good && rename(fresh, file) == 0 && sync_directory(file) == 0;

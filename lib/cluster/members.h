@@ -1,15 +1,19 @@
-/* members - the nodes of a group that stand in no file of this host: what nodes say of themselves, and which were taken out for good
- * (docs/takeover.md, "Membership").
+/* members - the nodes of a group that stand in no file of this host: what nodes say of themselves,
+ * and which were taken out for good (docs/takeover.md, "Membership").
  *
- * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and `--join` write one in another's name. Of two records of one
- * name the one of the higher epoch counts (how often the node was taken in again after it was taken out), of one epoch the higher serial, so that tables can be united in any order. They
- * are kept in every node's Redis (CONTROL_NODES) and in a file of each program that uses them. As text, a line per record; "/<epoch>" follows the serial, but for the first, 0:
+ * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and
+ * `--join` write one in another's name. Of two records of one name the one of the higher epoch
+ * counts (how often the node was taken in again after it was taken out), of one epoch the higher
+ * serial, so that tables can be united in any order. They are kept in every node's Redis
+ * (CONTROL_NODES) and in a file of each program that uses them. As text, a line per record;
+ * "/<epoch>" follows the serial, but for the first, 0:
  *
  *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or ->
  *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or ->
  *     <serial> gone <name>
  *
- * One that is joining is none of the group until it says "node": so it counts less than any other record of its name and epoch, whatever the serials. */
+ * One that is joining is none of the group until it says "node": so it counts less than any
+ * other record of its name and epoch, whatever the serials. */
 #ifndef DOVELANE_LIB_CLUSTER_MEMBERS_H
 #define DOVELANE_LIB_CLUSTER_MEMBERS_H
 
@@ -18,18 +22,21 @@
 
 #include "lib/base/mem.h"
 
-#define MEMBERS_MOST 256        /* records; what comes beyond is passed over */
-#define MEMBERS_TEXT_MOST 65536 /* bytes of a text that is read, and of a table: what would make it longer is not taken */
-#define MEMBERS_WORD_MOST 255   /* bytes of an address or a TLS name */
+#define MEMBERS_MOST 256 /* records; what comes beyond is passed over */
+/* bytes of a text that is read, and of a table: what would make it longer is not taken */
+#define MEMBERS_TEXT_MOST 65536
+#define MEMBERS_WORD_MOST 255 /* bytes of an address or a TLS name */
 #define MEMBERS_SERIAL_MOST (1ull << 53)
 #define MEMBERS_EPOCH_MOST 1000000ull
 
 struct member {
-    unsigned long long serial; /* milliseconds since 1970 when it was said, or one more than the one before */
-    bool gone;                 /* taken out for good: the texts are "" */
-    char *name, *redis, *standby, *tls, *tls_name; /* as in a node section of dovelane.conf; "": not set */
-    bool joining;              /* others are to reach it first; they know it by this alone */
-    unsigned long long epoch;  /* how often it was taken in again */
+    /* milliseconds since 1970 when it was said, or one more than the one before */
+    unsigned long long serial;
+    bool gone; /* taken out for good: the texts are "" */
+    /* as in a node section of dovelane.conf; "": not set */
+    char *name, *redis, *standby, *tls, *tls_name;
+    bool joining;             /* others are to reach it first; they know it by this alone */
+    unsigned long long epoch; /* how often it was taken in again */
 };
 
 /* It was taken out, and is none of the group: gone, or joining again. */
@@ -44,7 +51,8 @@ struct members {
 void members_free(struct members *);
 const struct member *members_find(const struct members *, const char *name); /* NULL: none */
 
-/* Takes a record over (copied) when it counts more than what is there, and is within the bounds. True when it does, and the table has changed. */
+/* Takes a record over (copied) when it counts more than what is there, and is within the bounds.
+ * True when it does, and the table has changed. */
 bool members_say(struct members *, const struct member *);
 
 /* The same for each record of a text. What is not understood is passed over. */
@@ -58,11 +66,13 @@ unsigned long long members_serial(const struct members *, const char *name);
 /* The file of a program ("dovelane-relay"), malloc'd. */
 char *members_file(const char *state_directory, const char *program);
 
-/* Unites the table with a file; one that is missing has nothing in it. -1 with errno when it cannot be read, or is longer than a text may be (EFBIG): who was
- * learned of, and who was taken out, is not known then; the table is as it was. */
+/* Unites the table with a file; one that is missing has nothing in it. -1 with errno when it
+ * cannot be read, or is longer than a text may be (EFBIG): who was learned of, and who was taken
+ * out, is not known then; the table is as it was. */
 int members_load(struct members *, const char *file);
 
-/* Unites the table with the file, and replaces that; it is on the disk then. -1 with errno; a file that cannot be read is not replaced. */
+/* Unites the table with the file, and replaces that; it is on the disk then. -1 with errno; a
+ * file that cannot be read is not replaced. */
 int members_save(struct members *, const char *file);
 
 #endif

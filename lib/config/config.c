@@ -1,4 +1,5 @@
-/* Questions that a config answers. It is read in config_read.c, and judged as a whole in config_wrong.c. */
+/* Questions that a config answers. It is read in config_read.c, and judged as a whole in
+ * config_wrong.c. */
 #include "lib/config/config_work.h"
 
 #include <arpa/inet.h>
@@ -49,7 +50,8 @@ bool config_list_has(const struct config_list *l, const char *text)
     return false;
 }
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo): tells files apart that an admin meant to be equal, nothing more. */
+/* FNV-1a, 64 bits (Fowler, Noll, Vo): tells files apart that an admin meant to be equal, nothing
+ * more. */
 #define FNV_BASIS 0xcbf29ce484222325u
 
 static void mix(uint64_t *h, const char *text)
@@ -71,7 +73,8 @@ static void mix_list(uint64_t *h, const struct config_list *l)
 static void mix_destination(uint64_t *h, const struct config_destination *d)
 {
     mix(h, d->name);
-#define DESTINATION_WORD(setting, def, words, help) mix(h, (const char[]){(char)('0' + d->setting), '\0'});
+#define DESTINATION_WORD(setting, def, words, help) \
+    mix(h, (const char[]){(char)('0' + d->setting), '\0'});
 #define DESTINATION_TEXT(setting, def, help) mix(h, d->setting);
 #define DESTINATION_LIST(setting, words, help) mix_list(h, &d->setting);
 #include "lib/config/settings.def"
@@ -98,8 +101,10 @@ static void mix_nodes(const struct config *c, uint64_t *h)
 void config_digest(const struct config *c, char out[CONFIG_DIGEST])
 {
     uint64_t h = FNV_BASIS;
-    const int64_t number[] = {c->copies, c->on_store_failure, c->store_deadline, c->revoke_wait, c->max_entry, c->suspect_after, c->settle, c->lane_time, c->spill_above,
-                              c->takeover, c->dead_after, c->head_hold};
+    const int64_t number[] = {c->copies,      c->on_store_failure, c->store_deadline,
+                              c->revoke_wait, c->max_entry,        c->suspect_after,
+                              c->settle,      c->lane_time,        c->spill_above,
+                              c->takeover,    c->dead_after,       c->head_hold};
     char text[24];
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
         snprintf(text, sizeof text, "%lld", (long long)number[i]);
@@ -120,7 +125,8 @@ void config_digest(const struct config *c, char out[CONFIG_DIGEST])
     snprintf(out, CONFIG_DIGEST, "%016llx", (unsigned long long)h);
 }
 
-int config_address(const char *address, char *buf, size_t size, const char **host_r, const char **port_r)
+int config_address(const char *address, char *buf, size_t size, const char **host_r,
+                   const char **port_r)
 {
     size_t n = strlen(address);
     if (n + 1 > size)
@@ -166,7 +172,8 @@ bool config_loopback(const char *address)
     return inet_pton(AF_INET6, host, v6) == 1 && !memcmp(v6, &in6addr_loopback, sizeof v6);
 }
 
-static struct config_link link_to(const struct config *c, const char *address, const char *standby, const char *tls, const char *tls_name)
+static struct config_link link_to(const struct config *c, const char *address, const char *standby,
+                                  const char *tls, const char *tls_name)
 {
     return (struct config_link){.address = address,
                                 .standby = standby,
@@ -198,8 +205,9 @@ struct config_link config_replica_link(const struct config *c, size_t replica)
 
 char *config_link_text(const struct config_link *l)
 {
-    return mem_printf("%s %s %d %s %s %s %s %s %s %lld", l->address, l->standby, l->tls, l->tls_name, l->ca_file, l->cert_file, l->key_file, l->user_file, l->at ? l->at : "",
-                      (long long)l->path_timeout);
+    return mem_printf("%s %s %d %s %s %s %s %s %s %lld", l->address, l->standby, l->tls,
+                      l->tls_name, l->ca_file, l->cert_file, l->key_file, l->user_file,
+                      l->at ? l->at : "", (long long)l->path_timeout);
 }
 
 const char *config_socket_at(const struct config *c, const char *name)

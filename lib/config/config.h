@@ -50,9 +50,12 @@ struct config {
 #include "lib/config/settings.def"
     size_t nnodes;
     struct config_node *node; /* in the file's order, then those that were learned, by name */
-    struct config_list forgotten; /* nodes that were taken out, are none of the group now, and have no section */
-    char *unlearned;          /* NULL, or what keeps a node that was heard of from being used, or the file of nodes from being read */
-    bool unread;              /* that */
+    /* nodes that were taken out, are none of the group now, and have no section */
+    struct config_list forgotten;
+    /* NULL, or what keeps a node that was heard of from being used, or the file of nodes from
+     * being read */
+    char *unlearned;
+    bool unread; /* that */
     size_t nreplicas;
     struct config_replica *replica; /* the same */
     size_t ndestinations;
@@ -69,8 +72,8 @@ enum { TAKEOVER_MANUAL, TAKEOVER_AUTOMATIC };
 enum { MEMBERSHIP_FILE, MEMBERSHIP_LEARNED };
 enum { WITHOUT_8BITMIME_CONVERT, WITHOUT_8BITMIME_SEND };
 
-/* Reads and checks the file. Returns NULL and sets *error_r to a malloc'd text ("file:line: what, and what would do") that the
- * caller frees. The caller frees the result with config_free. */
+/* Reads and checks the file. Returns NULL and sets *error_r to a malloc'd text ("file:line:
+ * what, and what would do") that the caller frees. The caller frees the result with config_free. */
 struct config *config_read(const char *path, char **error_r);
 void config_free(struct config *);
 
@@ -79,38 +82,45 @@ int config_node_index(const struct config *, const char *name);
 int config_replica_index(const struct config *, const char *name);
 bool config_list_has(const struct config_list *, const char *text);
 
-/* membership = learned: what this program's file of nodes (members.h) has beyond the sections. In a config that is in use nodes are added behind the others, and those
- * that are forgotten keep their place and are in dead. False: nothing has changed. */
+/* membership = learned: what this program's file of nodes (members.h) has beyond the sections.
+ * In a config that is in use nodes are added behind the others, and those that are forgotten
+ * keep their place and are in dead. False: nothing has changed. */
 bool config_learn(struct config *);
 
-/* For a program that goes on with its nodes' indexes: those of before come first in config, in their order, and new ones behind them. A forgotten one that was there
- * stays, and is in config->dead. False, and nothing is changed: another one is missing. */
+/* For a program that goes on with its nodes' indexes: those of before come first in config, in
+ * their order, and new ones behind them. A forgotten one that was there stays, and is in
+ * config->dead. False, and nothing is changed: another one is missing. */
 bool config_keep_nodes(struct config *, const struct config *before);
 
 /* How many sets of `copies` owners each node belongs to; 0 without nodes. */
 size_t config_sets(const struct config *);
 
-/* The section of a destination ("lmtp:[10.0.0.5]:24"), or the one for all others. The config's; never NULL. */
+/* The section of a destination ("lmtp:[10.0.0.5]:24"), or the one for all others. The config's;
+ * never NULL. */
 const struct config_destination *config_destination(const struct config *, const char *name);
 
-/* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the nodes, what a 250 means, what is diverted and
- * how it is delivered, who is dead. What may differ (sockets, ports, logs) is not in it. */
+/* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the
+ * nodes, what a 250 means, what is diverted and how it is delivered, who is dead. What may
+ * differ (sockets, ports, logs) is not in it. */
 #define CONFIG_DIGEST 17
 void config_digest(const struct config *, char out[CONFIG_DIGEST]);
 
-/* How the Redis of a node or a replica is reached. The texts are the config's; NULL or "": not set. */
+/* How the Redis of a node or a replica is reached. The texts are the config's; NULL or "": not
+ * set. */
 struct config_link {
     const char *address, *standby; /* as in config_address, checked */
     bool tls;                      /* not over UNIX sockets */
     const char *tls_name, *ca_file, *cert_file, *key_file;
-    const char *user_file;         /* with its %p or %r */
-    const char *at;                /* the replica whose node it is, for a user of each replica and node; NULL: one user for all */
-    int64_t path_timeout;          /* ms */
+    const char *user_file; /* with its %p or %r */
+    /* the replica whose node it is, for a user of each replica and node; NULL: one user for all */
+    const char *at;
+    int64_t path_timeout; /* ms */
 };
 struct config_link config_node_link(const struct config *, size_t node);
 struct config_link config_replica_link(const struct config *, size_t replica);
 
-/* A node that joins, and is none of the config's: the link to its server, whose texts are the member's and the config's. Or malloc'd, why it cannot be one of the group. */
+/* A node that joins, and is none of the config's: the link to its server, whose texts are the
+ * member's and the config's. Or malloc'd, why it cannot be one of the group. */
 struct member;
 char *config_newcomer(struct config *, const struct member *, struct config_link *);
 
@@ -123,11 +133,14 @@ char *config_link_text(const struct config_link *);
 /* Whether only this host can be at the other end: 127.0.0.0/8, ::1, localhost, a UNIX socket. */
 bool config_loopback(const char *address);
 
-/* Where a UNIX socket that Postfix calls name is for us (socket_at); NULL: not said. The config's. */
+/* Where a UNIX socket that Postfix calls name is for us (socket_at); NULL: not said. The
+ * config's. */
 const char *config_socket_at(const struct config *, const char *name);
 
-/* A node's or next hop's address: "host:port", "[v6]:port" or "unix:/path". Points host and port into buf (at least strlen + 1
- * bytes). Returns -1 when it is not one of these. For unix, *port_r is NULL and *host_r the path. */
-int config_address(const char *address, char *buf, size_t size, const char **host_r, const char **port_r);
+/* A node's or next hop's address: "host:port", "[v6]:port" or "unix:/path". Points host and port
+ * into buf (at least strlen + 1 bytes). Returns -1 when it is not one of these. For unix,
+ * *port_r is NULL and *host_r the path. */
+int config_address(const char *address, char *buf, size_t size, const char **host_r,
+                   const char **port_r);
 
 #endif

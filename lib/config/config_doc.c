@@ -1,12 +1,25 @@
-/* config-doc - writes the sample dovelane.conf, the man page dovelane.conf(5) or docs/settings.md from settings.def.
+/* config-doc - writes the sample dovelane.conf, the man page dovelane.conf(5) or docs/settings.md
+ * from settings.def.
  *
  * config-doc sample | config-doc man | config-doc markdown */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum kind { KIND_HEAD, KIND_INT, KIND_TIME, KIND_SIZE, KIND_WORD, KIND_TEXT, KIND_LIST, KIND_NODE_TEXT, KIND_REPLICA,
-            KIND_DESTINATION_WORD, KIND_DESTINATION_TEXT, KIND_DESTINATION_LIST };
+enum kind {
+    KIND_HEAD,
+    KIND_INT,
+    KIND_TIME,
+    KIND_SIZE,
+    KIND_WORD,
+    KIND_TEXT,
+    KIND_LIST,
+    KIND_NODE_TEXT,
+    KIND_REPLICA,
+    KIND_DESTINATION_WORD,
+    KIND_DESTINATION_TEXT,
+    KIND_DESTINATION_LIST
+};
 
 static const struct setting {
     enum kind kind;
@@ -25,7 +38,8 @@ static const struct setting {
 #define NODE_TEXT(name, def, help) {KIND_NODE_TEXT, #name, 0, 0, 0, def, help},
 #define REPLICA_TEXT(name, def, help) {KIND_REPLICA, #name, 0, 0, 0, def, help},
 #define REPLICA_INT(name, unit, least, most, help) {KIND_REPLICA, #name, 0, least, most, "", help},
-#define DESTINATION_WORD(name, def, words, help) {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
+#define DESTINATION_WORD(name, def, words, help) \
+    {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
 #define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
 #define DESTINATION_LIST(name, words, help) {KIND_DESTINATION_LIST, #name, 0, 0, 0, words, help},
 #include "lib/config/settings.def"
@@ -35,7 +49,10 @@ static const struct setting {
 /* The section that a setting stands in, NULL for none. */
 static const char *section(const struct setting *s)
 {
-    return s->kind == KIND_NODE_TEXT ? "node" : s->kind == KIND_REPLICA ? "replica" : s->kind >= KIND_DESTINATION_WORD ? "destination" : NULL;
+    return s->kind == KIND_NODE_TEXT          ? "node"
+           : s->kind == KIND_REPLICA          ? "replica"
+           : s->kind >= KIND_DESTINATION_WORD ? "destination"
+                                              : NULL;
 }
 
 static bool has_default(const struct setting *s)
@@ -137,7 +154,8 @@ static void sample(const struct setting *s, const char *value, const char *limit
     else if (s->kind == KIND_NODE_TEXT && strcmp(s->name, "redis"))
         printf("#node mx1 { %s = ... }\n\n", s->name);
     else if (s->kind == KIND_NODE_TEXT)
-        printf("#node mx1 { %s = \"10.0.0.1:7001\" }\n#node mx2 { %s = \"10.0.0.2:7001\" }\n\n", s->name, s->name);
+        printf("#node mx1 { %s = \"10.0.0.1:7001\" }\n#node mx2 { %s = \"10.0.0.2:7001\" }\n\n",
+               s->name, s->name);
     else if (section(s))
         printf("#destination \"lmtp:[10.0.0.5]:24\" { %s = %s }\n\n", s->name, value);
     else
@@ -199,18 +217,27 @@ static const struct form {
 } forms[] = {
     {"sample",
      "# dovelane.conf - one file for all Dovelane programs and hosts; it holds no secrets.\n"
-     "# Every setting is shown with its default. Times: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w. Sizes: 512, 256kB, 25MB.\n\n",
+     "# Every setting is shown with its default. Times: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w. "
+     "Sizes: 512, 256kB, 25MB.\n\n",
      "", sample},
     {"man",
-     ".TH DOVELANE.CONF 5 \"\" \"Dovelane " DOVELANE_VERSION "\" \"Dovelane\"\n.SH NAME\ndovelane.conf \\- settings of all Dovelane programs\n"
-     ".SH DESCRIPTION\nOne file serves all programs on all hosts; it holds no secrets. A line is\n.IR \"name = value\" ;\n"
-     "texts with other characters than letters, digits and . \\- _ are quoted; lists are written\n.IR \"{ one, two }\" ;\n# begins a comment.\n"
-     "A setting stands once, or once in its section; more for a list is added by\n.IR \"name += { three }\" .\n"
+     ".TH DOVELANE.CONF 5 \"\" \"Dovelane " DOVELANE_VERSION
+     "\" \"Dovelane\"\n.SH NAME\ndovelane.conf \\- settings of all Dovelane programs\n"
+     ".SH DESCRIPTION\nOne file serves all programs on all hosts; it holds no secrets. A line "
+     "is\n.IR \"name = value\" ;\n"
+     "texts with other characters than letters, digits and . \\- _ are quoted; lists are "
+     "written\n.IR \"{ one, two }\" ;\n# begins a comment.\n"
+     "A setting stands once, or once in its section; more for a list is added by\n.IR \"name += { "
+     "three }\" .\n"
      "Times have a unit (ms, s, min, h, d), sizes may have one (kB, MB, GB, 1024\\-based).\n",
-     ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8),\n.BR dovelane\\-replicator (8)\n", man},
+     ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8),\n.BR "
+     "dovelane\\-replicator (8)\n",
+     man},
     {"markdown",
-     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w; sizes: 512, 256kB, 25MB; lists: "
-     "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made from `lib/config/settings.def` by `config-doc markdown`.\n",
+     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, "
+     "1.5s, 5m or 5min, 1h, 2d, 1w; sizes: 512, 256kB, 25MB; lists: "
+     "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made "
+     "from `lib/config/settings.def` by `config-doc markdown`.\n",
      "", markdown},
 };
 

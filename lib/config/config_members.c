@@ -39,16 +39,19 @@ static void add_node(struct config *c, struct config_node n)
 /* Nobody talks a host that encrypts into sending mail and passwords in the clear. */
 static char *downgrade(const struct config *c, const struct config_node *n)
 {
-    bool far = !config_loopback(n->redis) || (*n->standby && !config_loopback(n->standby)), allowed = false;
+    bool far = !config_loopback(n->redis) || (*n->standby && !config_loopback(n->standby)),
+         allowed = false;
     for (size_t i = 0; i < c->nnodes; i++)
         allowed |= !c->node[i].learned && !strcmp(c->node[i].tls, "no");
     if (!far || strcmp(n->tls, "no") || allowed)
         return NULL;
-    return mem_printf("node %s says of itself that it is reached without TLS (%s), and no node of this file is: it is not used; give it a section with tls = no to allow that", n->name,
-                      n->redis);
+    return mem_printf("node %s says of itself that it is reached without TLS (%s), and no node of "
+                      "this file is: it is not used; give it a section with tls = no to allow that",
+                      n->name, n->redis);
 }
 
-/* Its own host's word for itself. Whoever took it would never be together with it, and mail for ordered destinations would wait for that. */
+/* Its own host's word for itself. Whoever took it would never be together with it, and mail for
+ * ordered destinations would wait for that. */
 static char *unreachable(const struct config *c, const struct config_node *n)
 {
     bool far = false;
@@ -56,7 +59,9 @@ static char *unreachable(const struct config *c, const struct config_node *n)
         far |= !c->node[i].learned && !config_loopback(c->node[i].redis);
     if (!far || !config_loopback(n->redis))
         return NULL;
-    return mem_printf("node %s says of itself that it is reached at %s, which its own host alone can: it is not used; mend its section on that host", n->name, n->redis);
+    return mem_printf("node %s says of itself that it is reached at %s, which its own host alone "
+                      "can: it is not used; mend its section on that host",
+                      n->name, n->redis);
 }
 
 /* The last of the nodes was heard of. */
@@ -72,8 +77,10 @@ static char *wrong_as_last(const struct config *c)
 char *config_newcomer(struct config *c, const struct member *m, struct config_link *link)
 {
     if (c->nnodes == CONFIG_NODES_MAX)
-        return mem_printf("node %s cannot join: there are %d nodes, more are not used", m->name, CONFIG_NODES_MAX);
-    add_node(c, (struct config_node){m->name, m->redis, m->standby, m->tls, m->tls_name, true, false});
+        return mem_printf("node %s cannot join: there are %d nodes, more are not used", m->name,
+                          CONFIG_NODES_MAX);
+    add_node(c,
+             (struct config_node){m->name, m->redis, m->standby, m->tls, m->tls_name, true, false});
     char *wrong = wrong_as_last(c);
     *link = config_node_link(c, c->nnodes - 1);
     c->nnodes--;
@@ -82,14 +89,17 @@ char *config_newcomer(struct config *c, const struct member *m, struct config_li
 
 bool config_node_is(const struct config_node *n, const struct member *m)
 {
-    return !strcmp(n->redis, m->redis) && !strcmp(n->standby, m->standby) && !strcmp(n->tls, m->tls) && !strcmp(n->tls_name, m->tls_name);
+    return !strcmp(n->redis, m->redis) && !strcmp(n->standby, m->standby) &&
+           !strcmp(n->tls, m->tls) && !strcmp(n->tls_name, m->tls_name);
 }
 
 static bool add_learned(struct config *c, const struct member *m)
 {
     if (c->nnodes == CONFIG_NODES_MAX)
         return false;
-    add_node(c, (struct config_node){mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), true, false});
+    add_node(c,
+             (struct config_node){mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby),
+                                  mem_strdup(m->tls), mem_strdup(m->tls_name), true, false});
     char *wrong = wrong_as_last(c);
     if (!wrong)
         return true;
@@ -109,7 +119,8 @@ static void list_drop(struct config_list *l, const char *text)
         }
 }
 
-/* The place of a node that is in use stays: its mail is others' from now on. So it is with one that joins again: this program may have missed that it was taken out. */
+/* The place of a node that is in use stays: its mail is others' from now on. So it is with one
+ * that joins again: this program may have missed that it was taken out. */
 static bool forget(struct config *c, const char *name, int node)
 {
     if (config_list_has(&c->forgotten, name) || (node >= 0 && !c->node[node].learned))
@@ -133,7 +144,9 @@ static bool take(struct config *c, const struct member *m, int node)
         return false;
     if (!config_node_is(n, m)) {
         free(c->unlearned);
-        c->unlearned = mem_printf("node %s has another address now (%s): restart this program to use it", m->name, m->redis);
+        c->unlearned =
+            mem_printf("node %s has another address now (%s): restart this program to use it",
+                       m->name, m->redis);
     }
     if (!config_list_has(&c->forgotten, m->name))
         return false;
@@ -153,7 +166,9 @@ bool config_learn(struct config *c)
     for (size_t i = 0; i < (admin ? sizeof all / sizeof *all : 1); i++) {
         char *file = members_file(c->state_directory, admin ? all[i] : endpoint_program_name());
         if (members_load(&table, file) < 0 && !unread)
-            unread = mem_printf("%s: %s: who joined the group and who was taken out is not known until it can be read", file, strerror(errno));
+            unread = mem_printf("%s: %s: who joined the group and who was taken out is not known "
+                                "until it can be read",
+                                file, strerror(errno));
         free(file);
     }
     free(c->unlearned);
@@ -166,7 +181,11 @@ bool config_learn(struct config *c)
     members_free(&table);
     for (size_t i = 0; i < c->dead.n && !c->unlearned; i++)
         if (config_node_index(c, c->dead.v[i]) < 0 && !config_list_has(&c->forgotten, c->dead.v[i]))
-            c->unlearned = mem_printf("dead names %s, which has no section here and was not learned of: it is not waited for, if others name it, and nothing else follows; take it out of dead when no node names it any more, or mend the name", c->dead.v[i]);
+            c->unlearned =
+                mem_printf("dead names %s, which has no section here and was not learned of: it is "
+                           "not waited for, if others name it, and nothing else follows; take it "
+                           "out of dead when no node names it any more, or mend the name",
+                           c->dead.v[i]);
     c->unread = unread;
     if (unread) {
         free(c->unlearned);
@@ -185,7 +204,8 @@ static void swap(struct config *c, size_t a, size_t b)
 bool config_keep_nodes(struct config *c, const struct config *before)
 {
     for (size_t i = 0; i < before->nnodes; i++)
-        if (config_node_index(c, before->node[i].name) < 0 && !config_list_has(&c->forgotten, before->node[i].name))
+        if (config_node_index(c, before->node[i].name) < 0 &&
+            !config_list_has(&c->forgotten, before->node[i].name))
             return false;
     for (size_t i = 0; i < before->nnodes; i++) {
         const char *name = before->node[i].name;

@@ -1,5 +1,5 @@
-/* Parsing by libconfuse; the options table is made from settings.def. Times and sizes are texts to libconfuse and get their
- * units here, so that an error names the line. */
+/* Parsing by libconfuse; the options table is made from settings.def. Times and sizes are texts
+ * to libconfuse and get their units here, so that an error names the line. */
 #include "lib/config/config_work.h"
 
 #include <confuse.h>
@@ -42,12 +42,15 @@ static const struct setting *setting_named(const char *section, const char *name
 {
     size_t n = section ? strlen(section) : 0;
     for (const struct setting *s = settings; s->name; s++)
-        if (!n ? !strcmp(s->name, name) : !strncmp(s->name, section, n) && s->name[n] == '|' && !strcmp(s->name + n + 1, name))
+        if (!n ? !strcmp(s->name, name)
+               : !strncmp(s->name, section, n) && s->name[n] == '|' &&
+                     !strcmp(s->name + n + 1, name))
             return s;
     return NULL;
 }
 
-static int find_word(const char *words, const char *text, int (*compare)(const char *, const char *, size_t))
+static int find_word(const char *words, const char *text,
+                     int (*compare)(const char *, const char *, size_t))
 {
     size_t n = strlen(text);
     int i = 0;
@@ -76,7 +79,8 @@ static int check_value(cfg_t *cfg, cfg_opt_t *opt)
         long v = cfg_opt_getnint(opt, cfg_opt_size(opt) - 1);
         if (v >= s->least && v <= s->most)
             return 0;
-        cfg_error(cfg, "%s = %ld, allowed is %lld to %lld", name, v, (long long)s->least, (long long)s->most);
+        cfg_error(cfg, "%s = %ld, allowed is %lld to %lld", name, v, (long long)s->least,
+                  (long long)s->most);
         return -1;
     }
     const char *text = cfg_opt_getnstr(opt, cfg_opt_size(opt) - 1);
@@ -95,11 +99,13 @@ static int check_value(cfg_t *cfg, cfg_opt_t *opt)
     int64_t v;
     bool time = s->kind == KIND_TIME;
     if (time ? !units_time(text, &v) : !units_size(text, &v)) {
-        cfg_error(cfg, "%s = %s is no %s, write it like %s", name, text, time ? "time" : "size", time ? UNITS_TIMES : UNITS_SIZES " (no blank before the unit)");
+        cfg_error(cfg, "%s = %s is no %s, write it like %s", name, text, time ? "time" : "size",
+                  time ? UNITS_TIMES : UNITS_SIZES " (no blank before the unit)");
         return -1;
     }
     if (v < s->least || v > s->most) {
-        cfg_error(cfg, "%s = %s, allowed is %lld to %lld %s", name, text, (long long)s->least, (long long)s->most, time ? "ms" : "bytes");
+        cfg_error(cfg, "%s = %s, allowed is %lld to %lld %s", name, text, (long long)s->least,
+                  (long long)s->most, time ? "ms" : "bytes");
         return -1;
     }
     return 0;
@@ -129,7 +135,8 @@ static const struct place {
 static const struct {
     const char *was, *is;
 } renamed[] = {{"connect_timeout", "smtp_connect_timeout"},
-               {"command_timeout", "smtp_helo_timeout, smtp_mail_timeout, smtp_rcpt_timeout, smtp_data_init_timeout and smtp_data_xfer_timeout"},
+               {"command_timeout", "smtp_helo_timeout, smtp_mail_timeout, smtp_rcpt_timeout, "
+                                   "smtp_data_init_timeout and smtp_data_xfer_timeout"},
                {"final_timeout", "smtp_data_done_timeout"}};
 
 /* How many letters are to be put in, left out or replaced (Levenshtein's distance). */
@@ -166,7 +173,8 @@ static const char *resembles(const char *section, const char *name)
     const char *best = NULL;
     size_t least = 3; /* two slips */
     for (size_t i = 0; i < PLACES; i++) {
-        size_t apart = same_place(places[i].section, section) ? letters_apart(name, places[i].name) : SIZE_MAX;
+        size_t apart =
+            same_place(places[i].section, section) ? letters_apart(name, places[i].name) : SIZE_MAX;
         if (apart < least && apart < strlen(name)) {
             least = apart;
             best = places[i].name;
@@ -184,9 +192,12 @@ static void outside(const char *name, char *out, size_t size)
         if (!section || strcmp(places[i].name, name))
             continue;
         if (!len)
-            len += (size_t)snprintf(out, size, "%s stands in no %s section, write %s NAME { %s = ... }", name, section, section, name);
+            len += (size_t)snprintf(out, size,
+                                    "%s stands in no %s section, write %s NAME { %s = ... }", name,
+                                    section, section, name);
         else
-            len += (size_t)snprintf(out + len, size - len, " or %s NAME { %s = ... }", section, name);
+            len +=
+                (size_t)snprintf(out + len, size - len, " or %s NAME { %s = ... }", section, name);
     }
 }
 
@@ -204,14 +215,19 @@ static void unknown_setting(const char *section, const char *name, char *out, si
         if (places[i].section)
             outside(name, out, size);
         else
-            snprintf(out, size, "%s does not belong into a %s section, write it outside; or is a } missing before it?", name, section);
+            snprintf(out, size,
+                     "%s does not belong into a %s section, write it outside; or is a } missing "
+                     "before it?",
+                     name, section);
         return;
     }
     const char *meant = resembles(section, name);
     if (meant)
-        snprintf(out, size, "no setting is named %s%s%s; is %s meant?", name, section ? " in section " : "", section ? section : "", meant);
+        snprintf(out, size, "no setting is named %s%s%s; is %s meant?", name,
+                 section ? " in section " : "", section ? section : "", meant);
     else
-        snprintf(out, size, "no setting is named %s%s%s; dovelane.conf(5) lists them", name, section ? " in section " : "", section ? section : "");
+        snprintf(out, size, "no setting is named %s%s%s; dovelane.conf(5) lists them", name,
+                 section ? " in section " : "", section ? section : "");
 }
 
 /* ---- errors: libconfuse reports through a callback; the first one is kept ---- */
@@ -230,11 +246,13 @@ static void our_words(cfg_t *cfg, char *text, size_t size)
     }
     if (strncmp(text, unknown, strlen(unknown)))
         return;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(text + strlen(unknown), "'"), text + strlen(unknown));
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text + strlen(unknown), "'"),
+             text + strlen(unknown));
     if (strcmp(name, END_OF_FILE))
         unknown_setting(section, name, text, size);
     else if (section)
-        snprintf(text, size, "section %s \"%s\" is not closed: a } is missing", section, cfg_title(cfg));
+        snprintf(text, size, "section %s \"%s\" is not closed: a } is missing", section,
+                 cfg_title(cfg));
     else
         *text = '\0';
 }
@@ -258,23 +276,28 @@ static int check_replica_alone(cfg_t *cfg, cfg_t *sec)
 {
     char buf[512];
     const char *host, *port, *name = cfg_title(sec), *redis = cfg_getstr(sec, "redis");
-#define REPLICA_INT(setting, unit, least, most, help)                                                                  \
-    if (cfg_getint(sec, #setting) < least || cfg_getint(sec, #setting) > most) {                                       \
-        cfg_error(cfg, "replica %s: %s = %ld, allowed is %lld to %lld", name, #setting, cfg_getint(sec, #setting),     \
-                  (long long)least, (long long)most);                                                                  \
-        return -1;                                                                                                     \
+#define REPLICA_INT(setting, unit, least, most, help)                                   \
+    if (cfg_getint(sec, #setting) < least || cfg_getint(sec, #setting) > most) {        \
+        cfg_error(cfg, "replica %s: %s = %ld, allowed is %lld to %lld", name, #setting, \
+                  cfg_getint(sec, #setting), (long long)least, (long long)most);        \
+        return -1;                                                                      \
     }
 #include "lib/config/settings.def"
     if (!config_name_ok(name)) {
-        cfg_error(cfg, "replica \"%s\": a replica's name has 1 to 64 of the characters a-z 0-9 . -", name);
+        cfg_error(cfg, "replica \"%s\": a replica's name has 1 to 64 of the characters a-z 0-9 . -",
+                  name);
         return -1;
     }
     if (!*redis) {
-        cfg_error(cfg, "replica %s has no address: add redis = \"host:port\" or \"unix:/path\"", name);
+        cfg_error(cfg, "replica %s has no address: add redis = \"host:port\" or \"unix:/path\"",
+                  name);
         return -1;
     }
     if (config_address(redis, buf, sizeof buf, &host, &port) < 0) {
-        cfg_error(cfg, "replica %s: redis = %s is no address, write it like 10.0.0.1:6379, [fd00::1]:6379 or unix:/path", name, redis);
+        cfg_error(cfg,
+                  "replica %s: redis = %s is no address, write it like 10.0.0.1:6379, "
+                  "[fd00::1]:6379 or unix:/path",
+                  name, redis);
         return -1;
     }
     return 0;
@@ -290,12 +313,16 @@ static int check_replica(cfg_t *cfg, cfg_opt_t *opt)
     for (unsigned i = 0; i < n; i++) {
         cfg_t *other = cfg_opt_getnsec(opt, i);
         if (cfg_getint(other, "id") == cfg_getint(sec, "id")) {
-            cfg_error(cfg, "replicas %s and %s have the same id = %ld: each needs its own, for ever", cfg_title(other), cfg_title(sec), cfg_getint(sec, "id"));
+            cfg_error(cfg,
+                      "replicas %s and %s have the same id = %ld: each needs its own, for ever",
+                      cfg_title(other), cfg_title(sec), cfg_getint(sec, "id"));
             return -1;
         }
         if (!strcmp(cfg_getstr(other, "redis"), cfg_getstr(sec, "redis"))) {
-            cfg_error(cfg, "replicas %s and %s have the same redis = %s: each sends from a server of its own", cfg_title(other), cfg_title(sec),
-                      cfg_getstr(sec, "redis"));
+            cfg_error(
+                cfg,
+                "replicas %s and %s have the same redis = %s: each sends from a server of its own",
+                cfg_title(other), cfg_title(sec), cfg_getstr(sec, "redis"));
             return -1;
         }
     }
@@ -326,7 +353,8 @@ static char *text_of(const char *path)
     if (in)
         fclose(in);
     if (!first_error && strlen(text) < size)
-        first_error = mem_printf("%s: has a NUL byte, so it is no text: is it the right file, and is it whole?", path);
+        first_error = mem_printf(
+            "%s: has a NUL byte, so it is no text: is it the right file, and is it whole?", path);
     if (!first_error)
         first_error = config_text_uncomment(path, text);
     if (!first_error)
@@ -348,7 +376,8 @@ static int parse_text(cfg_t *cfg, const char *path, const char *text)
     return r;
 }
 
-/* libconfuse takes the end of the file for the end of a section. So it reads a second time what it found good, with a word behind it. */
+/* libconfuse takes the end of the file for the end of a section. So it reads a second time what
+ * it found good, with a word behind it. */
 static void check_closed(const char *path, const char *text, cfg_opt_t *opts)
 {
     char *longer = mem_printf("%s" END_OF_FILE " = 0\n", text);
@@ -387,14 +416,16 @@ static void parse(const char *path, cfg_t **cfg_r)
 #include "lib/config/settings.def"
         CFG_SEC("node", node_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("replica", replica_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
-        CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
+        CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+        CFG_END()};
     first_error = NULL;
     char *text = text_of(path);
     cfg_t *cfg = text ? cfg_init(opts, CFGF_NONE) : NULL;
     if (!cfg)
         return;
     for (const struct setting *s = settings; s->name; s++)
-        cfg_set_validate_func(cfg, s->name, check_value); /* "section|name" is one inside a section */
+        /* "section|name" is one inside a section */
+        cfg_set_validate_func(cfg, s->name, check_value);
     cfg_set_validate_func(cfg, "replica", check_replica);
     int r = parse_text(cfg, path, text);
     if (r == CFG_SUCCESS && !first_error)
@@ -439,10 +470,11 @@ static int64_t size_value(const char *text)
 static void fill_destination(struct config_destination *d, const char *name, cfg_t *sec)
 {
     d->name = mem_strdup(name);
-#define DESTINATION_WORD(name, def, words, help)                                                                       \
+#define DESTINATION_WORD(name, def, words, help) \
     d->name = sec && cfg_getstr(sec, #name) ? word_index(words, cfg_getstr(sec, #name)) : def;
 #define DESTINATION_TEXT(name, def, help) d->name = mem_strdup(sec ? cfg_getstr(sec, #name) : def);
-#define DESTINATION_LIST(name, words, help) d->name = sec ? copy_list(sec, #name) : (struct config_list){0};
+#define DESTINATION_LIST(name, words, help) \
+    d->name = sec ? copy_list(sec, #name) : (struct config_list){0};
 #include "lib/config/settings.def"
 }
 
@@ -453,7 +485,8 @@ static void fill_destinations(struct config *c, cfg_t *cfg)
     for (size_t i = 0; i < n; i++) {
         cfg_t *sec = cfg_getnsec(cfg, "destination", (unsigned)i);
         bool other = !strcmp(cfg_title(sec), "*");
-        fill_destination(other ? &c->other : &c->destination[c->ndestinations++], cfg_title(sec), sec);
+        fill_destination(other ? &c->other : &c->destination[c->ndestinations++], cfg_title(sec),
+                         sec);
     }
     if (!c->other.name)
         fill_destination(&c->other, "*", NULL);
@@ -465,7 +498,7 @@ static void fill(struct config *c, cfg_t *cfg)
 #define INT(name, unit, def, least, most, help) c->name = cfg_getint(cfg, #name);
 #define TIME(name, def, least, most, help) c->name = time_value(cfg_getstr(cfg, #name));
 #define SIZE(name, def, least, most, help) c->name = size_value(cfg_getstr(cfg, #name));
-#define WORD(name, def, words, help)                                                                                   \
+#define WORD(name, def, words, help) \
     c->name = cfg_getstr(cfg, #name) ? word_index(words, cfg_getstr(cfg, #name)) : def;
 #define TEXT(name, def, help) c->name = mem_strdup(cfg_getstr(cfg, #name));
 #define LIST(name, help) c->name = copy_list(cfg, #name);

@@ -1,5 +1,6 @@
-/* The file's text before libconfuse has it. Its scanner counts each comment as three lines, so that errors named the wrong ones, and of a setting that stands twice its parser
- * takes the last without a word. Words, quotes and comments are told apart here as that scanner does it. */
+/* The file's text before libconfuse has it. Its scanner counts each comment as three lines, so
+ * that errors named the wrong ones, and of a setting that stands twice its parser takes the last
+ * without a word. Words, quotes and comments are told apart here as that scanner does it. */
 #include "lib/config/config_work.h"
 
 #include <stdio.h>
@@ -89,7 +90,10 @@ char *config_text_uncomment(const char *path, char *text)
     do
         t = next(&s);
     while (t != TOKEN_END && t != TOKEN_OPEN);
-    return t == TOKEN_OPEN ? mem_printf("%s:%d: the comment that begins here is not closed: a */ is missing", path, s.began) : NULL;
+    return t == TOKEN_OPEN
+               ? mem_printf("%s:%d: the comment that begins here is not closed: a */ is missing",
+                            path, s.began)
+               : NULL;
 }
 
 /* ---- settings that stand twice ---- */
@@ -116,8 +120,10 @@ static char *setting(struct walk *w, const char *path, struct seen is, bool adds
             continue;
         if (adds)
             return NULL;
-        return mem_printf("%s:%d: %.*s is set a second time%s%.*s: line %d has it already, take one of the two out", path, is.line, (int)is.len, is.name,
-                          w->section.len ? " in section " : "", (int)w->section.len, w->section.len ? w->section.name : "", was->line);
+        return mem_printf("%s:%d: %.*s is set a second time%s%.*s: line %d has it already, take "
+                          "one of the two out",
+                          path, is.line, (int)is.len, is.name, w->section.len ? " in section " : "",
+                          (int)w->section.len, w->section.len ? w->section.name : "", was->line);
     }
     w->seen = mem_grow(w->seen, (w->n + 1) * sizeof *w->seen);
     w->seen[w->n++] = is;

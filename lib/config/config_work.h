@@ -7,16 +7,19 @@
 /* Of a node or a replica. */
 bool config_name_ok(const char *name);
 
-/* NULL, or what is wrong with it as a whole (malloc'd): naming the settings, their values and the way out. */
+/* NULL, or what is wrong with it as a whole (malloc'd): naming the settings, their values and
+ * the way out. */
 char *config_wrong(const struct config *, const char *path);
 
 /* The same for one node, beside those before it. */
 char *config_node_wrong(const struct config *, size_t node, const char *path);
 
-/* Writes blanks over the comments of a file's text. NULL, or the error (malloc'd): one that is not closed. */
+/* Writes blanks over the comments of a file's text. NULL, or the error (malloc'd): one that is
+ * not closed. */
 char *config_text_uncomment(const char *path, char *text);
 
-/* NULL, or the setting that stands twice in one section, or outside of all (malloc'd). The text is one that libconfuse has found good. */
+/* NULL, or the setting that stands twice in one section, or outside of all (malloc'd). The text
+ * is one that libconfuse has found good. */
 char *config_text_twice(const char *path, char *text);
 
 void config_node_clear(struct config_node *);

@@ -1,4 +1,5 @@
-/* What one setting alone cannot tell: each of these has its own line in the file, and only together they are wrong. */
+/* What one setting alone cannot tell: each of these has its own line in the file, and only
+ * together they are wrong. */
 #include "lib/config/config_work.h"
 
 #include <stdio.h>
@@ -9,48 +10,68 @@
 #include "lib/base/mem.h"
 
 /* what: "node mx1" or "replica site-a". */
-static char *check_tls(const struct config_link *l, const char *tls, const char *what, const char *path)
+static char *check_tls(const struct config_link *l, const char *tls, const char *what,
+                       const char *path)
 {
     bool set = *l->standby;
-    const char *far = !config_loopback(l->address) ? l->address : set && !config_loopback(l->standby) ? l->standby : NULL;
-    bool only_sockets = !strncmp(l->address, "unix:", 5) && (!set || !strncmp(l->standby, "unix:", 5));
+    const char *far = !config_loopback(l->address)          ? l->address
+                      : set && !config_loopback(l->standby) ? l->standby
+                                                            : NULL;
+    bool only_sockets =
+        !strncmp(l->address, "unix:", 5) && (!set || !strncmp(l->standby, "unix:", 5));
     if (*tls && strcmp(tls, "yes") && strcmp(tls, "no"))
         return mem_printf("%s: %s: tls = %s, allowed is yes or no", path, what, tls);
     if (!*tls && far)
-        return mem_printf("%s: %s: %s is reached over a network, and mail would go over it unencrypted: write tls = yes (its server needs tls-port and a certificate: "
-                          "see the admin guide, \"Two hosts: TLS and users\"), or tls = no if nobody else can listen there",
-                          path, what, far);
+        return mem_printf(
+            "%s: %s: %s is reached over a network, and mail would go over it unencrypted: write "
+            "tls = yes (its server needs tls-port and a certificate: "
+            "see the admin guide, \"Two hosts: TLS and users\"), or tls = no if nobody else can "
+            "listen there",
+            path, what, far);
     if (l->tls && only_sockets)
-        return mem_printf("%s: %s: tls = yes, but %s is a UNIX socket, over which Redis speaks no TLS: leave tls away", path, what, l->address);
+        return mem_printf("%s: %s: tls = yes, but %s is a UNIX socket, over which Redis speaks no "
+                          "TLS: leave tls away",
+                          path, what, l->address);
     if (*l->tls_name && !l->tls)
         return mem_printf("%s: %s: tls_name = %s without tls = yes", path, what, l->tls_name);
     return NULL;
 }
 
-static char *check_link(const struct config_link *l, const char *tls, const char *kind, const char *name, const char *path)
+static char *check_link(const struct config_link *l, const char *tls, const char *kind,
+                        const char *name, const char *path)
 {
     char buf[512], what[160];
     const char *host, *port;
     snprintf(what, sizeof what, "%s %s", kind, name);
     if (*l->standby && config_address(l->standby, buf, sizeof buf, &host, &port) < 0)
-        return mem_printf("%s: %s: standby = %s is no address, write it like 10.1.0.1:6379 or [fd01::1]:6379", path, what, l->standby);
+        return mem_printf(
+            "%s: %s: standby = %s is no address, write it like 10.1.0.1:6379 or [fd01::1]:6379",
+            path, what, l->standby);
     if (*l->standby && !strcmp(l->standby, l->address))
-        return mem_printf("%s: %s: standby = %s is its redis, too: it must be another address of that server, or be left away", path, what, l->standby);
+        return mem_printf("%s: %s: standby = %s is its redis, too: it must be another address of "
+                          "that server, or be left away",
+                          path, what, l->standby);
     return check_tls(l, tls, what, path);
 }
 
 /* What all links share. */
 static char *check_links(const struct config *c, const char *path)
 {
-    const char *const file[][2] = {{"node_ca_file", c->node_ca_file}, {"node_cert_file", c->node_cert_file}, {"node_key_file", c->node_key_file},
-                                   {"node_user_file", c->node_user_file}, {"replica_user_file", c->replica_user_file}};
+    const char *const file[][2] = {{"node_ca_file", c->node_ca_file},
+                                   {"node_cert_file", c->node_cert_file},
+                                   {"node_key_file", c->node_key_file},
+                                   {"node_user_file", c->node_user_file},
+                                   {"replica_user_file", c->replica_user_file}};
     for (size_t i = 0; i < sizeof file / sizeof *file; i++)
         if (*file[i][1] && *file[i][1] != '/')
             return mem_printf("%s: %s = %s must be an absolute path", path, file[i][0], file[i][1]);
     if (*c->replica_user_file && !strstr(c->replica_user_file, "%r"))
-        return mem_printf("%s: replica_user_file = %s has no %%r for the replica's name: write it like /etc/dovelane/dovelane-replicator/%%r.user", path, c->replica_user_file);
+        return mem_printf("%s: replica_user_file = %s has no %%r for the replica's name: write it "
+                          "like /etc/dovelane/dovelane-replicator/%%r.user",
+                          path, c->replica_user_file);
     if (*c->node_key_file && !*c->node_cert_file)
-        return mem_printf("%s: node_key_file without node_cert_file: name the certificate, too", path);
+        return mem_printf("%s: node_key_file without node_cert_file: name the certificate, too",
+                          path);
     for (size_t i = 0; i < c->nreplicas; i++) {
         struct config_link l = config_replica_link(c, i);
         char *error = check_link(&l, c->replica[i].tls, "replica", c->replica[i].name, path);
@@ -67,7 +88,9 @@ static char *check_same(const struct config_node *a, const struct config_node *b
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 2; k++)
             if ((i || k) && *of_a[i] && !strcmp(of_a[i], of_b[k]))
-                return mem_printf("%s: nodes %s and %s have the same address %s: two copies in one server are one copy", path, a->name, b->name, of_a[i]);
+                return mem_printf("%s: nodes %s and %s have the same address %s: two copies in one "
+                                  "server are one copy",
+                                  path, a->name, b->name, of_a[i]);
     return NULL;
 }
 
@@ -77,17 +100,25 @@ char *config_node_wrong(const struct config *c, size_t node, const char *path)
     const char *host, *port;
     const struct config_node *n = &c->node[node];
     if (!config_name_ok(n->name))
-        return mem_printf("%s: node \"%s\": a node's name has 1 to 64 of the characters a-z 0-9 . -", path, n->name);
+        return mem_printf(
+            "%s: node \"%s\": a node's name has 1 to 64 of the characters a-z 0-9 . -", path,
+            n->name);
     if (!*n->redis)
-        return mem_printf("%s: node %s has no address: add redis = \"host:port\" or \"unix:/path\"", path, n->name);
+        return mem_printf("%s: node %s has no address: add redis = \"host:port\" or \"unix:/path\"",
+                          path, n->name);
     if (config_address(n->redis, buf, sizeof buf, &host, &port) < 0)
-        return mem_printf("%s: node %s: redis = %s is no address, write it like 10.0.0.1:6379, [fd00::1]:6379 or unix:/path", path, n->name, n->redis);
+        return mem_printf("%s: node %s: redis = %s is no address, write it like 10.0.0.1:6379, "
+                          "[fd00::1]:6379 or unix:/path",
+                          path, n->name, n->redis);
     for (size_t j = 0; j < node; j++)
         if (!strcmp(c->node[j].redis, n->redis))
-            return mem_printf("%s: nodes %s and %s have the same redis = %s: two copies in one server are one copy", path, c->node[j].name, n->name, n->redis);
+            return mem_printf("%s: nodes %s and %s have the same redis = %s: two copies in one "
+                              "server are one copy",
+                              path, c->node[j].name, n->name, n->redis);
     if (*n->standby && c->path_timeout >= c->store_deadline)
-        return mem_printf("%s: path_timeout = %lldms must be below store_deadline = %lldms: later than that no standby address saves a mail from Postfix's queue", path,
-                          (long long)c->path_timeout, (long long)c->store_deadline);
+        return mem_printf("%s: path_timeout = %lldms must be below store_deadline = %lldms: later "
+                          "than that no standby address saves a mail from Postfix's queue",
+                          path, (long long)c->path_timeout, (long long)c->store_deadline);
     struct config_link l = config_node_link(c, node);
     char *error = check_link(&l, n->tls, "node", n->name, path);
     for (size_t j = 0; j < node && !error; j++)
@@ -95,7 +126,8 @@ char *config_node_wrong(const struct config *c, size_t node, const char *path)
     return error;
 }
 
-/* What a node's section says is what others are told of it: an address that means another host there, or none, keeps them from ever being together with it. */
+/* What a node's section says is what others are told of it: an address that means another host
+ * there, or none, keeps them from ever being together with it. */
 static char *check_told(const struct config *c, const char *path)
 {
     const struct config_node *near = NULL, *far = NULL;
@@ -110,9 +142,12 @@ static char *check_told(const struct config *c, const char *path)
     }
     if (c->membership != MEMBERSHIP_LEARNED || !near || !far)
         return NULL;
-    return mem_printf("%s: node %s: %s can be reached by its own host only, and with membership = learned the others are told this address, too: write the one by which they reach it, "
-                      "as node %s has %s",
-                      path, near->name, config_loopback(near->redis) ? near->redis : near->standby, far->name, far->redis);
+    return mem_printf(
+        "%s: node %s: %s can be reached by its own host only, and with membership = learned the "
+        "others are told this address, too: write the one by which they reach it, "
+        "as node %s has %s",
+        path, near->name, config_loopback(near->redis) ? near->redis : near->standby, far->name,
+        far->redis);
 }
 
 static char *check_nodes(const struct config *c, const char *path)
@@ -124,22 +159,30 @@ static char *check_nodes(const struct config *c, const char *path)
         if (error)
             return error;
     }
-    for (size_t i = 0; i < c->dead.n && c->membership != MEMBERSHIP_LEARNED; i++) /* else it may be learned of later: config_learn */
+    /* else it may be learned of later: config_learn */
+    for (size_t i = 0; i < c->dead.n && c->membership != MEMBERSHIP_LEARNED; i++)
         if (config_node_index(c, c->dead.v[i]) < 0 && !config_list_has(&c->forgotten, c->dead.v[i]))
-            return mem_printf("%s: dead names %s, but there is no node of that name: take it out of dead, or write the name of a node section", path, c->dead.v[i]);
+            return mem_printf("%s: dead names %s, but there is no node of that name: take it out "
+                              "of dead, or write the name of a node section",
+                              path, c->dead.v[i]);
     return check_told(c, path);
 }
 
 static char *check_replicas(const struct config *c, const char *path)
 {
     if (c->nreplicas > CONFIG_REPLICAS_MAX)
-        return mem_printf("%s: %zu replicas, allowed are %d", path, c->nreplicas, CONFIG_REPLICAS_MAX);
+        return mem_printf("%s: %zu replicas, allowed are %d", path, c->nreplicas,
+                          CONFIG_REPLICAS_MAX);
     if (c->nreplicas && !c->replicate_namespaces.n)
-        return mem_printf("%s: there are replicas, but replicate_namespaces is empty: name what is replicated, like { \"inbox\" }", path);
+        return mem_printf("%s: there are replicas, but replicate_namespaces is empty: name what is "
+                          "replicated, like { \"inbox\" }",
+                          path);
     if (c->resend_after > c->resend_most)
-        return mem_printf("%s: resend_after = %lldms is more than resend_most = %lldms", path, (long long)c->resend_after, (long long)c->resend_most);
+        return mem_printf("%s: resend_after = %lldms is more than resend_most = %lldms", path,
+                          (long long)c->resend_after, (long long)c->resend_most);
     if (*c->replicator_dir && *c->replicator_dir != '/')
-        return mem_printf("%s: replicator_dir = %s must be an absolute path", path, c->replicator_dir);
+        return mem_printf("%s: replicator_dir = %s must be an absolute path", path,
+                          c->replicator_dir);
     if (c->dirty_dir[0] != '/')
         return mem_printf("%s: dirty_dir = %s must be an absolute path", path, c->dirty_dir);
     return NULL;
@@ -150,7 +193,9 @@ static char *check_sockets(const struct config *c, const char *path)
     for (size_t i = 0; i < c->socket_at.n; i++) {
         const char *is = strchr(c->socket_at.v[i], '=');
         if (!is || is == c->socket_at.v[i] || is[1] != '/')
-            return mem_printf("%s: socket_at has \"%s\": write it as \"Postfix's path=/absolute/path\"", path, c->socket_at.v[i]);
+            return mem_printf(
+                "%s: socket_at has \"%s\": write it as \"Postfix's path=/absolute/path\"", path,
+                c->socket_at.v[i]);
     }
     return NULL;
 }
@@ -161,17 +206,22 @@ static char *check_next_hop(const struct config *c, const char *by, const char *
     char buf[512];
     const char *host, *port, *hop = strchr(d, ':');
     if (strncmp(d, "smtp:", 5) && strncmp(d, "relay:", 6) && strncmp(d, "lmtp:", 5))
-        return mem_printf("%s: %s has \"%s\": it must begin with smtp:, relay: or lmtp:", path, by, d);
+        return mem_printf("%s: %s has \"%s\": it must begin with smtp:, relay: or lmtp:", path, by,
+                          d);
     hop++;
     if (!strncmp(hop, "unix:", 5)) {
         if (hop[5] == '/' || config_socket_at(c, hop + 5))
             return NULL;
-        return mem_printf("%s: %s has \"%s\": the socket's path must be absolute, or socket_at must say where the relay finds it: "
-                          "socket_at = { \"%s=/run/dovecot/dovelane-lmtp\" }", path, by, d, hop + 5);
+        return mem_printf("%s: %s has \"%s\": the socket's path must be absolute, or socket_at "
+                          "must say where the relay finds it: "
+                          "socket_at = { \"%s=/run/dovecot/dovelane-lmtp\" }",
+                          path, by, d, hop + 5);
     }
     size_t n = strlen(hop);
     if (hop[0] != '[')
-        return mem_printf("%s: %s has \"%s\": only next hops with an address can be delivered to: [host]:port or unix:/path", path, by, d);
+        return mem_printf("%s: %s has \"%s\": only next hops with an address can be delivered to: "
+                          "[host]:port or unix:/path",
+                          path, by, d);
     /* "[10.0.0.5]:24" as "10.0.0.5:24" for the check; without a port it is the transport's own. */
     if (hop[n - 1] == ']' && n > 2)
         return NULL;
@@ -180,16 +230,19 @@ static char *check_next_hop(const struct config *c, const char *by, const char *
     return mem_printf("%s: %s has \"%s\": write the next hop like [10.0.0.5]:24", path, by, d);
 }
 
-static char *check_file(const char *path, const struct config_destination *d, const char *setting, const char *file)
+static char *check_file(const char *path, const struct config_destination *d, const char *setting,
+                        const char *file)
 {
     if (!*file)
         return NULL;
     if (file[0] != '/')
-        return mem_printf("%s: destination %s: %s = %s must be an absolute path", path, d->name, setting, file);
+        return mem_printf("%s: destination %s: %s = %s must be an absolute path", path, d->name,
+                          setting, file);
     return NULL;
 }
 
-static char *check_destination(const struct config *c, const struct config_destination *d, const char *path)
+static char *check_destination(const struct config *c, const struct config_destination *d,
+                               const char *path)
 {
     char *error = NULL;
     const char *unix_path = strchr(d->name, ':');
@@ -203,15 +256,25 @@ static char *check_destination(const struct config *c, const struct config_desti
         error = check_file(path, d, "tls_key_file", d->tls_key_file);
     if (error)
         return error;
-    const char *idle = *d->tls_name ? "tls_name" : *d->tls_ca_file ? "tls_ca_file" : *d->tls_cert_file ? "tls_cert_file" : NULL;
+    const char *idle = *d->tls_name        ? "tls_name"
+                       : *d->tls_ca_file   ? "tls_ca_file"
+                       : *d->tls_cert_file ? "tls_cert_file"
+                                           : NULL;
     if (idle && d->tls == TLS_NONE)
-        return mem_printf("%s: destination %s: %s without tls: write tls = verify too, or encrypt or may", path, d->name, idle);
+        return mem_printf(
+            "%s: destination %s: %s without tls: write tls = verify too, or encrypt or may", path,
+            d->name, idle);
     if (*d->tls_key_file && !*d->tls_cert_file)
-        return mem_printf("%s: destination %s: tls_key_file without tls_cert_file: name the certificate, too", path, d->name);
+        return mem_printf(
+            "%s: destination %s: tls_key_file without tls_cert_file: name the certificate, too",
+            path, d->name);
     if (d->tls == TLS_VERIFY && !*d->tls_name && unix_path && !strncmp(unix_path, ":unix:", 6))
-        return mem_printf("%s: destination %s: tls = verify for a UNIX socket needs tls_name: the name in its certificate", path, d->name);
+        return mem_printf("%s: destination %s: tls = verify for a UNIX socket needs tls_name: the "
+                          "name in its certificate",
+                          path, d->name);
     if (d->delivery_id && !*c->group_key_file)
-        return mem_printf("%s: destination %s: delivery_id = yes needs group_key_file", path, d->name);
+        return mem_printf("%s: destination %s: delivery_id = yes needs group_key_file", path,
+                          d->name);
     return NULL;
 }
 
@@ -228,19 +291,29 @@ static char *check_places(const struct config *c, const char *path)
     char buf[512];
     const char *host, *port;
     if (*c->bounce_port && config_address(c->bounce_port, buf, sizeof buf, &host, &port) < 0)
-        return mem_printf("%s: bounce_port = %s is no address, write it like 127.0.0.1:10026 or unix:/path", path, c->bounce_port);
+        return mem_printf(
+            "%s: bounce_port = %s is no address, write it like 127.0.0.1:10026 or unix:/path", path,
+            c->bounce_port);
     if (*c->reinject_port && config_address(c->reinject_port, buf, sizeof buf, &host, &port) < 0)
-        return mem_printf("%s: reinject_port = %s is no address, write it like 127.0.0.1:10027 or unix:/path", path, c->reinject_port);
+        return mem_printf(
+            "%s: reinject_port = %s is no address, write it like 127.0.0.1:10027 or unix:/path",
+            path, c->reinject_port);
     if (*c->reinject_port && !strcmp(c->reinject_port, c->bounce_port))
-        return mem_printf("%s: reinject_port and bounce_port are both %s: what comes in there bounces", path, c->bounce_port);
+        return mem_printf(
+            "%s: reinject_port and bounce_port are both %s: what comes in there bounces", path,
+            c->bounce_port);
     if (*c->group_key_file && c->group_key_file[0] != '/')
-        return mem_printf("%s: group_key_file = %s must be an absolute path", path, c->group_key_file);
+        return mem_printf("%s: group_key_file = %s must be an absolute path", path,
+                          c->group_key_file);
     if (c->state_directory[0] != '/')
-        return mem_printf("%s: state_directory = %s must be an absolute path", path, c->state_directory);
+        return mem_printf("%s: state_directory = %s must be an absolute path", path,
+                          c->state_directory);
     if (c->milter_socket[0] != '/')
-        return mem_printf("%s: milter_socket = %s must be the absolute path of a UNIX socket", path, c->milter_socket);
+        return mem_printf("%s: milter_socket = %s must be the absolute path of a UNIX socket", path,
+                          c->milter_socket);
     if (*c->metrics_socket && c->metrics_socket[0] != '/')
-        return mem_printf("%s: metrics_socket = %s must be the absolute path of a UNIX socket", path, c->metrics_socket);
+        return mem_printf("%s: metrics_socket = %s must be the absolute path of a UNIX socket",
+                          path, c->metrics_socket);
     if (strcmp(c->log, "stderr") && strcmp(c->log, "syslog") && strncmp(c->log, "file:/", 6))
         return mem_printf("%s: log = %s, allowed is stderr, syslog or file:/path", path, c->log);
     return NULL;
@@ -252,24 +325,33 @@ static char *check_takeover(const struct config *c, const char *path)
     int64_t promise = 2 * (c->store_deadline + c->max_entry / 10000), settle = c->settle - 500;
     int64_t least = c->suspect_after + c->beat + (promise < settle ? promise : settle);
     if (c->membership == MEMBERSHIP_LEARNED && c->takeover != TAKEOVER_AUTOMATIC)
-        return mem_printf("%s: membership = learned needs takeover = automatic: nodes that do not hear each other cannot tell who joined", path);
+        return mem_printf("%s: membership = learned needs takeover = automatic: nodes that do not "
+                          "hear each other cannot tell who joined",
+                          path);
     if (c->takeover != TAKEOVER_AUTOMATIC)
         return NULL;
     if (c->dead_after < least)
-        return mem_printf("%s: dead_after = %lldms must be at least suspect_after + beat + what a milter may take to promise = %lldms", path, (long long)c->dead_after,
-                          (long long)least);
+        return mem_printf("%s: dead_after = %lldms must be at least suspect_after + beat + what a "
+                          "milter may take to promise = %lldms",
+                          path, (long long)c->dead_after, (long long)least);
     if (c->suspect_after < 2 * c->beat)
-        return mem_printf("%s: suspect_after = %lldms must be at least two beats = %lldms", path, (long long)c->suspect_after, (long long)(2 * c->beat));
+        return mem_printf("%s: suspect_after = %lldms must be at least two beats = %lldms", path,
+                          (long long)c->suspect_after, (long long)(2 * c->beat));
     return NULL;
 }
 
 /* A domain, one with a dot before it, or an address: what is before the first '='. */
 static char *check_route(const struct config *c, const char *route, const char *path)
 {
-    const char *hop = strchr(route, '='), *at = hop ? memchr(route, '@', (size_t)(hop - route)) : NULL;
+    const char *hop = strchr(route, '='),
+               *at = hop ? memchr(route, '@', (size_t)(hop - route)) : NULL;
     const char *domain = at ? at + 1 : route + (*route == '.');
-    if (!hop || hop == domain || at == route || strcspn(route, " \t,;\"<>") < (size_t)(hop - route) || *domain == '.' || hop[-1] == '.' || hop[-1] == '@')
-        return mem_printf("%s: route = \"%s\": write it like \"example.com=lmtp:[10.0.0.5]:24\", \".example.com=...\" or \"a@example.com=...\"", path, route);
+    if (!hop || hop == domain || at == route ||
+        strcspn(route, " \t,;\"<>") < (size_t)(hop - route) || *domain == '.' || hop[-1] == '.' ||
+        hop[-1] == '@')
+        return mem_printf("%s: route = \"%s\": write it like \"example.com=lmtp:[10.0.0.5]:24\", "
+                          "\".example.com=...\" or \"a@example.com=...\"",
+                          path, route);
     return check_next_hop(c, "route", hop + 1, path);
 }
 
@@ -292,7 +374,9 @@ static char *check_routes(const struct config *c, const char *path)
         qsort(sorted, c->route.n, sizeof *sorted, by_pattern);
     for (size_t i = 1; i < c->route.n && !error; i++)
         if (!by_pattern(&sorted[i - 1], &sorted[i]))
-            error = mem_printf("%s: route has \"%s\" and \"%s\" for the same addresses: take one of them out", path, sorted[i - 1], sorted[i]);
+            error = mem_printf(
+                "%s: route has \"%s\" and \"%s\" for the same addresses: take one of them out",
+                path, sorted[i - 1], sorted[i]);
     free(sorted);
     return error;
 }
@@ -304,13 +388,17 @@ static char *check_proxy(const struct config *c, const char *path)
     if (error)
         return error;
     if (c->proxy_socket[0] != '/')
-        return mem_printf("%s: proxy_socket = %s must be the absolute path of a UNIX socket", path, c->proxy_socket);
+        return mem_printf("%s: proxy_socket = %s must be the absolute path of a UNIX socket", path,
+                          c->proxy_socket);
     if (!strcmp(c->proxy_socket, c->milter_socket))
         return mem_printf("%s: proxy_socket and milter_socket are both %s", path, c->proxy_socket);
     if (*c->proxy_next && config_address(c->proxy_next, buf, sizeof buf, &host, &port) < 0)
-        return mem_printf("%s: proxy_next = %s is no address, write it like 127.0.0.1:10028 or unix:/path", path, c->proxy_next);
+        return mem_printf(
+            "%s: proxy_next = %s is no address, write it like 127.0.0.1:10028 or unix:/path", path,
+            c->proxy_next);
     if (*c->proxy_next && !strcmp(c->proxy_next, c->bounce_port))
-        return mem_printf("%s: proxy_next and bounce_port are both %s: what comes in there bounces", path, c->bounce_port);
+        return mem_printf("%s: proxy_next and bounce_port are both %s: what comes in there bounces",
+                          path, c->bounce_port);
     return NULL;
 }
 
@@ -319,14 +407,19 @@ char *config_wrong(const struct config *c, const char *path)
     char *error = check_nodes(c, path);
     if (error || (error = check_links(c, path)))
         return error;
-    if (c->nnodes && (size_t)c->copies > c->nnodes && c->membership != MEMBERSHIP_LEARNED) /* the others are learned of */
-        return mem_printf("%s: copies = %lld, but only %zu nodes are configured: add node sections or lower copies", path, (long long)c->copies,
-                          c->nnodes);
-    /* A copy may be compared, and dropped where the other owner has none, once it is older than settle: no promise may come later. */
+    /* the others are learned of */
+    if (c->nnodes && (size_t)c->copies > c->nnodes && c->membership != MEMBERSHIP_LEARNED)
+        return mem_printf("%s: copies = %lld, but only %zu nodes are configured: add node sections "
+                          "or lower copies",
+                          path, (long long)c->copies, c->nnodes);
+    /* A copy may be compared, and dropped where the other owner has none, once it is older than
+     * settle: no promise may come later. */
     int64_t slowest = c->store_deadline + c->max_entry / 10000 + 500;
     if (c->settle < slowest)
-        return mem_printf("%s: settle = %lldms must be at least store_deadline + 1 s per 10 MB of max_entry + 500 ms = %lldms: raise settle here "
-                          "and lane.settle-ms in each node's redis.conf", path, (long long)c->settle, (long long)slowest);
+        return mem_printf("%s: settle = %lldms must be at least store_deadline + 1 s per 10 MB of "
+                          "max_entry + 500 ms = %lldms: raise settle here "
+                          "and lane.settle-ms in each node's redis.conf",
+                          path, (long long)c->settle, (long long)slowest);
     if ((error = check_takeover(c, path)) || (error = check_sockets(c, path)))
         return error;
     for (size_t i = 0; i < c->divert.n; i++) {
@@ -335,7 +428,8 @@ char *config_wrong(const struct config *c, const char *path)
             return wrong;
     }
     if (c->retry_first > c->retry_most)
-        return mem_printf("%s: retry_first = %lldms is more than retry_most = %lldms", path, (long long)c->retry_first, (long long)c->retry_most);
+        return mem_printf("%s: retry_first = %lldms is more than retry_most = %lldms", path,
+                          (long long)c->retry_first, (long long)c->retry_most);
     if ((error = check_destinations(c, path)))
         return error;
     if ((error = check_replicas(c, path)) || (error = check_proxy(c, path)))

@@ -27,7 +27,8 @@ struct listener {
     void (*take)(int fd);
     bool (*has_room)(void);
     int fd;
-    dev_t device; /* where we listen, once it is ours: somebody else may have taken the path over since */
+    /* where we listen, once it is ours: somebody else may have taken the path over since */
+    dev_t device;
     ino_t inode;
     double complained;
     ev_io accepting;
@@ -157,10 +158,13 @@ static char *no_place(const char *setting, const char *path)
     struct stat st;
     const char *slash = strrchr(path, '/');
     if (strlen(path) > SOCKET_SWAP_PATH_MOST)
-        return mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", setting, path, SOCKET_SWAP_PATH_MOST);
+        return mem_printf("%s = %s: longer than the %d bytes that a socket's path may have",
+                          setting, path, SOCKET_SWAP_PATH_MOST);
     char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1), *error = NULL;
     if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
-        error = mem_printf("%s = %s: there is no directory %s: make it (that of the default: `systemd-tmpfiles --create`), or mend the path", setting, path, directory);
+        error = mem_printf("%s = %s: there is no directory %s: make it (that of the default: "
+                           "`systemd-tmpfiles --create`), or mend the path",
+                           setting, path, directory);
     free(directory);
     return error;
 }
@@ -186,7 +190,8 @@ static int probe(const struct listener_options *o)
     if (fd < 0)
         return errno;
     memcpy(un.sun_path, o->path, strlen(o->path));
-    int error = connect(fd, (struct sockaddr *)&un, sizeof un) == 0 || errno == EAGAIN ? EADDRINUSE : errno;
+    int error =
+        connect(fd, (struct sockaddr *)&un, sizeof un) == 0 || errno == EAGAIN ? EADDRINUSE : errno;
     close(fd);
     return error == ECONNREFUSED || error == ENOENT ? 0 : error;
 }
@@ -200,23 +205,28 @@ static char *not_free(const struct listener_options *o)
     }
     if (!error)
         return NULL;
-    return mem_printf("%s = %s: %s", o->setting, o->path,
-                      error == EADDRINUSE ? "another process answers there: stop it, or name another path"
-                      : error == ENOTSOCK ? "what is there is no socket: name another path, or take it away"
-                                          : strerror(error));
+    return mem_printf(
+        "%s = %s: %s", o->setting, o->path,
+        error == EADDRINUSE ? "another process answers there: stop it, or name another path"
+        : error == ENOTSOCK ? "what is there is no socket: name another path, or take it away"
+                            : strerror(error));
 }
 
 static char *listen_beside(struct listener *l, const struct listener_options *o)
 {
     struct socket_swap b;
     struct stat st;
-    int bound = o->bind_at ? socket_swap_bind_by(&b, o->path, o->bind_at) : socket_swap_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK);
+    int bound = o->bind_at ? socket_swap_bind_by(&b, o->path, o->bind_at)
+                           : socket_swap_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK);
     if (bound < 0)
         return mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     char *error = NULL;
     l->fd = b.fd;
-    if (fchownat(b.directory, b.name, (uid_t)-1, o->group, 0) < 0 || fchmodat(b.directory, b.name, o->mode, 0) < 0)
-        error = mem_printf("%s = %s: cannot set group and mode: %s (this process' user must be in that group)", o->setting, o->path, strerror(errno));
+    if (fchownat(b.directory, b.name, (uid_t)-1, o->group, 0) < 0 ||
+        fchmodat(b.directory, b.name, o->mode, 0) < 0)
+        error = mem_printf(
+            "%s = %s: cannot set group and mode: %s (this process' user must be in that group)",
+            o->setting, o->path, strerror(errno));
     else if ((l->fd >= 0 && listen(l->fd, QUEUE) < 0) || fstatat(b.directory, b.name, &st, 0) < 0)
         error = mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     if (error) {

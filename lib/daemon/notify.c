@@ -28,7 +28,8 @@ void notify(const char *format, ...)
     if (fd < 0)
         return;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    sendto(fd, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&a, len);
+    sendto(fd, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1,
+           MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&a, len);
     close(fd);
 }
 

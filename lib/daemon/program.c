@@ -25,10 +25,12 @@ int program_log(const struct config *c, const char *name)
     return log_open(tag, c->log, (enum log_level)c->log_level);
 }
 
-void program_start(struct program *p, const char *name, bool node_needed, program_check *check, int argc, char **argv)
+void program_start(struct program *p, const char *name, bool node_needed, program_check *check,
+                   int argc, char **argv)
 {
     bool only_check = false;
-    /* Other programs of this user, and of one of them that was broken into, cannot look into its memory, nor at its files by /proc. */
+    /* Other programs of this user, and of one of them that was broken into, cannot look into its
+     * memory, nor at its files by /proc. */
     prctl(PR_SET_DUMPABLE, 0);
     endpoint_program(name);
     int o;
@@ -36,7 +38,8 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
     while ((o = getopt(argc, argv, "c:n:tV")) != -1) {
         switch (o) {
         case 'c': p->config_path = optarg; break;
-        case 'n': p->node = *optarg ? optarg : NULL; break; /* the units say -n ${DOVELANE_NODE}, which is empty on a host without a node */
+        /* the units say -n ${DOVELANE_NODE}, which is empty on a host without a node */
+        case 'n': p->node = *optarg ? optarg : NULL; break;
         case 't': only_check = true; break;
         case 'V': printf("%s " DOVELANE_VERSION "\n", name); exit(0);
         default: usage(name);
@@ -51,11 +54,17 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         exit(2);
     }
     if (node_needed && !p->node && !only_check) {
-        fprintf(stderr, "%s: -n is needed: the name of the node it works for (with the units: after DOVELANE_NODE= in /etc/default/dovelane)\n", name);
+        fprintf(stderr,
+                "%s: -n is needed: the name of the node it works for (with the units: after "
+                "DOVELANE_NODE= in /etc/default/dovelane)\n",
+                name);
         exit(2);
     }
     if (p->node && config_node_index(p->config, p->node) < 0) {
-        fprintf(stderr, "%s: -n %s: %s has no node of that name: write its section, or its right name after DOVELANE_NODE= in /etc/default/dovelane\n", name, p->node, p->config_path);
+        fprintf(stderr,
+                "%s: -n %s: %s has no node of that name: write its section, or its right name "
+                "after DOVELANE_NODE= in /etc/default/dovelane\n",
+                name, p->node, p->config_path);
         exit(2);
     }
     if (only_check) {

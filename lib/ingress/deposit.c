@@ -27,7 +27,8 @@ static bool message_of(void *arg, const char **data, size_t *len)
     return true;
 }
 
-static void encode_entry(struct deposit *d, const struct envelope *envelope, const struct mail_recipient *recipient, size_t n, const char *destination,
+static void encode_entry(struct deposit *d, const struct envelope *envelope,
+                         const struct mail_recipient *recipient, size_t n, const char *destination,
                          struct buf *out)
 {
     struct envelope e = *envelope; /* borrows its texts */
@@ -35,10 +36,12 @@ static void encode_entry(struct deposit *d, const struct envelope *envelope, con
     e.recipient = mem_alloc(n * sizeof *e.recipient);
     e.nrecipients = 0;
     for (size_t i = 0; i < n; i++)
-        if (!recipient[i].again && recipient[i].destination && !strcmp(recipient[i].destination, destination))
+        if (!recipient[i].again && recipient[i].destination &&
+            !strcmp(recipient[i].destination, destination))
             e.recipient[e.nrecipients++] = recipient[i].r;
     const char *unfit = envelope_unfit(&e);
-    if (hold_rules_fit(&(struct match_facts){.envelope = &e, .destination = destination, .arg = d, .message = message_of})) {
+    if (hold_rules_fit(&(struct match_facts){
+            .envelope = &e, .destination = destination, .arg = d, .message = message_of})) {
         e.marks |= ENVELOPE_HELD;
         d->held++;
     }
@@ -59,7 +62,8 @@ size_t deposit_entry(const struct deposit *d, const char *destination)
     return i;
 }
 
-void deposit_make(struct deposit *d, const struct envelope *e, const struct mail_recipient *recipient, size_t n, const char *body, size_t len)
+void deposit_make(struct deposit *d, const struct envelope *e,
+                  const struct mail_recipient *recipient, size_t n, const char *body, size_t len)
 {
     d->request.queue_id = e->queue_id;
     d->request.body = body;
@@ -114,7 +118,8 @@ size_t deposit_count_delivered(const struct deposit *d)
     return n;
 }
 
-enum verdict deposit_verdict(const struct deposit *d, const struct config *c, bool revoked, bool queued)
+enum verdict deposit_verdict(const struct deposit *d, const struct config *c, bool revoked,
+                             bool queued)
 {
     return verdict_of(&(struct verdict_facts){
         .entries = d->request.nentries,
@@ -126,7 +131,8 @@ enum verdict deposit_verdict(const struct deposit *d, const struct config *c, bo
     });
 }
 
-const char *deposit_misfit(const struct deposit *d, const struct config *c, size_t body, const char **detail_r, size_t *bytes_r)
+const char *deposit_misfit(const struct deposit *d, const struct config *c, size_t body,
+                           const char **detail_r, size_t *bytes_r)
 {
     size_t all = body * d->request.nentries;
     *bytes_r = all * (size_t)c->copies;
@@ -149,7 +155,8 @@ void deposit_log(const struct deposit *d)
         if (e->outcome == STORE_STORED)
             log_debug("%s: id=%s, dest=%s, store=held", d->request.queue_id, hex, e->destination);
         else
-            log_warning("%s: id=%s, dest=%s, store=%s (%s)", d->request.queue_id, hex, e->destination, outcome_word(e), e->reason);
+            log_warning("%s: id=%s, dest=%s, store=%s (%s)", d->request.queue_id, hex,
+                        e->destination, outcome_word(e), e->reason);
     }
 }
 
@@ -166,8 +173,9 @@ static void tell(const char *why)
     double now = clock_monotonic();
     if (told > 0. && now - told < TELL_EVERY)
         return;
-    log_warning("mail cannot be stored on enough nodes (%s): %lu mails since %s; each mail's action= says what became of it", why, failed,
-                told > 0. ? "the last such line" : "the start");
+    log_warning("mail cannot be stored on enough nodes (%s): %lu mails since %s; each mail's "
+                "action= says what became of it",
+                why, failed, told > 0. ? "the last such line" : "the start");
     told = now;
     failed = 0;
 }
@@ -197,9 +205,12 @@ void deposit_why(const struct deposit *d, char out[DEPOSIT_WHY])
         const struct store_entry *e = &d->request.entry[i];
         if (!failure_of(e) || said_before(d, i))
             continue;
-        buf_printf(&why, "%s%s%s%s", why.len ? "; " : "", d->request.nentries > 1 ? e->destination : "", d->request.nentries > 1 ? " " : "", failure_of(e));
+        buf_printf(&why, "%s%s%s%s", why.len ? "; " : "",
+                   d->request.nentries > 1 ? e->destination : "",
+                   d->request.nentries > 1 ? " " : "", failure_of(e));
     }
-    snprintf(out, DEPOSIT_WHY, "store (%.*s)", DEPOSIT_WHY - 10, why.data ? why.data : "the time was over");
+    snprintf(out, DEPOSIT_WHY, "store (%.*s)", DEPOSIT_WHY - 10,
+             why.data ? why.data : "the time was over");
     tell(why.data ? why.data : "the time was over");
     buf_free(&why);
 }

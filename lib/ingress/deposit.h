@@ -1,4 +1,5 @@
-/* deposit - a mail as a request to the store: one entry per destination, all with the same body. What both ways in (milter, proxy) do alike. */
+/* deposit - a mail as a request to the store: one entry per destination, all with the same body.
+ * What both ways in (milter, proxy) do alike. */
 #ifndef DOVELANE_LIB_INGRESS_DEPOSIT_H
 #define DOVELANE_LIB_INGRESS_DEPOSIT_H
 
@@ -11,9 +12,12 @@
 #include "lib/store/store.h"
 
 struct mail_recipient {
-    char *given;       /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants, and what Postfix is told again */
+    /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants, and what Postfix is told
+     * again */
+    char *given;
     char *destination; /* "lmtp:[10.0.0.5]:24"; NULL: none, it is Postfix's */
-    bool again;        /* the same address was given before: stored once, as Postfix would deliver it */
+    /* the same address was given before: stored once, as Postfix would deliver it */
+    bool again;
     struct recipient r;
 };
 
@@ -26,13 +30,17 @@ struct deposit {
     size_t held;       /* entries that a hold rule holds (hold_rules.h) */
 };
 
-/* Makes the entries of the recipients that have a destination. Everything is borrowed until deposit_free; the envelope's own recipients are not looked at. */
-void deposit_make(struct deposit *, const struct envelope *, const struct mail_recipient *, size_t nrecipients, const char *body, size_t len);
+/* Makes the entries of the recipients that have a destination. Everything is borrowed until
+ * deposit_free; the envelope's own recipients are not looked at. */
+void deposit_make(struct deposit *, const struct envelope *, const struct mail_recipient *,
+                  size_t nrecipients, const char *body, size_t len);
 void deposit_free(struct deposit *);
 
-/* Why it cannot be stored, and *detail_r what about it; or NULL: then *bytes_r is what it takes in memory
- * until it is. Each entry has the whole body, and each copy of it waits as a request of its own. */
-const char *deposit_misfit(const struct deposit *, const struct config *, size_t body, const char **detail_r, size_t *bytes_r);
+/* Why it cannot be stored, and *detail_r what about it; or NULL: then *bytes_r is what it takes
+ * in memory until it is. Each entry has the whole body, and each copy of it waits as a request
+ * of its own. */
+const char *deposit_misfit(const struct deposit *, const struct config *, size_t body,
+                           const char **detail_r, size_t *bytes_r);
 
 /* The index of a destination's entry; nentries when it has none. */
 size_t deposit_entry(const struct deposit *, const char *destination);
@@ -42,14 +50,18 @@ bool deposit_done(const struct store_entry *);
 size_t deposit_count_done(const struct deposit *);
 size_t deposit_count_delivered(const struct deposit *);
 /* With what the store says by now. revoked, queued: verdict.h. */
-enum verdict deposit_verdict(const struct deposit *, const struct config *, bool revoked, bool queued);
+enum verdict deposit_verdict(const struct deposit *, const struct config *, bool revoked,
+                             bool queued);
 
-/* Why not all of it is stored, for the mail's one line in the log: "store (mx2: FULL)"; with several destinations each reason once, behind the first destination that
- * has it. Tells also once a minute, as a warning, that storing fails and how often it did since: of a long outage the log has a line a mail, and not two. */
+/* Why not all of it is stored, for the mail's one line in the log: "store (mx2: FULL)"; with
+ * several destinations each reason once, behind the first destination that has it. Tells also
+ * once a minute, as a warning, that storing fails and how often it did since: of a long outage
+ * the log has a line a mail, and not two. */
 #define DEPOSIT_WHY 700
 void deposit_why(const struct deposit *, char out[DEPOSIT_WHY]);
 
-/* A line per entry, for a mail that gets no line of its own: what became of it. Held ones only with log_level = debug. */
+/* A line per entry, for a mail that gets no line of its own: what became of it. Held ones only
+ * with log_level = debug. */
 void deposit_log(const struct deposit *);
 
 #endif

@@ -52,7 +52,8 @@ static struct {
     atomic_size_t heard; /* answers to a first question */
     struct ev_loop *loop;
     struct membership_watch *membership_watch;
-} sw = {.notice = {{.key = CONTROL_DIVERT, .what = "divert"}, {.key = CONTROL_HOLDS, .what = "holds"}}};
+} sw = {
+    .notice = {{.key = CONTROL_DIVERT, .what = "divert"}, {.key = CONTROL_HOLDS, .what = "holds"}}};
 
 bool divert_switch_on(void)
 {
@@ -74,7 +75,9 @@ static void read_file(struct notice *n)
 {
     if (admin_notice_load(n->file, &n->said))
         return;
-    log_error("%s cannot be understood: %s", n->file, n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`" : "it counts as no standing rules");
+    log_error("%s cannot be understood: %s", n->file,
+              n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`"
+                                      : "it counts as no standing rules");
     n->said = (struct admin_notice){.on = false};
 }
 
@@ -97,9 +100,12 @@ static void adopt(struct notice *n, struct admin_notice *s, const char *node)
     obey(n);
     write_file(n);
     if (n == &sw.notice[HOLDS])
-        log_info("standing rules of `dovelane hold` changed (%.*s)", admin_notice_first_line(s), s->text);
+        log_info("standing rules of `dovelane hold` changed (%.*s)", admin_notice_first_line(s),
+                 s->text);
     else if (s->on != was)
-        log_warning("diverting is %s, says node %s (%.*s)", s->on ? "on" : "off: all mail goes to Postfix's queue", node, admin_notice_first_line(s), s->text);
+        log_warning("diverting is %s, says node %s (%.*s)",
+                    s->on ? "on" : "off: all mail goes to Postfix's queue", node,
+                    admin_notice_first_line(s), s->text);
 }
 
 static void ignore(struct wire *w, redisReply *reply, void *arg)
@@ -114,7 +120,8 @@ static void ignore(struct wire *w, redisReply *reply, void *arg)
 static void name_connection(struct ear *ear)
 {
     char name[sizeof ear->name];
-    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu%s", sw.host, divert_switch_on() ? "on" : "off", sw.notice[DIVERT].said.serial, sw.digest,
+    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu%s", sw.host,
+             divert_switch_on() ? "on" : "off", sw.notice[DIVERT].said.serial, sw.digest,
              sw.notice[HOLDS].said.serial, wire_on_standby(ear->wire) ? ":standby" : "");
     if (!strcmp(name, ear->name))
         return;
@@ -149,7 +156,8 @@ static void look(struct ear *ear)
     name_connection(ear);
     for (size_t i = 0; i < NOTICES; i++)
         if (!ear->question[i].asked)
-            ear->question[i].asked = wire_sendf(ear->wire, on_value, &ear->question[i], "GET %s", ear->question[i].notice->key);
+            ear->question[i].asked = wire_sendf(ear->wire, on_value, &ear->question[i], "GET %s",
+                                                ear->question[i].notice->key);
 }
 
 static void on_look(struct ev_loop *loop, ev_timer *t, int events)
@@ -189,7 +197,8 @@ static void *listen_to_nodes(void *arg)
 
 void divert_switch_open(const struct config *config, const char *part)
 {
-    char *directory = mem_printf("%s%s%s", config->state_directory, part ? "/" : "", part ? part : "");
+    char *directory =
+        mem_printf("%s%s%s", config->state_directory, part ? "/" : "", part ? part : "");
     pthread_t thread;
     sw.config = config;
     config_digest(config, sw.digest);
@@ -205,7 +214,9 @@ void divert_switch_open(const struct config *config, const char *part)
         if (*p <= ' ' || *p > '~' || *p == ':')
             *p = '-';
     if (access(directory, W_OK) < 0)
-        log_warning("%s (state_directory): %s: after a restart only the nodes know what `dovelane divert` and `hold --add` said", directory, strerror(errno));
+        log_warning("%s (state_directory): %s: after a restart only the nodes know what `dovelane "
+                    "divert` and `hold --add` said",
+                    directory, strerror(errno));
     for (size_t i = 0; i < NOTICES; i++) {
         sw.notice[i].said.on = true;
         sw.notice[i].file = mem_printf("%s/%s", directory, sw.notice[i].what);
@@ -213,9 +224,12 @@ void divert_switch_open(const struct config *config, const char *part)
         obey(&sw.notice[i]);
     }
     if (!divert_switch_on())
-        log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", admin_notice_first_line(&sw.notice[DIVERT].said),
-                    sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
-    sw.membership_watch = membership_watch_open(config, part ? "dovelane-proxy" : "dovelane-milter");
+        log_warning(
+            "diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)",
+            admin_notice_first_line(&sw.notice[DIVERT].said),
+            sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
+    sw.membership_watch =
+        membership_watch_open(config, part ? "dovelane-proxy" : "dovelane-milter");
     sw.loop = ev_loop_new(0);
     if (!sw.loop || pthread_create(&thread, NULL, listen_to_nodes, NULL))
         log_fatal("no thread for the switch");

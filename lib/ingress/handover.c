@@ -91,14 +91,18 @@ static bool new_file_is_good(void)
     if (r.err.data)
         r.err.data[strcspn(r.err.data, "\n")] = '\0';
     if (r.status != 0)
-        log_error("reload: nothing is changed: %s", r.failure ? r.failure : r.err.data ? r.err.data : "the new program ended without a word");
+        log_error("reload: nothing is changed: %s", r.failure ? r.failure
+                                                    : r.err.data
+                                                        ? r.err.data
+                                                        : "the new program ended without a word");
     bool good = r.status == 0;
     subprocess_free(&r);
     free(argv);
     return good;
 }
 
-/* What libraries have opened without close-on-exec is not the new process': it would hand it on in its turn. */
+/* What libraries have opened without close-on-exec is not the new process': it would hand it on
+ * in its turn. */
 static void keep_descriptors(int but)
 {
     DIR *d = opendir("/proc/self/fd");
@@ -182,11 +186,11 @@ static bool at_rest(bool left)
     return left && sessions() == 0 && store_pending_revokes(store) == 0;
 }
 
-/* Who found the old socket by its path before the rename still connects to it. That takes a moment:
- * so it is there for a second of quiet. Then it refuses, and who is in its queue is served. A reload
- * that the manager sent while the successor came up reached this process. The successor may have
- * read the file before that, so it is passed on. The successor is a child that nobody waits for:
- * its id is no other's. */
+/* Who found the old socket by its path before the rename still connects to it. That takes a
+ * moment: so it is there for a second of quiet. Then it refuses, and who is in its queue is
+ * served. A reload that the manager sent while the successor came up reached this process. The
+ * successor may have read the file before that, so it is passed on. The successor is a child
+ * that nobody waits for: its id is no other's. */
 static void leave(pid_t successor)
 {
     struct timespec tick = {0, 100000000};
@@ -200,7 +204,8 @@ static void leave(pid_t successor)
             listener_leave(listener);
         if (time(NULL) - told >= 60) {
             told = time(NULL);
-            log_info("leaving after %lld more sessions, %zu owed revocations", sessions(), store_pending_revokes(store));
+            log_info("leaving after %lld more sessions, %zu owed revocations", sessions(),
+                     store_pending_revokes(store));
         }
     }
     log_info("ended after its last session");

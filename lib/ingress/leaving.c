@@ -24,7 +24,8 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
     if (listener_left(*leaving->listener) && sessions == 0 && !owes) {
         ev_break(loop, EVBREAK_ALL);
     } else if (left > WITHIN) {
-        log_warning("ended in the middle of %zu sessions: their mails may be sent more than once", sessions);
+        log_warning("ended in the middle of %zu sessions: their mails may be sent more than once",
+                    sessions);
         ev_break(loop, EVBREAK_ALL);
     }
 }

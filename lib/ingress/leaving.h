@@ -1,5 +1,5 @@
-/* leaving - how the milter and the proxy end: SIGTERM, SIGINT or SIGHUP, then each mail that is under
- * way gets its answer, also one whose connection waits to be taken; then the loop ends. */
+/* leaving - how the milter and the proxy end: SIGTERM, SIGINT or SIGHUP, then each mail that is
+ * under way gets its answer, also one whose connection waits to be taken; then the loop ends. */
 #ifndef DOVELANE_LIB_INGRESS_LEAVING_H
 #define DOVELANE_LIB_INGRESS_LEAVING_H
 

@@ -1,4 +1,5 @@
-/* mailline - the one line in the log that a mail gets which was given to the store. Scripts read it:
+/* mailline - the one line in the log that a mail gets which was given to the store. Scripts read
+ * it:
  *
  *     <id>: from=<S>, size=N, nrcpt=N, message-id=M, client=NAME[ADDR], action=A, entries=N,
  *     nodes=mx1>mx2, store=0.0ms */
@@ -10,13 +11,13 @@
 #include "lib/store/store.h"
 
 struct mailline {
-    const char *id;         /* Postfix's queue id, or the proxy's */
+    const char *id; /* Postfix's queue id, or the proxy's */
     const char *sender;
-    size_t size;            /* bytes */
+    size_t size; /* bytes */
     size_t nrecipients;
-    const char *message_id; /* NULL: it has none */
+    const char *message_id;                /* NULL: it has none */
     const char *client_name, *client_addr; /* NULL: not known */
-    double began;           /* clock_monotonic() when it was given to the store; 0: it was not */
+    double began; /* clock_monotonic() when it was given to the store; 0: it was not */
     const struct store_request *stored;
 };
 

@@ -19,13 +19,15 @@ static bool wants_notice(const char *args)
 {
     char *notify = envelope_arg(args, "NOTIFY"), *save = NULL;
     bool wants = false;
-    for (char *word = notify ? strtok_r(notify, ",", &save) : NULL; word; word = strtok_r(NULL, ",", &save))
+    for (char *word = notify ? strtok_r(notify, ",", &save) : NULL; word;
+         word = strtok_r(NULL, ",", &save))
         wants |= !strcasecmp(word, "SUCCESS") || !strcasecmp(word, "DELAY");
     free(notify);
     return wants;
 }
 
-const char *reasons_of_recipient(const struct config *c, const char *destination, const char *address, const char *args, char *detail, size_t size)
+const char *reasons_of_recipient(const struct config *c, const char *destination,
+                                 const char *address, const char *args, char *detail, size_t size)
 {
     detail[0] = '\0';
     if (!config_list_has(&c->divert, destination)) {
@@ -39,7 +41,8 @@ const char *reasons_of_recipient(const struct config *c, const char *destination
     return NULL;
 }
 
-const char *reasons_of_maps(enum maps_of of, const char *address, int64_t until, char *detail, size_t size)
+const char *reasons_of_maps(enum maps_of of, const char *address, int64_t until, char *detail,
+                            size_t size)
 {
     detail[0] = '\0';
     if (!until && !postfix_knows(of, address)) {

@@ -15,10 +15,12 @@
 const char *reasons_of_all(bool on, char *detail, size_t size);
 
 /* Of a recipient with this next hop. args: of its RCPT, or NULL. */
-const char *reasons_of_recipient(const struct config *, const char *destination, const char *address, const char *args, char *detail, size_t size);
+const char *reasons_of_recipient(const struct config *, const char *destination,
+                                 const char *address, const char *args, char *detail, size_t size);
 
 /* By Postfix's maps (postfix_changes). until: 0: no map is asked here, and one whose answer is
  * not known by now counts. */
-const char *reasons_of_maps(enum maps_of, const char *address, int64_t until, char *detail, size_t size);
+const char *reasons_of_maps(enum maps_of, const char *address, int64_t until, char *detail,
+                            size_t size);
 
 #endif

@@ -47,12 +47,14 @@ void route_free(struct route *r)
 
 static const char *find(const struct route *r, const char *key)
 {
-    const struct line wanted = {key, NULL, strlen(key)}, *found = bsearch(&wanted, r->line, r->n, sizeof r->line[0], by_pattern);
+    const struct line wanted = {key, NULL, strlen(key)},
+                      *found = bsearch(&wanted, r->line, r->n, sizeof r->line[0], by_pattern);
     return found ? found->hop : NULL;
 }
 
 /* "user+extension@domain" as "user@domain". */
-static const char *find_without_extension(const struct route *r, const char *address, const char *at, const char *delimiter)
+static const char *find_without_extension(const struct route *r, const char *address,
+                                          const char *at, const char *delimiter)
 {
     size_t user = *address ? 1 + strcspn(address + 1, delimiter) : 0;
     if (!*delimiter || user >= (size_t)(at - address))

@@ -1,4 +1,5 @@
-/* route - the setting `route`: where a recipient's mail goes, which the proxy is not told by Postfix. Pure. */
+/* route - the setting `route`: where a recipient's mail goes, which the proxy is not told by
+ * Postfix. Pure. */
 #ifndef DOVELANE_LIB_INGRESS_ROUTE_H
 #define DOVELANE_LIB_INGRESS_ROUTE_H
 
@@ -10,9 +11,10 @@ struct route;
 struct route *route_new(const struct config *);
 void route_free(struct route *);
 
-/* The next hop of a plain address ("lmtp:[10.0.0.5]:24"), or NULL. The address itself counts before the one without its extension (transport(5); delimiter:
- * the letters that begin one, "": none does), that before its domain, that before the domains above it. Letters outside ASCII must be written as the
- * address has them. */
+/* The next hop of a plain address ("lmtp:[10.0.0.5]:24"), or NULL. The address itself counts
+ * before the one without its extension (transport(5); delimiter: the letters that begin one, "":
+ * none does), that before its domain, that before the domains above it. Letters outside ASCII
+ * must be written as the address has them. */
 const char *route_of(const struct route *, const char *address, const char *delimiter);
 
 #endif

@@ -1,5 +1,5 @@
-/* verdict - what becomes of a mail when the store has said what it has to say (docs/design.md, "Mail in" 5).
- * The milter and the proxy ask here, and do it each in its own way. Pure. */
+/* verdict - what becomes of a mail when the store has said what it has to say (docs/design.md,
+ * "Mail in" 5). The milter and the proxy ask here, and do it each in its own way. Pure. */
 #ifndef DOVELANE_LIB_INGRESS_VERDICT_H
 #define DOVELANE_LIB_INGRESS_VERDICT_H
 

@@ -41,7 +41,8 @@ void entryid_hex(const unsigned char id[ENTRYID_LEN], char hex[ENTRYID_HEX])
     hex[2 * ENTRYID_LEN] = '\0';
 }
 
-/* The id's random part, spread again for each n by the finalizer of MurmurHash3 (public domain constants). */
+/* The id's random part, spread again for each n by the finalizer of MurmurHash3 (public domain
+ * constants). */
 double entryid_fraction(const unsigned char id[ENTRYID_LEN], uint32_t n)
 {
     uint64_t x;

@@ -1,5 +1,5 @@
-/* entryid - the 16 bytes that name one mail for one destination on every node: 48 bits of milliseconds (big-endian, so that ids
- * of one host sort by time), 80 random bits. */
+/* entryid - the 16 bytes that name one mail for one destination on every node: 48 bits of
+ * milliseconds (big-endian, so that ids of one host sort by time), 80 random bits. */
 #ifndef DOVELANE_LIB_MAIL_ENTRYID_H
 #define DOVELANE_LIB_MAIL_ENTRYID_H
 
@@ -9,8 +9,8 @@
 #define ENTRYID_LEN 16
 #define ENTRYID_HEX (2 * ENTRYID_LEN + 1)
 
-/* The header line by which our own Dovecot knows a mail (dovecot-plugin/protocol/delivery_id.h): the relay writes it, the milter drops what a
- * sender wrote. */
+/* The header line by which our own Dovecot knows a mail (dovecot-plugin/protocol/delivery_id.h):
+ * the relay writes it, the milter drops what a sender wrote. */
 #define ENTRYID_HEADER "Dovelane-Id"
 
 void entryid_make(unsigned char id[ENTRYID_LEN]); /* thread safe */

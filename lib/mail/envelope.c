@@ -1,16 +1,19 @@
-/* The codec: docs/envelope.md has the field order. Encoder and decoder walk the same list of fields (the FIELDS macro), so
- * that they cannot drift apart. */
+/* The codec: docs/envelope.md has the field order. Encoder and decoder walk the same list of
+ * fields (the FIELDS macro), so that they cannot drift apart. */
 #include "lib/mail/envelope.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define TEXT_FIELDS(X)                                                                                                 \
-    X(queue_id)                                                                                                        \
-    X(host) X(sender) X(sender_args) X(client_name) X(client_addr) X(client_port) X(helo) X(protocol) X(login)        \
-        X(login_method) X(login_sender) X(tls_version) X(tls_cipher) X(tls_bits) X(tls_subject) X(tls_issuer)         \
-            X(message_id)
+/* clang-format off */
+#define TEXT_FIELDS(X) \
+    X(queue_id) X(host) X(sender) X(sender_args) \
+    X(client_name) X(client_addr) X(client_port) X(helo) \
+    X(protocol) X(login) X(login_method) X(login_sender) \
+    X(tls_version) X(tls_cipher) X(tls_bits) X(tls_subject) \
+    X(tls_issuer) X(message_id)
+/* clang-format on */
 
 /* Times before the year 2200: what is later is no time, and could not be calculated with. */
 #define TIME_MOST ((uint64_t)7258118400 * 1000000)
@@ -37,7 +40,8 @@ const char *envelope_unfit(const struct envelope *e)
     for (size_t i = 0; i < e->nrecipients; i++) {
         const struct recipient *r = &e->recipient[i];
         if (!r->address || !*r->address || !in_command(r->address) || !in_command(r->args))
-            return "an empty recipient, control characters in one or its arguments, or more than 4,096 bytes";
+            return "an empty recipient, control characters in one or its arguments, or more than "
+                   "4,096 bytes";
     }
     return NULL;
 }
@@ -136,7 +140,8 @@ static char *get_text(struct in *in)
         in->wrong = "NUL in text";
     if (in->wrong)
         return NULL;
-    /* Half of a mail's texts are empty, and an allocation for each would be what reading an envelope costs most. */
+    /* Half of a mail's texts are empty, and an allocation for each would be what reading an
+     * envelope costs most. */
     char *s = n ? mem_strndup((const char *)in->p, (size_t)n) : NULL;
     in->p += n;
     return s;

@@ -1,8 +1,9 @@
 /* envelope - all that is known of a mail beside its bytes; the meta part of an entry.
  *
- * The codec is a version byte, then fields in a fixed order: integers as LEB128, texts as a length and bytes. Decoding checks
- * every length against what is there and against ENVELOPE_*_MAX and refuses what is left over. A field's NULL and "" are the
- * same. Field order and limits: docs/envelope.md. */
+ * The codec is a version byte, then fields in a fixed order: integers as LEB128, texts as a
+ * length and bytes. Decoding checks every length against what is there and against
+ * ENVELOPE_*_MAX and refuses what is left over. A field's NULL and "" are the same. Field order
+ * and limits: docs/envelope.md. */
 #ifndef DOVELANE_LIB_MAIL_ENVELOPE_H
 #define DOVELANE_LIB_MAIL_ENVELOPE_H
 
@@ -13,17 +14,22 @@
 #include "lib/base/mem.h"
 
 #define ENVELOPE_VERSION 1
-#define ENVELOPE_VERSION_MARKED 2 /* the same, with the marks behind the last recipient; a program of before leaves such a mail in its lane */
+/* the same, with the marks behind the last recipient; a program of before leaves such a mail in
+ * its lane */
+#define ENVELOPE_VERSION_MARKED 2
 #define ENVELOPE_TEXT_MAX 4096
 #define ENVELOPE_RECIPIENTS_MAX 10000
 #define ENVELOPE_SIZE_MAX (1024 * 1024)
 
-/* What an admin wants done with the mail, before anything else. On every owner's copy, so that it holds after a takeover, too. */
+/* What an admin wants done with the mail, before anything else. On every owner's copy, so that
+ * it holds after a takeover, too. */
 enum envelope_mark {
     ENVELOPE_HELD = 1,    /* not delivered until it is released */
     ENVELOPE_REQUEUE = 2, /* to Postfix's own queue, through reinject_port */
     ENVELOPE_DELETED = 4, /* removed unseen, as soon as every owner can be told */
-    ENVELOPE_ASIDE = 8,   /* not an admin's: it was the first of an ordered lane for head_hold, and those behind it need not wait for it any more */
+    /* not an admin's: it was the first of an ordered lane for head_hold, and those behind it
+     * need not wait for it any more */
+    ENVELOPE_ASIDE = 8,
 };
 #define ENVELOPE_ADMIN (ENVELOPE_HELD | ENVELOPE_REQUEUE | ENVELOPE_DELETED)
 #define ENVELOPE_MARKS (ENVELOPE_ADMIN | ENVELOPE_ASIDE)
@@ -46,13 +52,13 @@ struct recipient {
 };
 
 struct envelope {
-    int64_t arrived;    /* microseconds since 1970, when the milter had the whole mail */
-    char *queue_id;     /* Postfix's, as in its 250 */
-    char *host;         /* the Postfix that took it */
-    char *sender;       /* without <>; "" is the null sender */
-    char *sender_args;  /* "SIZE=1000 BODY=8BITMIME RET=HDRS ENVID=abc+2B SMTPUTF8", as given */
-    char *client_name;  /* "unknown" when Postfix knows none */
-    char *client_addr;  /* "192.0.2.1", "2001:db8::1", empty for none */
+    int64_t arrived;   /* microseconds since 1970, when the milter had the whole mail */
+    char *queue_id;    /* Postfix's, as in its 250 */
+    char *host;        /* the Postfix that took it */
+    char *sender;      /* without <>; "" is the null sender */
+    char *sender_args; /* "SIZE=1000 BODY=8BITMIME RET=HDRS ENVID=abc+2B SMTPUTF8", as given */
+    char *client_name; /* "unknown" when Postfix knows none */
+    char *client_addr; /* "192.0.2.1", "2001:db8::1", empty for none */
     char *client_port;
     char *helo;
     char *protocol;     /* SMTP, ESMTP, ESMTPS, ESMTPA, ESMTPSA */
@@ -60,28 +66,31 @@ struct envelope {
     char *login_method; /* {auth_type} */
     char *login_sender; /* {auth_author} */
     char *tls_version, *tls_cipher, *tls_bits, *tls_subject, *tls_issuer;
-    char *message_id;   /* as in the header, with <>; for the log */
-    uint64_t size;      /* bytes of the body part of the entry */
+    char *message_id; /* as in the header, with <>; for the log */
+    uint64_t size;    /* bytes of the body part of the entry */
     size_t nrecipients;
     struct recipient *recipient;
     uint32_t marks; /* of enum envelope_mark */
 };
 
-/* NULL when it can be encoded without loss and its addresses and arguments can stand in SMTP commands; otherwise what is wrong (a constant
- * text). The milter leaves such a mail to Postfix; the relay leaves such an entry in its lane. Addresses and arguments are bounded
- * by ENVELOPE_TEXT_MAX and have no control characters, recipients are not empty. */
+/* NULL when it can be encoded without loss and its addresses and arguments can stand in SMTP
+ * commands; otherwise what is wrong (a constant text). The milter leaves such a mail to Postfix;
+ * the relay leaves such an entry in its lane. Addresses and arguments are bounded by
+ * ENVELOPE_TEXT_MAX and have no control characters, recipients are not empty. */
 const char *envelope_unfit(const struct envelope *);
 
-/* Appends the encoding. Texts that envelope_unfit does not look at (client, TLS facts, reasons) are cut at ENVELOPE_TEXT_MAX. */
+/* Appends the encoding. Texts that envelope_unfit does not look at (client, TLS facts, reasons)
+ * are cut at ENVELOPE_TEXT_MAX. */
 void envelope_encode(const struct envelope *, struct buf *out);
 
-/* Returns NULL, or what is wrong (a constant text); *out is then empty. The texts are malloc'd, empty ones but the sender are NULL; free with
- * envelope_free. */
+/* Returns NULL, or what is wrong (a constant text); *out is then empty. The texts are malloc'd,
+ * empty ones but the sender are NULL; free with envelope_free. */
 const char *envelope_decode(const void *data, size_t len, struct envelope *out);
 void envelope_free(struct envelope *);
 
-/* The value of an ESMTP argument ("NOTIFY") in "A=b NOTIFY=SUCCESS,FAILURE"; malloc'd, NULL when it is not there, "" when it has
- * no value. Keywords compare without case (RFC 5321 section 2.4). */
+/* The value of an ESMTP argument ("NOTIFY") in "A=b NOTIFY=SUCCESS,FAILURE"; malloc'd, NULL when
+ * it is not there, "" when it has no value. Keywords compare without case (RFC 5321 section
+ * 2.4). */
 char *envelope_arg(const char *args, const char *keyword);
 
 #endif

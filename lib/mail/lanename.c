@@ -59,7 +59,8 @@ static char *decode(const char *s, size_t n)
     return out;
 }
 
-char *lanename_make(const char *destination, const char *const *owner, size_t nowners, const char *origin, uint64_t generation)
+char *lanename_make(const char *destination, const char *const *owner, size_t nowners,
+                    const char *origin, uint64_t generation)
 {
     struct buf b = {0};
     buf_adds(&b, LANENAME_PREFIX);
@@ -122,7 +123,8 @@ static bool parse_generation(const char *s, const char *end, struct lanename *ou
 
 bool lanename_same_series(const struct lanename *a, const struct lanename *b)
 {
-    return a->generation && b->generation && !strcmp(a->origin, b->origin) && !strcmp(a->destination, b->destination);
+    return a->generation && b->generation && !strcmp(a->origin, b->origin) &&
+           !strcmp(a->destination, b->destination);
 }
 
 bool lanename_of_replicas(const char *name)

@@ -2,8 +2,9 @@
  *
  *   dovelane:<transport>:<next hop>|<owner>><owner>...[|<origin>.<generation>]
  *
- * The last part makes it an ordered lane: of one origin's mail to one destination, what has a lower generation goes first (docs/takeover.md, "Order").
- * Bytes outside [!-~] and '%', '|', '>' inside a part are percent-encoded. */
+ * The last part makes it an ordered lane: of one origin's mail to one destination, what has a
+ * lower generation goes first (docs/takeover.md, "Order"). Bytes outside [!-~] and '%', '|', '>'
+ * inside a part are percent-encoded. */
 #ifndef DOVELANE_LIB_MAIL_LANENAME_H
 #define DOVELANE_LIB_MAIL_LANENAME_H
 
@@ -12,7 +13,9 @@
 #include <stdint.h>
 
 #define LANENAME_PREFIX "dovelane:"
-#define LANENAME_REPLICA LANENAME_PREFIX "replica:" /* between Dovecot replicas, which may use a node's server: no mail of ours */
+#define LANENAME_REPLICA \
+    LANENAME_PREFIX      \
+    "replica:" /* between Dovecot replicas, which may use a node's server: no mail of ours */
 #define LANENAME_OWNERS_MAX 8
 
 struct lanename {
@@ -24,7 +27,8 @@ struct lanename {
 };
 
 /* A malloc'd name; with origin NULL, or generation 0, of a lane that is not ordered. */
-char *lanename_make(const char *destination, const char *const *owner, size_t nowners, const char *origin, uint64_t generation);
+char *lanename_make(const char *destination, const char *const *owner, size_t nowners,
+                    const char *origin, uint64_t generation);
 
 /* Whether both are ordered lanes of one origin and destination. */
 bool lanename_same_series(const struct lanename *, const struct lanename *);

@@ -11,7 +11,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/units.h"
 
-static const char *const kind_name[MATCH_KINDS] = {"id", "sender", "rcpt", "dest", "sasl-user", "client", "age", "size", "error", "header", "all"};
+static const char *const kind_name[MATCH_KINDS] = {
+    "id", "sender", "rcpt", "dest", "sasl-user", "client", "age", "size", "error", "header", "all"};
 
 const char *match_name(enum match_kind kind)
 {
@@ -54,7 +55,8 @@ static char *network(struct match_rule *r)
     return wrong;
 }
 
-/* glibc takes \1, too, and needs time without bound then: with a rule of the milter's, every sender could stop it. */
+/* glibc takes \1, too, and needs time without bound then: with a rule of the milter's, every
+ * sender could stop it. */
 static bool refers_back(const char *regex)
 {
     for (const char *s = strchr(regex, '\\'); s && s[1]; s = strchr(s + 2, '\\'))
@@ -76,14 +78,17 @@ static char *take_value(struct match_rule *r)
         int64_t v;
         if (age ? !units_time(text, &v) : !units_size(text, &v))
             return mem_printf("--%s %s: write it like %s", kind_name[r->kind], r->text,
-                              age ? UNITS_TIMES "; with < in front for less" : UNITS_SIZES "; with < in front for smaller");
+                              age ? UNITS_TIMES "; with < in front for less"
+                                  : UNITS_SIZES "; with < in front for smaller");
         r->limit = age ? (double)v / 1000. : (double)v;
         return NULL;
     }
     if (r->kind != MATCH_ERROR && r->kind != MATCH_HEADER)
         return NULL;
     if (refers_back(r->text))
-        return mem_printf("--%s %s: no \\1 to \\9, a hostile mail makes such an expression run for ever", kind_name[r->kind], r->text);
+        return mem_printf(
+            "--%s %s: no \\1 to \\9, a hostile mail makes such an expression run for ever",
+            kind_name[r->kind], r->text);
     int e = regcomp(&r->regex, r->text, REG_EXTENDED | REG_ICASE | REG_NOSUB | REG_NEWLINE);
     r->has_regex = !e;
     if (!e)
@@ -150,7 +155,8 @@ static char *parse_line(struct match *m, const char *line, size_t len)
         size_t n = strlen(kind_name[kind]);
         if (len <= n || strncmp(line, kind_name[kind], n) || line[n] != ' ')
             continue;
-        char *value = mem_strndup(line + n + 1, len - n - 1), *wrong = match_add(m, (enum match_kind)kind, value);
+        char *value = mem_strndup(line + n + 1, len - n - 1),
+             *wrong = match_add(m, (enum match_kind)kind, value);
         free(value);
         return wrong;
     }
@@ -181,7 +187,8 @@ static bool glob(const char *pattern, const char *text)
     return !strcasecmp(pattern, text) || fnmatch(pattern, text, FNM_CASEFOLD) == 0;
 }
 
-/* A next hop is written with brackets ("smtp:[10.0.0.5]:25"), and these mean themselves. Beside * and ? a set of letters works, too, as in other globs. */
+/* A next hop is written with brackets ("smtp:[10.0.0.5]:25"), and these mean themselves. Beside
+ * * and ? a set of letters works, too, as in other globs. */
 static bool glob_destination(const char *pattern, const char *text)
 {
     struct buf plain = {0};
@@ -212,7 +219,9 @@ static bool any_recipient(const struct match_rule *r, const struct match_facts *
     for (size_t i = 0; i < f->envelope->nrecipients; i++) {
         const struct recipient *to = &f->envelope->recipient[i];
         const char *error = r->kind == MATCH_ERROR && f->error ? f->error(f->arg, to) : "";
-        if (open_still(to) && (r->kind == MATCH_RCPT ? glob(r->text, to->address) : *error && !regexec(&r->regex, error, 0, NULL, 0)))
+        if (open_still(to) &&
+            (r->kind == MATCH_RCPT ? glob(r->text, to->address)
+                                   : *error && !regexec(&r->regex, error, 0, NULL, 0)))
             return true;
     }
     return false;
@@ -272,7 +281,9 @@ static bool fits(const struct match_rule *r, const struct match_facts *f)
     switch (r->kind) {
     case MATCH_SENDER: return glob(r->text, e->sender);
     case MATCH_SASL_USER: return e->login && *e->login && glob(r->text, e->login);
-    case MATCH_CLIENT: return r->family ? in_network(r, e->client_addr) : glob(r->text, e->client_addr) || glob(r->text, e->client_name);
+    case MATCH_CLIENT:
+        return r->family ? in_network(r, e->client_addr)
+                         : glob(r->text, e->client_addr) || glob(r->text, e->client_name);
     case MATCH_AGE: return r->below ? age < r->limit : age >= r->limit;
     case MATCH_SIZE: return r->below ? size < r->limit : size >= r->limit;
     case MATCH_RCPT:
@@ -305,5 +316,6 @@ bool match_fits(const struct match *m, const struct match_facts *f)
 
 bool match_may_fit(const struct match *m, const struct match_facts *f)
 {
-    return all_kinds_fit(m, f, 1u << MATCH_SASL_USER | 1u << MATCH_CLIENT | 1u << MATCH_SIZE | 1u << MATCH_HEADER);
+    return all_kinds_fit(
+        m, f, 1u << MATCH_SASL_USER | 1u << MATCH_CLIENT | 1u << MATCH_SIZE | 1u << MATCH_HEADER);
 }

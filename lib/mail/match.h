@@ -1,5 +1,6 @@
-/* match - which mails are meant: the admin's selectors, on mail in lanes (the command `dovelane`) and on mail that comes in (the milter, for hold
- * rules). Of one kind one must fit, of different kinds all must. Nothing depends on case. */
+/* match - which mails are meant: the admin's selectors, on mail in lanes (the command
+ * `dovelane`) and on mail that comes in (the milter, for hold rules). Of one kind one must fit,
+ * of different kinds all must. Nothing depends on case. */
 #ifndef DOVELANE_LIB_MAIL_MATCH_H
 #define DOVELANE_LIB_MAIL_MATCH_H
 
@@ -42,7 +43,8 @@ void match_free(struct match *);
 /* "--sender '*@example.org' --age '1h'"; malloc'd. */
 char *match_text(const struct match *);
 
-/* One option a line ("sender *@example.org"), to be read again by match_parse, which answers as match_add does. */
+/* One option a line ("sender *@example.org"), to be read again by match_parse, which answers as
+ * match_add does. */
 void match_print(const struct match *, struct buf *out);
 char *match_parse(struct match *, const char *text, size_t len);
 
@@ -57,7 +59,8 @@ struct match_facts {
 };
 
 bool match_fits(const struct match *, const struct match_facts *);
-/* The same where nothing is known of client, login, size and header: what asks for these counts as fitting. */
+/* The same where nothing is known of client, login, size and header: what asks for these counts
+ * as fitting. */
 bool match_may_fit(const struct match *, const struct match_facts *);
 
 #endif

@@ -65,7 +65,7 @@ static void look(const char *p, const char *end, struct block *b)
 static bool is_header(const char *p, const char *end)
 {
     const char *s = p;
-    while (s < end && *s > ' ' && *s < 0x7f && *s != ':')
+    while (s<end && * s> ' ' && *s < 0x7f && *s != ':')
         s++;
     while (s > p && s < end && blank(*s))
         s++;

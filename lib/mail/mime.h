@@ -5,12 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* true when its header, or the header of one of its parts, has Content-Transfer-Encoding 8bit or binary: then Postfix's cleanup(8) counts the mail
- * as 8-bit whatever its client declared, and smtp(8) says BODY=8BITMIME (RFC 6152). Parts are found by lines that begin with "--", without looking
- * for the boundaries themselves: text that quotes such a part counts, too. message: header, empty line, body, with CRLF. */
+/* true when its header, or the header of one of its parts, has Content-Transfer-Encoding 8bit or
+ * binary: then Postfix's cleanup(8) counts the mail as 8-bit whatever its client declared, and
+ * smtp(8) says BODY=8BITMIME (RFC 6152). Parts are found by lines that begin with "--", without
+ * looking for the boundaries themselves: text that quotes such a part counts, too. message:
+ * header, empty line, body, with CRLF. */
 bool mime_says_8bit(const char *message, size_t len);
 
-/* Makes the arguments of MAIL (malloc'd or NULL) say BODY=8BITMIME when the message says that it is 8-bit. */
+/* Makes the arguments of MAIL (malloc'd or NULL) say BODY=8BITMIME when the message says that it
+ * is 8-bit. */
 void mime_note_8bit(char **args, const char *message, size_t len);
 
 #endif

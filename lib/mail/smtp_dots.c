@@ -21,7 +21,8 @@ bool smtp_dots_clean(const char *message, size_t len)
 bool smtp_dots_clean_chunk(const char *message, size_t len)
 {
     const char *end = message + len;
-    for (const char *p = message, *lf; p < end && (lf = memchr(p, '\n', (size_t)(end - p))); p = lf + 1)
+    for (const char *p = message, *lf; p < end && (lf = memchr(p, '\n', (size_t)(end - p)));
+         p = lf + 1)
         if (lf == message || lf[-1] != '\r')
             return false;
     return true;

@@ -1,8 +1,8 @@
-/* smtp_dots - a message as DATA wants it: CRLF line ends, a second dot before a line's leading dot, a lone
- * dot at the end (RFC 5321 section 4.5.2). Pure.
+/* smtp_dots - a message as DATA wants it: CRLF line ends, a second dot before a line's leading dot,
+ * a lone dot at the end (RFC 5321 section 4.5.2). Pure.
  *
- * A bare LF becomes CRLF, as Postfix sends it: a "\n." that goes out as it is can be read as a line by one
- * server and not by another, and that is how mail is smuggled. */
+ * A bare LF becomes CRLF, as Postfix sends it: a "\n." that goes out as it is can be read as a
+ * line by one server and not by another, and that is how mail is smuggled. */
 #ifndef DOVELANE_LIB_MAIL_SMTP_DOTS_H
 #define DOVELANE_LIB_MAIL_SMTP_DOTS_H
 
@@ -11,7 +11,8 @@
 
 #include "lib/base/mem.h"
 
-/* true when the message can go out byte by byte as it stands (all but its end, see smtp_dots_terminator). */
+/* true when the message can go out byte by byte as it stands (all but its end, see
+ * smtp_dots_terminator). */
 bool smtp_dots_clean(const char *message, size_t len);
 
 /* What to send behind a clean message. */
@@ -19,7 +20,8 @@ const char *smtp_dots_terminator(const char *message, size_t len);
 
 /* The same for BDAT, where the dot means nothing (RFC 3030 section 2): only line ends matter. */
 bool smtp_dots_clean_chunk(const char *message, size_t len);
-const char *smtp_dots_chunk_end(const char *message, size_t len); /* CRLF when the last line has none */
+/* CRLF when the last line has none */
+const char *smtp_dots_chunk_end(const char *message, size_t len);
 
 /* For a message that must be changed, piece by piece. */
 struct smtp_dots {

@@ -27,7 +27,8 @@ static enum smtp_reply_status take_line(struct smtp_reply *r, const char *p, siz
 {
     if (len && p[len - 1] == '\r')
         len--;
-    if (len < 3 || len > SMTP_REPLY_LINE_MAX || p[0] < '2' || p[0] > '5' || !digit(p[1]) || !digit(p[2]))
+    if (len < 3 || len > SMTP_REPLY_LINE_MAX || p[0] < '2' || p[0] > '5' || !digit(p[1]) ||
+        !digit(p[2]))
         return SMTP_REPLY_BAD;
     int code = (p[0] - '0') * 100 + (p[1] - '0') * 10 + (p[2] - '0');
     bool more = len > 3 && p[3] == '-';
@@ -41,7 +42,8 @@ static enum smtp_reply_status take_line(struct smtp_reply *r, const char *p, siz
     return more ? SMTP_REPLY_MORE : SMTP_REPLY_DONE;
 }
 
-enum smtp_reply_status smtp_reply_feed(struct smtp_reply *r, const char *data, size_t len, size_t *used_r)
+enum smtp_reply_status smtp_reply_feed(struct smtp_reply *r, const char *data, size_t len,
+                                       size_t *used_r)
 {
     const char *p = data, *end = data + len;
     enum smtp_reply_status status = SMTP_REPLY_MORE;

@@ -1,7 +1,9 @@
-/* features - what Postfix's settings do to a mail of a service, and a diverted mail misses: aliases, BCCs, filters, results of tables.
+/* features - what Postfix's settings do to a mail of a service, and a diverted mail misses:
+ * aliases, BCCs, filters, results of tables.
  *
- * Postfix does these when it queues a mail or delivers it itself (postconf(5), cleanup(8), access(5), header_checks(5)). Both the milter, which then does
- * not divert, and the admin's check judge by this one walk. Blocks: runs postmap(1) and reads the tables' files. */
+ * Postfix does these when it queues a mail or delivers it itself (postconf(5), cleanup(8),
+ * access(5), header_checks(5)). Both the milter, which then does not divert, and the admin's
+ * check judge by this one walk. Blocks: runs postmap(1) and reads the tables' files. */
 #ifndef DOVELANE_LIB_POSTFIX_FEATURES_H
 #define DOVELANE_LIB_POSTFIX_FEATURES_H
 
@@ -9,9 +11,11 @@
 #include "lib/postfix/postconf.h"
 
 enum feature_kind {
-    FEATURE_SETTING,        /* the parameter is set at all: no mail may be diverted */
-    FEATURE_RESULT,         /* one of its tables can answer HOLD, FILTER, REDIRECT or BCC: no mail may be diverted */
-    FEATURE_FOR_SENDERS,    /* a table of addresses: a mail whose sender is in it is not to be diverted */
+    FEATURE_SETTING, /* the parameter is set at all: no mail may be diverted */
+    /* one of its tables can answer HOLD, FILTER, REDIRECT or BCC: no mail may be diverted */
+    FEATURE_RESULT,
+    /* a table of addresses: a mail whose sender is in it is not to be diverted */
+    FEATURE_FOR_SENDERS,
     FEATURE_FOR_RECIPIENTS, /* the same of recipients */
 };
 
@@ -25,13 +29,19 @@ struct postfix_feature {
 
 /* What was found lives until fn returns. */
 typedef void features_fn(void *arg, const struct postfix_feature *);
-/* Each word of a list that was read, a table or not: whose change means that the walk is to be done again. */
+/* Each word of a list that was read, a table or not: whose change means that the walk is to be
+ * done again. */
 typedef bool features_word_fn(void *arg, const char *word);
 
-/* Walks through all that concerns a service ("smtp/inet"; NULL: main.cf alone). ignore: names of parameters and tables that a diverted mail may miss;
- * tables are not looked into where it names them or their parameter. */
-void features_of_service(const struct postconf *, const char *service, const struct config_list *ignore, features_fn *, features_word_fn *, void *arg);
-/* The same for what Postfix's smtp(8) and lmtp(8) do as they deliver, whatever service the mail came by. */
-void features_of_delivery(const struct postconf *, const struct config_list *ignore, features_fn *, void *arg);
+/* Walks through all that concerns a service ("smtp/inet"; NULL: main.cf alone). ignore: names of
+ * parameters and tables that a diverted mail may miss; tables are not looked into where it names
+ * them or their parameter. */
+void features_of_service(const struct postconf *, const char *service,
+                         const struct config_list *ignore, features_fn *, features_word_fn *,
+                         void *arg);
+/* The same for what Postfix's smtp(8) and lmtp(8) do as they deliver, whatever service the mail
+ * came by. */
+void features_of_delivery(const struct postconf *, const struct config_list *ignore, features_fn *,
+                          void *arg);
 
 #endif

@@ -128,7 +128,8 @@ static void start_threads(void)
     lookups.threads = true;
 }
 
-struct lookup *lookup_start(const char *sender, const char *const *recipient, size_t n, lookup_fn *fn, void *arg)
+struct lookup *lookup_start(const char *sender, const char *const *recipient, size_t n,
+                            lookup_fn *fn, void *arg)
 {
     bool known = postfix_knows(MAPS_SENDER, sender);
     for (size_t i = 0; known && i < n; i++)
@@ -138,7 +139,12 @@ struct lookup *lookup_start(const char *sender, const char *const *recipient, si
     if (!lookups.threads)
         start_threads();
     struct lookup *l = mem_zero(sizeof *l);
-    *l = (struct lookup){.fn = fn, .arg = arg, .until = maps_patience(), .sender = mem_strdup(sender), .recipient = mem_zero(n * sizeof(char *)), .n = n};
+    *l = (struct lookup){.fn = fn,
+                         .arg = arg,
+                         .until = maps_patience(),
+                         .sender = mem_strdup(sender),
+                         .recipient = mem_zero(n * sizeof(char *)),
+                         .n = n};
     for (size_t i = 0; i < n; i++)
         l->recipient[i] = mem_strdup(recipient[i]);
     pthread_mutex_lock(&lookups.lock);

@@ -12,9 +12,9 @@
 #include "lib/base/mem.h"
 #include "lib/base/subprocess.h"
 
-#define KEPT_FOR 60 /* s */
+#define KEPT_FOR 60   /* s */
 #define PATIENCE 5000 /* ms, for one mail */
-#define PLACES 16384 /* chains */
+#define PLACES 16384  /* chains */
 
 struct map {
     enum maps_of of;
@@ -100,7 +100,8 @@ void maps_free(struct maps *m)
 
 static bool takes_patterns(const char *table)
 {
-    return !strncmp(table, "regexp:", 7) || !strncmp(table, "pcre:", 5) || !strncmp(table, "cidr:", 5);
+    return !strncmp(table, "regexp:", 7) || !strncmp(table, "pcre:", 5) ||
+           !strncmp(table, "cidr:", 5);
 }
 
 void maps_add(struct maps *m, enum maps_of of, const char *parameter, const char *table)
@@ -111,7 +112,8 @@ void maps_add(struct maps *m, enum maps_of of, const char *parameter, const char
         if (m->map[i].of == of && !strcmp(m->map[i].table, table))
             return;
     m->map = mem_grow(m->map, (m->n + 1) * sizeof *m->map);
-    m->map[m->n++] = (struct map){of, mem_strdup(parameter), mem_strdup(table), takes_patterns(table), -1};
+    m->map[m->n++] =
+        (struct map){of, mem_strdup(parameter), mem_strdup(table), takes_patterns(table), -1};
 }
 
 static bool any(const struct maps *m, enum maps_of of)
@@ -145,26 +147,31 @@ static void keys_of(const struct maps *m, const char *address, bool whole, struc
 
 static bool complains(const struct buf *err)
 {
-    return err->data && (strstr(err->data, "fatal:") || strstr(err->data, "error:") || strstr(err->data, "panic:"));
+    return err->data && (strstr(err->data, "fatal:") || strstr(err->data, "error:") ||
+                         strstr(err->data, "panic:"));
 }
 
 /* What an admin would look at first. */
 static void say(const struct map *map, const struct subprocess_result *r, int64_t left)
 {
     if (r->late)
-        log_warning("%s: %s did not answer within %lld ms, what was left of the %d s that one mail's questions may take: that mail goes to Postfix's queue; "
+        log_warning("%s: %s did not answer within %lld ms, what was left of the %d s that one "
+                    "mail's questions may take: that mail goes to Postfix's queue; "
                     "is the map's server slow or away, or has the mail very many recipients?",
                     map->parameter, map->table, (long long)left, PATIENCE / 1000);
     else if (r->failure)
-        log_warning("%s: %s cannot be asked, postmap(1) does not run here (%s): mail goes to Postfix's queue; is Postfix installed on this host?", map->parameter,
-                    map->table, r->failure);
+        log_warning("%s: %s cannot be asked, postmap(1) does not run here (%s): mail goes to "
+                    "Postfix's queue; is Postfix installed on this host?",
+                    map->parameter, map->table, r->failure);
     else
-        log_warning("%s: %s cannot be asked (%.300s): mail goes to Postfix's queue; may this user read it? try postmap -q", map->parameter, map->table,
-                    r->err.data ? r->err.data : "postmap failed");
+        log_warning("%s: %s cannot be asked (%.300s): mail goes to Postfix's queue; may this user "
+                    "read it? try postmap -q",
+                    map->parameter, map->table, r->err.data ? r->err.data : "postmap failed");
 }
 
 /* Once a minute and map. */
-static void complain(struct maps *m, struct map *map, const struct subprocess_result *r, int64_t left)
+static void complain(struct maps *m, struct map *map, const struct subprocess_result *r,
+                     int64_t left)
 {
     pthread_mutex_lock(&m->lock);
     bool due = map->complained < 0 || now() - map->complained >= 60;
@@ -175,8 +182,10 @@ static void complain(struct maps *m, struct map *map, const struct subprocess_re
         say(map, r, left);
 }
 
-/* cut_short: other addresses of the mail had taken the time, so that this says nothing about the map. */
-static char *ask(struct maps *m, struct map *map, const char *address, int64_t left, bool *cut_short)
+/* cut_short: other addresses of the mail had taken the time, so that this says nothing about the
+ * map. */
+static char *ask(struct maps *m, struct map *map, const char *address, int64_t left,
+                 bool *cut_short)
 {
     const char *argv[] = {"postmap", "-c", m->directory, "-q", "-", map->table, NULL};
     struct buf keys = {0};
@@ -199,7 +208,8 @@ static char *ask(struct maps *m, struct map *map, const char *address, int64_t l
 
 static struct answer **find(struct maps *m, enum maps_of of, const char *address)
 {
-    uint64_t hash = 1469598103934665603u + of; /* FNV-1a; a sender who makes chains long gains a slow minute of his own */
+    /* FNV-1a; a sender who makes chains long gains a slow minute of his own */
+    uint64_t hash = 1469598103934665603u + of;
     for (const char *s = address; *s; s++)
         hash = (hash ^ (uint8_t)*s) * 1099511628211u;
     struct answer **at = &m->place[hash % PLACES];
@@ -262,7 +272,8 @@ bool maps_know(struct maps *m, enum maps_of of, const char *address)
     return fresh;
 }
 
-bool maps_change(struct maps *m, enum maps_of of, const char *address, int64_t until, char *detail, size_t size)
+bool maps_change(struct maps *m, enum maps_of of, const char *address, int64_t until, char *detail,
+                 size_t size)
 {
     if (!any(m, of) || !*address)
         return false;

@@ -15,7 +15,9 @@
 /* The services of master.cf that deliver for Postfix, and that a destination begins with. */
 static const struct transport {
     const char *name, *service, *parameter;
-} transports[] = {{"smtp:", "smtp/unix", "smtp_helo_name"}, {"relay:", "relay/unix", "smtp_helo_name"}, {"lmtp:", "lmtp/unix", "lmtp_lhlo_name"}};
+} transports[] = {{"smtp:", "smtp/unix", "smtp_helo_name"},
+                  {"relay:", "relay/unix", "smtp_helo_name"},
+                  {"lmtp:", "lmtp/unix", "lmtp_lhlo_name"}};
 
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
@@ -51,7 +53,8 @@ static void set_all(struct ourname *o, const char *name, const char *source)
 static bool by_postfix(struct ourname *o, const char *directory)
 {
     char *error = NULL, *file = mem_printf("%s/main.cf", directory);
-    struct postconf *conf = *directory && access(file, F_OK) == 0 ? postconf_read(directory, &error) : NULL;
+    struct postconf *conf =
+        *directory && access(file, F_OK) == 0 ? postconf_read(directory, &error) : NULL;
     const char *host = conf ? postconf_get(conf, NULL, "myhostname") : "";
     bool good = speakable(host);
     for (size_t i = 0; good && i < TRANSPORTS; i++) {
@@ -97,13 +100,17 @@ static void by_host(struct ourname *o)
 static void judge(struct ourname *o, const char *host_name)
 {
     if (*host_name && !speakable(host_name)) {
-        o->wrong = mem_printf("host_name = \"%.300s\" is no host name, and not used: write it like mx1.example.org", host_name);
+        o->wrong = mem_printf(
+            "host_name = \"%.300s\" is no host name, and not used: write it like mx1.example.org",
+            host_name);
         return;
     }
     for (size_t i = 0; i < TRANSPORTS && !o->wrong; i++)
         if (!qualified(o->name[i]))
-            o->wrong = mem_printf("this host calls itself %s (by %s), a name without a dot, to next hops: some refuse that for good, and the mail bounces; "
-                                  "set host_name = \"%s.example.org\" in dovelane.conf, or myhostname in Postfix's main.cf",
+            o->wrong = mem_printf("this host calls itself %s (by %s), a name without a dot, to "
+                                  "next hops: some refuse that for good, and the mail bounces; "
+                                  "set host_name = \"%s.example.org\" in dovelane.conf, or "
+                                  "myhostname in Postfix's main.cf",
                                   o->name[i], o->source, o->name[i]);
 }
 

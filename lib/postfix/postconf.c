@@ -32,7 +32,8 @@ static int by_name(const void *a, const void *b)
 /* "name = value" per line. */
 static void take_settings(struct postconf *p, char *text)
 {
-    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *save, *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         char *is = strstr(line, " =");
         if (!is)
             continue;
@@ -47,12 +48,14 @@ static void take_settings(struct postconf *p, char *text)
 /* "name type private unpriv chroot wakeup maxproc command args..." per line. */
 static void take_services(struct postconf *p, char *text)
 {
-    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *save, *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         char *field[8], *inner;
         size_t n = 0;
         if (isspace((unsigned char)*line)) /* goes on with options */
             continue;
-        for (char *word = strtok_r(line, " \t", &inner); word && n < 8; word = strtok_r(NULL, " \t", &inner))
+        for (char *word = strtok_r(line, " \t", &inner); word && n < 8;
+             word = strtok_r(NULL, " \t", &inner))
             field[n++] = word;
         if (n < 8)
             continue;
@@ -68,8 +71,10 @@ static void take_services(struct postconf *p, char *text)
     }
 }
 
-/* Its output is left in r. False: there is none, and *error_r says why, if that is wrong. directory: NULL for Postfix's own. */
-static bool ask(const char *directory, const char *const *how, struct subprocess_result *r, char **error_r)
+/* Its output is left in r. False: there is none, and *error_r says why, if that is wrong.
+ * directory: NULL for Postfix's own. */
+static bool ask(const char *directory, const char *const *how, struct subprocess_result *r,
+                char **error_r)
 {
     const char *argv[8] = {"postconf"};
     size_t n = 1;
@@ -87,7 +92,11 @@ static bool ask(const char *directory, const char *const *how, struct subprocess
     char *end = r->err.data ? strchr(r->err.data, '\n') : NULL;
     if (end)
         *end = '\0';
-    *error_r = mem_printf("postconf%s%s %s: %s", directory ? " -c " : "", directory ? directory : "", argv[n - 1], r->failure ? r->failure : r->err.data ? r->err.data : "failed");
+    *error_r = mem_printf("postconf%s%s %s: %s", directory ? " -c " : "",
+                          directory ? directory : "", argv[n - 1],
+                          r->failure    ? r->failure
+                          : r->err.data ? r->err.data
+                                        : "failed");
     return false;
 }
 
@@ -103,7 +112,10 @@ struct postconf *postconf_read(const char *directory, char **error_r)
     static const struct {
         const char *how[3];
         void (*take)(struct postconf *, char *text);
-    } part[] = {{{"-h", "config_directory"}, take_directory}, {{"-x"}, take_settings}, {{"-Px"}, take_settings}, {{"-M"}, take_services}};
+    } part[] = {{{"-h", "config_directory"}, take_directory},
+                {{"-x"}, take_settings},
+                {{"-Px"}, take_settings},
+                {{"-M"}, take_services}};
     *error_r = NULL;
     if (directory) /* asked for it alone, postconf of Postfix 3.10 forgets its -c */
         p->directory = mem_strdup(directory);
@@ -158,10 +170,13 @@ static int port_number(const char *text)
     char buf[1024];
     if (*text >= '0' && *text <= '9')
         return atoi(text);
-    return getservbyname_r(text, "tcp", &found, buf, sizeof buf, &is) == 0 && is ? ntohs((uint16_t)is->s_port) : 0;
+    return getservbyname_r(text, "tcp", &found, buf, sizeof buf, &is) == 0 && is
+               ? ntohs((uint16_t)is->s_port)
+               : 0;
 }
 
-/* "127.0.0.1" of "127.0.0.1:25", "::1" of "[::1]:25", nothing of "smtp". Without its port and brackets. */
+/* "127.0.0.1" of "127.0.0.1:25", "::1" of "[::1]:25", nothing of "smtp". Without its port and
+ * brackets. */
 static size_t host_part(const char *name, const char **host)
 {
     const char *colon = strrchr(name, ':');
@@ -178,7 +193,8 @@ static int fits(const struct postconf_service *s, const char *address)
 {
     const char *ours, *its, *port = strrchr(s->name, ':');
     size_t n = host_part(address, &ours), m = host_part(s->name, &its);
-    if (!s->inet || port_number(port ? port + 1 : s->name) != port_number(strrchr(address, ':') + 1))
+    if (!s->inet ||
+        port_number(port ? port + 1 : s->name) != port_number(strrchr(address, ':') + 1))
         return 0;
     return !m ? 2 : m == n && !strncasecmp(ours, its, n) ? 3 : 1;
 }
@@ -206,7 +222,8 @@ static const char *find(const struct postconf *p, char *name)
 
 const char *postconf_get(const struct postconf *p, const char *service, const char *name)
 {
-    char *own = service ? mem_printf("%s/%s", service, name) : mem_strdup(name), *common = mem_strdup(name);
+    char *own = service ? mem_printf("%s/%s", service, name) : mem_strdup(name),
+         *common = mem_strdup(name);
     const char *value = find(p, own);
     if (!value)
         value = find(p, common);

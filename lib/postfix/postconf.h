@@ -15,7 +15,8 @@ struct postconf_service {
     char *command; /* "smtpd" */
 };
 
-/* Reads them (about 30 ms) from that directory, or from Postfix's own (NULL). NULL and *error_r (malloc'd): why not. */
+/* Reads them (about 30 ms) from that directory, or from Postfix's own (NULL). NULL and *error_r
+ * (malloc'd): why not. */
 struct postconf *postconf_read(const char *directory, char **error_r);
 void postconf_free(struct postconf *);
 
@@ -24,14 +25,17 @@ const char *postconf_directory(const struct postconf *);
 
 /* The services in the order of master.cf; NULL behind the last one. */
 const struct postconf_service *postconf_service(const struct postconf *, size_t i);
-/* The inet service that a connection to that address reaches ("127.0.0.1:10026"; "smtp" is port 25), or NULL: the one of that host and port, else the one of
- * that port on all hosts, else any of that port. */
+/* The inet service that a connection to that address reaches ("127.0.0.1:10026"; "smtp" is port
+ * 25), or NULL: the one of that host and port, else the one of that port on all hosts, else any
+ * of that port. */
 const struct postconf_service *postconf_listener(const struct postconf *, const char *address);
 
-/* A parameter as service has it (-o in master.cf, else main.cf), $names expanded. NULL service: main.cf. "" when it is not known. */
+/* A parameter as service has it (-o in master.cf, else main.cf), $names expanded. NULL service:
+ * main.cf. "" when it is not known. */
 const char *postconf_get(const struct postconf *, const char *service, const char *name);
 
-/* The words of a list: parted by blanks and commas, {...} counts as a word (its braces are left on). Calls fn for each until it returns false. */
+/* The words of a list: parted by blanks and commas, {...} counts as a word (its braces are left
+ * on). Calls fn for each until it returns false. */
 typedef bool postconf_word_fn(void *arg, const char *word);
 bool postconf_words(const char *list, postconf_word_fn *, void *arg);
 

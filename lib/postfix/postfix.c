@@ -1,4 +1,5 @@
-/* postfix - see postfix.h. What was read is one struct, made anew at each change and swapped in whole. */
+/* postfix - see postfix.h. What was read is one struct, made anew at each change and swapped in
+ * whole. */
 #include "lib/postfix/postfix.h"
 
 #include <ctype.h>
@@ -38,7 +39,8 @@ static struct {
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static const struct postfix_header default_header = {.drop = "bcc,content-length,resent-bcc,return-path,", .hops = 50};
+static const struct postfix_header default_header = {
+    .drop = "bcc,content-length,resent-bcc,return-path,", .hops = 50};
 
 /* ---- what is read ---- */
 
@@ -76,8 +78,9 @@ static uint64_t state_of(const struct facts *f)
         if (stat(f->file[i], &st) < 0)
             st.st_ino = 0;
         /* ctime: also who may read it */
-        const uint64_t word[] = {(uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec, (uint64_t)st.st_ctim.tv_sec,
-                                 (uint64_t)st.st_ctim.tv_nsec};
+        const uint64_t word[] = {(uint64_t)st.st_ino,         (uint64_t)st.st_size,
+                                 (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec,
+                                 (uint64_t)st.st_ctim.tv_sec, (uint64_t)st.st_ctim.tv_nsec};
         for (size_t k = 0; k < COUNT(word); k++)
             hash = (hash ^ word[k]) * 1099511628211u;
     }
@@ -90,12 +93,14 @@ static void take(void *arg, const struct postfix_feature *b)
     if (b->ignored)
         return;
     if (b->kind == FEATURE_FOR_SENDERS || b->kind == FEATURE_FOR_RECIPIENTS)
-        maps_add(f->maps, b->kind == FEATURE_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT, b->parameter, b->what);
+        maps_add(f->maps, b->kind == FEATURE_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT,
+                 b->parameter, b->what);
     else
         add_text(&f->finding, &f->nfindings, mem_printf("%s = %.200s", b->parameter, b->what));
 }
 
-/* "dovelane/milter.sock" of "/var/spool/postfix/dovelane/milter.sock": how a chrooted smtpd names it. */
+/* "dovelane/milter.sock" of "/var/spool/postfix/dovelane/milter.sock": how a chrooted smtpd
+ * names it. */
 static const char *last_two(const char *path)
 {
     const char *s = path + strlen(path);
@@ -107,31 +112,41 @@ static const char *last_two(const char *path)
 
 static bool loopback(const char *address)
 {
-    return !strncmp(address, "127.", 4) || !strncmp(address, "[::1]", 5) || !strncmp(address, "localhost:", 10);
+    return !strncmp(address, "127.", 4) || !strncmp(address, "[::1]", 5) ||
+           !strncmp(address, "localhost:", 10);
 }
 
 /* A service without an address of its own listens on these. */
-static bool hears(const struct postconf *conf, const struct postconf_service *s, const char *address)
+static bool hears(const struct postconf *conf, const struct postconf_service *s,
+                  const char *address)
 {
     const char *interfaces = postconf_get(conf, NULL, "inet_interfaces");
     char *host = mem_strndup(address, strcspn(address, ":"));
-    bool local = loopback(address) && (strstr(interfaces, "loopback-only") || strstr(interfaces, "localhost"));
-    bool hears = strchr(s->name, ':') || !strcmp(interfaces, "all") || local || (*host && strstr(interfaces, host));
+    bool local = loopback(address) &&
+                 (strstr(interfaces, "loopback-only") || strstr(interfaces, "localhost"));
+    bool hears = strchr(s->name, ':') || !strcmp(interfaces, "all") || local ||
+                 (*host && strstr(interfaces, host));
     free(host);
     return hears;
 }
 
-static char *port_wrong(const struct config *c, const struct postconf *conf, const char *setting, const char *address, const char *instead)
+static char *port_wrong(const struct config *c, const struct postconf *conf, const char *setting,
+                        const char *address, const char *instead)
 {
-    const struct postconf_service *s = *address && strncmp(address, "unix:", 5) ? postconf_listener(conf, address) : NULL;
+    const struct postconf_service *s =
+        *address && strncmp(address, "unix:", 5) ? postconf_listener(conf, address) : NULL;
     if (!s || !hears(conf, s, address))
         return NULL;
-    const char *by = strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))             ? "smtpd_milters"
-                     : strstr(postconf_get(conf, s->key, "smtpd_proxy_filter"), last_two(c->proxy_socket)) ? "smtpd_proxy_filter"
-                                                                                                            : NULL;
+    const char *by =
+        strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))
+            ? "smtpd_milters"
+        : strstr(postconf_get(conf, s->key, "smtpd_proxy_filter"), last_two(c->proxy_socket))
+            ? "smtpd_proxy_filter"
+            : NULL;
     if (!by)
         return NULL;
-    return mem_printf("%s = %s is a port on which mail is diverted (service %s of %s/master.cf has %s): what comes there would be diverted again and again; "
+    return mem_printf("%s = %s is a port on which mail is diverted (service %s of %s/master.cf has "
+                      "%s): what comes there would be diverted again and again; "
                       "write the port of a service of its own, as in examples/master.cf: %s",
                       setting, address, s->name, c->postfix_config, by, instead);
 }
@@ -139,9 +154,12 @@ static char *port_wrong(const struct config *c, const struct postconf *conf, con
 char *postfix_ports_wrong(const struct config *c)
 {
     char *error = NULL, *wrong = NULL;
-    struct postconf *conf = *c->postfix_config && (*c->reinject_port || *c->bounce_port) ? postconf_read(c->postfix_config, &error) : NULL;
+    struct postconf *conf = *c->postfix_config && (*c->reinject_port || *c->bounce_port)
+                                ? postconf_read(c->postfix_config, &error)
+                                : NULL;
     free(error);
-    if (conf && !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10027")))
+    if (conf &&
+        !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10027")))
         wrong = port_wrong(c, conf, "bounce_port", c->bounce_port, "127.0.0.1:10026");
     postconf_free(conf);
     return wrong;
@@ -177,12 +195,15 @@ static void note_header(struct facts *f, const char *drop, const char *hops)
     f->header.drop[len] = '\0';
 }
 
-/* The smtpd behind the proxy: with the milter these were over when the mail was diverted, or had a verdict that the milter saw. */
+/* The smtpd behind the proxy: with the milter these were over when the mail was diverted, or had
+ * a verdict that the milter saw. */
 static void take_behind_proxy(struct facts *f, const struct postconf *conf, const char *service)
 {
-    static const char *const content[] = {"header_checks", "mime_header_checks", "nested_header_checks", "body_checks"};
-    static const char *const strict[] = {"strict_7bit_headers", "strict_8bitmime", "strict_8bitmime_body", "strict_mime_encoding_domain", "message_strip_characters",
-                                         "message_reject_characters"};
+    static const char *const content[] = {"header_checks", "mime_header_checks",
+                                          "nested_header_checks", "body_checks"};
+    static const char *const strict[] = {"strict_7bit_headers",      "strict_8bitmime",
+                                         "strict_8bitmime_body",     "strict_mime_encoding_domain",
+                                         "message_strip_characters", "message_reject_characters"};
     char *cleanup = mem_printf("%s/unix", postconf_get(conf, service, "cleanup_service_name"));
     const char *overrides = postconf_get(conf, service, "receive_override_options");
     if (!strstr(overrides, "no_milters"))
@@ -191,10 +212,14 @@ static void take_behind_proxy(struct facts *f, const struct postconf *conf, cons
         add_finding(f, content[i], postconf_get(conf, cleanup, content[i]));
     for (size_t i = 0; i < COUNT(strict); i++)
         add_finding(f, strict[i], postconf_get(conf, cleanup, strict[i]));
-    /* Headers are completed, with this in the place of a missing domain, also for clients of other hosts. */
-    add_finding(f, "remote_header_rewrite_domain", postconf_get(conf, cleanup, "remote_header_rewrite_domain"));
-    add_finding(f, "always_add_missing_headers", postconf_get(conf, cleanup, "always_add_missing_headers"));
-    note_header(f, postconf_get(conf, cleanup, "message_drop_headers"), postconf_get(conf, cleanup, "hopcount_limit"));
+    /* Headers are completed, with this in the place of a missing domain, also for clients of
+     * other hosts. */
+    add_finding(f, "remote_header_rewrite_domain",
+                postconf_get(conf, cleanup, "remote_header_rewrite_domain"));
+    add_finding(f, "always_add_missing_headers",
+                postconf_get(conf, cleanup, "always_add_missing_headers"));
+    note_header(f, postconf_get(conf, cleanup, "message_drop_headers"),
+                postconf_get(conf, cleanup, "hopcount_limit"));
     free(cleanup);
 }
 
@@ -210,7 +235,8 @@ static void take_service(struct facts *f, const struct postconf *conf)
         return;
     }
     for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
-        if (!strcmp(s->command, "smtpd") && strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))) {
+        if (!strcmp(s->command, "smtpd") &&
+            strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))) {
             f->named = true;
             features_of_service(conf, s->key, &c->ignore, take, note_file, f);
         }
@@ -230,20 +256,23 @@ static struct facts *read_facts(void)
     add_text(&f->file, &f->nfiles, mem_printf("%s/master.cf", c->postfix_config));
     uint64_t before = state_of(f);
     struct postconf *conf = postconf_read(c->postfix_config, &error);
-    snprintf(f->delimiter, sizeof f->delimiter, "%s", conf ? postconf_get(conf, NULL, "recipient_delimiter") : "");
+    snprintf(f->delimiter, sizeof f->delimiter, "%s",
+             conf ? postconf_get(conf, NULL, "recipient_delimiter") : "");
     f->maps = maps_new(c->postfix_config, f->delimiter);
     if (conf) {
         take_service(f, conf);
         features_of_delivery(conf, &c->ignore, take, f);
     } else {
-        add_text(&f->finding, &f->nfindings, mem_printf("postfix_config = %s: %s", c->postfix_config, error));
+        add_text(&f->finding, &f->nfindings,
+                 mem_printf("postfix_config = %s: %s", c->postfix_config, error));
         f->named = true; /* one complaint is enough */
     }
     size_t all = f->nfiles;
     f->nfiles = 2;
     bool good = conf && state_of(f) == before;
     f->nfiles = all;
-    f->state = good ? state_of(f) : 0; /* not read, or changed while it was read: again at the next look */
+    /* not read, or changed while it was read: again at the next look */
+    f->state = good ? state_of(f) : 0;
     postconf_free(conf);
     free(error);
     return f;
@@ -290,17 +319,22 @@ static void tell(const struct facts *before, const struct facts *f)
 {
     const char *directory = postfix.config->postfix_config;
     if (!f->named && (!before || before->named) && postfix.way == POSTFIX_PROXY)
-        log_warning("%s/master.cf: no smtpd service listens on proxy_next = %s, so Postfix takes nothing from this proxy: add the lines of examples/master-proxy.cf "
-                    "there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
-                    directory, postfix.config->proxy_next);
+        log_warning(
+            "%s/master.cf: no smtpd service listens on proxy_next = %s, so Postfix takes nothing "
+            "from this proxy: add the lines of examples/master-proxy.cf "
+            "there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+            directory, postfix.config->proxy_next);
     else if (!f->named && (!before || before->named))
-        log_warning("%s/master.cf: Postfix sends this milter no mail, because no smtpd service has milter_socket = %s in its smtpd_milters: add the lines of "
-                    "examples/master.cf there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+        log_warning("%s/master.cf: Postfix sends this milter no mail, because no smtpd service has "
+                    "milter_socket = %s in its smtpd_milters: add the lines of "
+                    "examples/master.cf there and run `postfix reload` (until then main.cf alone "
+                    "says what forbids diverting)",
                     directory, postfix.config->milter_socket);
     if (same_findings(before, f))
         return;
     for (size_t i = 0; i < f->nfindings; i++)
-        log_warning("diverting is off: %s: Postfix would do this to a mail only when it queues it itself; change it, or take it on yourself: ignore = { \"%.*s\" }",
+        log_warning("diverting is off: %s: Postfix would do this to a mail only when it queues it "
+                    "itself; change it, or take it on yourself: ignore = { \"%.*s\" }",
                     f->finding[i], (int)strcspn(f->finding[i], " "), f->finding[i]);
     if (before && before->nfindings && !f->nfindings)
         log_info("nothing in Postfix's settings forbids diverting any more");
@@ -345,14 +379,16 @@ void postfix_open(const struct config *config, enum postfix_way way)
     postfix.way = way;
     postfix.config = config;
     if (!*config->postfix_config) {
-        log_warning("postfix_config is empty: what Postfix would do to a mail (aliases, BCCs, filters) is not looked at");
+        log_warning("postfix_config is empty: what Postfix would do to a mail (aliases, BCCs, "
+                    "filters) is not looked at");
         return;
     }
     swap(read_facts());
     if (pthread_create(&thread, NULL, watch, NULL) == 0)
         pthread_detach(thread);
     else
-        log_error("no thread to watch %s: restart this program when it changes", config->postfix_config);
+        log_error("no thread to watch %s: restart this program when it changes",
+                  config->postfix_config);
 }
 
 bool postfix_forbids(char *detail, size_t size)
@@ -375,7 +411,8 @@ void postfix_header(struct postfix_header *out)
 void postfix_delimiter(char out[POSTFIX_DELIMITER])
 {
     pthread_mutex_lock(&postfix.lock);
-    memcpy(out, postfix.facts ? postfix.facts->delimiter : "", postfix.facts ? POSTFIX_DELIMITER : 1);
+    memcpy(out, postfix.facts ? postfix.facts->delimiter : "",
+           postfix.facts ? POSTFIX_DELIMITER : 1);
     pthread_mutex_unlock(&postfix.lock);
 }
 

@@ -1,6 +1,8 @@
-/* postfix - the Postfix that the milter or the proxy works for: which of its settings a diverted mail would miss (docs/design.md, "Mail in" 9).
+/* postfix - the Postfix that the milter or the proxy works for: which of its settings a diverted
+ * mail would miss (docs/design.md, "Mail in" 9).
  *
- * Read at start and whenever main.cf, master.cf or a table of theirs changed (looked at every two seconds). Thread safe. */
+ * Read at start and whenever main.cf, master.cf or a table of theirs changed (looked at every
+ * two seconds). Thread safe. */
 #ifndef DOVELANE_LIB_POSTFIX_POSTFIX_H
 #define DOVELANE_LIB_POSTFIX_POSTFIX_H
 
@@ -11,21 +13,26 @@
 #include "lib/config/config.h"
 #include "lib/postfix/maps.h"
 
-/* Which service's settings count. Of the milter: of the smtpd that names milter_socket in smtpd_milters. Of the proxy: of the one that listens on proxy_next,
- * whose cleanup(8) would have got the mail: its milters and its header and body checks see no diverted mail either. */
+/* Which service's settings count. Of the milter: of the smtpd that names milter_socket in
+ * smtpd_milters. Of the proxy: of the one that listens on proxy_next, whose cleanup(8) would
+ * have got the mail: its milters and its header and body checks see no diverted mail either. */
 enum postfix_way { POSTFIX_MILTER, POSTFIX_PROXY };
 
-/* Reads once and logs what was found; then a thread of its own goes on looking. config must outlive the program. */
+/* Reads once and logs what was found; then a thread of its own goes on looking. config must
+ * outlive the program. */
 void postfix_open(const struct config *, enum postfix_way);
 
-/* Reads once, logs nothing and starts no thread: for a command that asks the functions below and ends. */
+/* Reads once, logs nothing and starts no thread: for a command that asks the functions below and
+ * ends. */
 void postfix_look(const struct config *, enum postfix_way);
 
-/* For -t: NULL, or (malloc'd) which of the ports for bounces and for mail that comes back is one on which mail is diverted: it would come back again and again. Reads
- * master.cf; without a Postfix here there is nothing to find. */
+/* For -t: NULL, or (malloc'd) which of the ports for bounces and for mail that comes back is one
+ * on which mail is diverted: it would come back again and again. Reads master.cf; without a
+ * Postfix here there is nothing to find. */
 char *postfix_ports_wrong(const struct config *);
 
-/* What cleanup(8) does to the header of each mail (message_drop_headers, hopcount_limit); Postfix's defaults when its settings are not looked at. */
+/* What cleanup(8) does to the header of each mail (message_drop_headers, hopcount_limit);
+ * Postfix's defaults when its settings are not looked at. */
 struct postfix_header {
     char drop[512]; /* "bcc,content-length,": names in small letters, a comma behind each */
     unsigned hops;  /* a mail with so many Received lines is in a loop */

@@ -1,4 +1,5 @@
-/* tables - see tables.h. Indexed tables are dumped by postmap -s, those of patterns are read as text. */
+/* tables - see tables.h. Indexed tables are dumped by postmap -s, those of patterns are read as
+ * text. */
 #include "lib/postfix/tables.h"
 
 #include <ctype.h>
@@ -127,7 +128,8 @@ static void look_at_lines(struct look *l, const char *name, char *text, bool pat
 static char *without_braces(const char *word)
 {
     size_t n = strlen(word);
-    return n >= 2 && *word == '{' && word[n - 1] == '}' ? mem_strndup(word + 1, n - 2) : mem_strdup(word);
+    return n >= 2 && *word == '{' && word[n - 1] == '}' ? mem_strndup(word + 1, n - 2)
+                                                        : mem_strdup(word);
 }
 
 struct rules {
@@ -171,7 +173,8 @@ static void look_at_index(struct look *l, const char *table, const char *name)
     struct subprocess_result r = subprocess_run(argv, NULL, 0, 20000);
     struct buf text = {0};
     if (r.status == 0) {
-        for (char *save, *line = r.out.data ? strtok_r(r.out.data, "\n", &save) : NULL; line && !l->found; line = strtok_r(NULL, "\n", &save)) {
+        for (char *save, *line = r.out.data ? strtok_r(r.out.data, "\n", &save) : NULL;
+             line && !l->found; line = strtok_r(NULL, "\n", &save)) {
             char *tab = strchr(line, '\t');
             if (!tab)
                 continue;
@@ -183,7 +186,9 @@ static void look_at_index(struct look *l, const char *table, const char *name)
     } else if (read_file(name, &text)) {
         look_at_lines(l, table, text.data, false);
     } else {
-        l->found = mem_printf("%s cannot be looked into (postmap -s failed, and there is no readable %s)", table, name);
+        l->found =
+            mem_printf("%s cannot be looked into (postmap -s failed, and there is no readable %s)",
+                       table, name);
     }
     subprocess_free(&r);
     buf_free(&text);
@@ -206,7 +211,8 @@ static void look_into(struct look *l, const char *table)
     size_t n = (size_t)(colon - table);
     char *type = mem_strndup(table, n);
     l->depth++;
-    static const char *const indexed[] = {"hash", "btree", "lmdb", "cdb", "dbm", "sdbm", "texthash", "inline"};
+    static const char *const indexed[] = {"hash", "btree", "lmdb",     "cdb",
+                                          "dbm",  "sdbm",  "texthash", "inline"};
     bool index = false;
     for (size_t i = 0; i < sizeof indexed / sizeof *indexed; i++)
         index |= !strcmp(type, indexed[i]);
@@ -247,7 +253,9 @@ static bool look_at_restriction(void *arg, const char *word)
     } else {
         size_t n = strlen(word);
         l->access_next = starts(word, "check_") && n > 7 && !strcasecmp(word + n - 7, "_access");
-        if (!l->access_next && strchr(word, ':') && (starts(word, "hash:") || starts(word, "btree:") || starts(word, "cidr:") || starts(word, "pcre:")))
+        if (!l->access_next && strchr(word, ':') &&
+            (starts(word, "hash:") || starts(word, "btree:") || starts(word, "cidr:") ||
+             starts(word, "pcre:")))
             look_into(l, word); /* the old form: a bare table among the restrictions */
     }
     return !l->found;

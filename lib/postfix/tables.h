@@ -1,13 +1,16 @@
-/* tables - what Postfix's lookup tables can answer (DATABASE_README, access(5), header_checks(5)). */
+/* tables - what Postfix's lookup tables can answer (DATABASE_README, access(5),
+ * header_checks(5)). */
 #ifndef DOVELANE_LIB_POSTFIX_TABLES_H
 #define DOVELANE_LIB_POSTFIX_TABLES_H
 
-/* Looks through all results of a table ("hash:/etc/postfix/access", "pcre:{{/^a/ HOLD}}") for those that act on the queue file and are lost when the mail is
- * diverted: HOLD, FILTER, REDIRECT, BCC. directory: Postfix's config directory. NULL: there is none; else a malloc'd text: what and where, or why
- * it cannot be looked into. Blocks: runs postmap(1), reads files. */
+/* Looks through all results of a table ("hash:/etc/postfix/access", "pcre:{{/^a/ HOLD}}") for
+ * those that act on the queue file and are lost when the mail is diverted: HOLD, FILTER,
+ * REDIRECT, BCC. directory: Postfix's config directory. NULL: there is none; else a malloc'd
+ * text: what and where, or why it cannot be looked into. Blocks: runs postmap(1), reads files. */
 char *table_effect(const char *directory, const char *table);
 
-/* The same for a list of restrictions (smtpd_recipient_restrictions, a class): every check_..._access table in it. */
+/* The same for a list of restrictions (smtpd_recipient_restrictions, a class): every
+ * check_..._access table in it. */
 char *restrictions_effect(const char *directory, const char *list);
 
 #endif

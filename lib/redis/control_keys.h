@@ -1,4 +1,5 @@
-/* control_keys - the few small keys beside the lanes by which the admin's command and the programs hear of each other, in every node's Redis.
+/* control_keys - the few small keys beside the lanes by which the admin's command and the programs
+ * hear of each other, in every node's Redis.
  *
  *   key               type     who writes            who reads          what
  *   dovelane.divert   string   ctl, relays           milters, relays    "<serial> on|off <who>": the highest serial counts, off before on
@@ -10,7 +11,8 @@
  *   dovelane.config   hash     that node's relay     ctl                "relay" -> config_digest of the file that it has read
  *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
  *
- * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full node is when an admin needs them. */
+ * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full
+ * node is when an admin needs them. */
 #ifndef DOVELANE_LIB_REDIS_CONTROL_KEYS_H
 #define DOVELANE_LIB_REDIS_CONTROL_KEYS_H
 
@@ -23,7 +25,8 @@
 #define CONTROL_CONFIG "dovelane.config"
 #define CONTROL_GROUP "dovelane.group*"
 
-/* The name with which a relay greets reinject_port when what comes is to be held there (relay/state/poison.h): smtpd_helo_restrictions know it. */
+/* The name with which a relay greets reinject_port when what comes is to be held there
+ * (relay/state/poison.h): smtpd_helo_restrictions know it. */
 #define POISON_HELO "dovelane-hold.invalid"
 
 #define CONTROL_SCRIPT "#!lua flags=allow-oom\n"
@@ -37,18 +40,23 @@
 /* EVAL ... 1 key member... */
 #define CONTROL_ADD CONTROL_SCRIPT "return redis.call('SADD', KEYS[1], unpack(ARGV))"
 
-/* EVAL ... 1 key milliseconds (field value)...: the hash is these fields, for so long; without fields it goes. */
-#define CONTROL_FIELDS                                                                                                                          \
-    CONTROL_SCRIPT "redis.call('DEL', KEYS[1]) if #ARGV < 2 then return 0 end "                                                                \
-                  "redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return redis.call('PEXPIRE', KEYS[1], ARGV[1])"
+/* EVAL ... 1 key milliseconds (field value)...: the hash is these fields, for so long; without
+ * fields it goes. */
+#define CONTROL_FIELDS                                                                          \
+    CONTROL_SCRIPT "redis.call('DEL', KEYS[1]) if #ARGV < 2 then return 0 end "                 \
+                   "redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return redis.call('PEXPIRE', " \
+                   "KEYS[1], ARGV[1])"
 
-/* EVAL ... 1 key value serial on|off [most]: unless what is there counts more, or its serial is above most: somebody else changed meanwhile what
- * value was made from. Answers what is there then. */
-#define CONTROL_NEWER                                                                                                                           \
-    CONTROL_SCRIPT "local old = redis.call('GET', KEYS[1]) or '' "                                                                             \
-                  "local serial, word = string.match(old, '^(%d+) (%a+)') serial = tonumber(serial) or -1 local new = tonumber(ARGV[2]) "      \
-                  "if ARGV[4] and serial > tonumber(ARGV[4]) then return old end "                                                                    \
-                  "if new > serial or (new == serial and ARGV[3] == 'off' and word ~= 'off') then redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1] end " \
-                  "return old"
+/* EVAL ... 1 key value serial on|off [most]: unless what is there counts more, or its serial is
+ * above most: somebody else changed meanwhile what value was made from. Answers what is there
+ * then. */
+#define CONTROL_NEWER                                                                           \
+    CONTROL_SCRIPT "local old = redis.call('GET', KEYS[1]) or '' "                              \
+                   "local serial, word = string.match(old, '^(%d+) (%a+)') serial = "           \
+                   "tonumber(serial) or -1 local new = tonumber(ARGV[2]) "                      \
+                   "if ARGV[4] and serial > tonumber(ARGV[4]) then return old end "             \
+                   "if new > serial or (new == serial and ARGV[3] == 'off' and word ~= 'off') " \
+                   "then redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1] end "               \
+                   "return old"
 
 #endif

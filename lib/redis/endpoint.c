@@ -73,7 +73,8 @@ static int refused(char **error_r, char *error)
     return -1;
 }
 
-static int read_user(const char *setting, const char *file, struct endpoint_user *out, char **error_r)
+static int read_user(const char *setting, const char *file, struct endpoint_user *out,
+                     char **error_r)
 {
     char line[sizeof out->name + sizeof out->password + 2] = "";
     struct stat st;
@@ -87,12 +88,17 @@ static int read_user(const char *setting, const char *file, struct endpoint_user
     ssize_t n = read(fd, line, sizeof line - 1);
     close(fd);
     if (st.st_mode & S_IRWXO)
-        return refused(error_r, mem_printf("%s %s can be read or written by everybody (mode %04o): chmod 0640 it", setting, file, (unsigned)st.st_mode & 07777));
+        return refused(
+            error_r,
+            mem_printf("%s %s can be read or written by everybody (mode %04o): chmod 0640 it",
+                       setting, file, (unsigned)st.st_mode & 07777));
     if (n < 0)
         return refused(error_r, mem_printf("%s %s: not a file with one line", setting, file));
     line[strcspn(line, "\r\n")] = '\0';
-    size_t name = strcspn(line, " \t"), gap = strspn(line + name, " \t"), password = strlen(line + name + gap);
-    bool good = name && gap && password && name < sizeof out->name && password < sizeof out->password;
+    size_t name = strcspn(line, " \t"), gap = strspn(line + name, " \t"),
+           password = strlen(line + name + gap);
+    bool good =
+        name && gap && password && name < sizeof out->name && password < sizeof out->password;
     if (good) {
         memcpy(out->name, line, name);
         out->name[name] = '\0';
@@ -101,7 +107,9 @@ static int read_user(const char *setting, const char *file, struct endpoint_user
     explicit_bzero(line, sizeof line);
     if (good)
         return 1;
-    return refused(error_r, mem_printf("%s %s: its one line must be a user's name, a blank, and the password", setting, file));
+    return refused(
+        error_r, mem_printf("%s %s: its one line must be a user's name, a blank, and the password",
+                            setting, file));
 }
 
 int endpoint_read_user(const char *file, struct endpoint_user *out, char **error_r)
@@ -122,7 +130,8 @@ bool endpoint_user_at(struct endpoint_user *u, const char *node)
     if (len + 1 + strlen(node) >= sizeof u->name)
         return false;
     snprintf(u->name + len, sizeof u->name - len, "@%s", node);
-    if (!HMAC(EVP_sha256(), u->password, (int)strlen(u->password), (const unsigned char *)u->name, strlen(u->name), mac, &n))
+    if (!HMAC(EVP_sha256(), u->password, (int)strlen(u->password), (const unsigned char *)u->name,
+              strlen(u->name), mac, &n))
         abort();
     explicit_bzero(u->password, sizeof u->password);
     for (unsigned i = 0; i < n; i++)
@@ -139,7 +148,8 @@ int endpoint_user(const struct endpoint *e, struct endpoint_user *out, char **er
         return endpoint_read_user(e->user_file, out, error_r);
     int found = endpoint_read_replica(e->user_file, out, error_r);
     if (found > 0 && !endpoint_user_at(out, e->at))
-        return refused(error_r, mem_printf("replica_user_file %s: its user's name is too long", e->user_file));
+        return refused(
+            error_r, mem_printf("replica_user_file %s: its user's name is too long", e->user_file));
     return found;
 }
 
@@ -178,7 +188,9 @@ struct endpoint *endpoint_new(const struct config_link *l)
     e->cert_file = copy(l->cert_file);
     e->key_file = copy(l->key_file);
     e->at = l->at && replica ? mem_strdup(l->at) : NULL;
-    e->user_file = l->at ? endpoint_file_of_replica(replica ? l->user_file : "", replica ? replica : "") : endpoint_file_of(l->user_file ? l->user_file : "", program);
+    e->user_file =
+        l->at ? endpoint_file_of_replica(replica ? l->user_file : "", replica ? replica : "")
+              : endpoint_file_of(l->user_file ? l->user_file : "", program);
     e->path_timeout = (double)(l->path_timeout ? l->path_timeout : 400) / 1000.;
     return e;
 }
@@ -223,8 +235,9 @@ static char *open_to_all(const struct endpoint *e)
     struct stat st;
     if (!*file || stat(file, &st) || !(st.st_mode & S_IRWXO))
         return NULL;
-    return mem_printf("%s %s holds the key and can be read or written by everybody (mode %04o): chmod 0640 it", *e->key_file ? "node_key_file" : "node_cert_file", file,
-                      (unsigned)st.st_mode & 07777);
+    return mem_printf(
+        "%s %s holds the key and can be read or written by everybody (mode %04o): chmod 0640 it",
+        *e->key_file ? "node_key_file" : "node_cert_file", file, (unsigned)st.st_mode & 07777);
 }
 
 struct tls_peer *endpoint_tls(struct endpoint *e, size_t i, char **error_r)
@@ -233,7 +246,8 @@ struct tls_peer *endpoint_tls(struct endpoint *e, size_t i, char **error_r)
     if (!e->tls || !e->host[i])
         return NULL;
     if (!e->peer[i] && !(*error_r = open_to_all(e))) {
-        struct tls_options o = {*e->tls_name ? e->tls_name : e->host[i], true, e->ca_file, e->cert_file, e->key_file};
+        struct tls_options o = {*e->tls_name ? e->tls_name : e->host[i], true, e->ca_file,
+                                e->cert_file, e->key_file};
         e->peer[i] = tls_peer_new(&o, error_r);
     }
     return e->peer[i];

@@ -1,9 +1,10 @@
-/* endpoint - what one Redis server is to us: its addresses, what TLS must show there, and as whom we come.
+/* endpoint - what one Redis server is to us: its addresses, what TLS must show there, and as whom
+ * we come.
  *
  *   endpoint_new(config_link) ── endpoint ── path_open(endpoint, 0 | 1)   path.h: one connection
  *
- * The user's file is read, and the files of TLS after a failed handshake are read again, at each connection: a new password or
- * certificate needs no restart. Not thread-safe. */
+ * The user's file is read, and the files of TLS after a failed handshake are read again, at each
+ * connection: a new password or certificate needs no restart. Not thread-safe. */
 #ifndef DOVELANE_LIB_REDIS_ENDPOINT_H
 #define DOVELANE_LIB_REDIS_ENDPOINT_H
 
@@ -16,11 +17,13 @@ struct endpoint_user {
     char name[256], password[512];
 };
 
-/* Which program this is: "dovelane-relay", %p in node_user_file. Once, at the start of main; the text must stay. */
+/* Which program this is: "dovelane-relay", %p in node_user_file. Once, at the start of main; the
+ * text must stay. */
 void endpoint_program(const char *name);
 const char *endpoint_program_name(void); /* "dovelane", the admin's command, before that */
 
-/* Which replica this is, %r in replica_user_file. Likewise; without it no link to a replica's node has a user of its own. */
+/* Which replica this is, %r in replica_user_file. Likewise; without it no link to a replica's
+ * node has a user of its own. */
 void endpoint_replica(const char *name);
 
 /* Copies the link. Never NULL. */
@@ -31,29 +34,34 @@ size_t endpoint_addresses(const struct endpoint *);              /* 1, or 2 with
 const char *endpoint_address(const struct endpoint *, size_t i); /* 0: the active one */
 double endpoint_path_timeout(const struct endpoint *);           /* seconds */
 
-/* The TLS side of an address; NULL without *error_r when it is plain, with *error_r (malloc'd) when a file cannot be used. The endpoint's. */
+/* The TLS side of an address; NULL without *error_r when it is plain, with *error_r (malloc'd)
+ * when a file cannot be used. The endpoint's. */
 struct tls_peer *endpoint_tls(struct endpoint *, size_t i, char **error_r);
 void endpoint_forget_tls(struct endpoint *, size_t i);
 
-/* 1: the user is in *out. 0: there is none to be named. -1: *error_r (malloc'd) names the file and what to do. */
+/* 1: the user is in *out. 0: there is none to be named. -1: *error_r (malloc'd) names the file
+ * and what to do. */
 int endpoint_user(const struct endpoint *, struct endpoint_user *out, char **error_r);
 /* The file's name, "" when there is none. */
 const char *endpoint_user_file(const struct endpoint *);
 
-/* Reads such a file: one line, a name and a password, readable for nobody but its owner and group. As endpoint_user. */
+/* Reads such a file: one line, a name and a password, readable for nobody but its owner and
+ * group. As endpoint_user. */
 int endpoint_read_user(const char *file, struct endpoint_user *out, char **error_r);
 
 /* The same for a file of replica_user_file. */
 int endpoint_read_replica(const char *file, struct endpoint_user *out, char **error_r);
 
-/* What a replica's file says becomes its user at one node: NAME@NODE, whose password is made from the file's. False: the name is too long. */
+/* What a replica's file says becomes its user at one node: NAME@NODE, whose password is made
+ * from the file's. False: the name is too long. */
 bool endpoint_user_at(struct endpoint_user *, const char *node);
 
 /* node_user_file for a program, or replica_user_file for a replica, malloc'd. */
 char *endpoint_file_of(const char *template, const char *program);
 char *endpoint_file_of_replica(const char *template, const char *replica);
 
-/* Opens all files that the links of a config to its nodes name, or to its replicas' nodes: NULL, or what is wrong (malloc'd). */
+/* Opens all files that the links of a config to its nodes name, or to its replicas' nodes: NULL,
+ * or what is wrong (malloc'd). */
 char *endpoint_check(const struct config *);
 char *endpoint_check_replicas(const struct config *);
 

@@ -16,7 +16,7 @@ struct node {
     struct ev_loop *loop;
     struct wire *wire;
     char *name, *address, *purpose; /* address: the active one */
-    double turn;      /* seconds within which another path must be found; 0: there is none */
+    double turn; /* seconds within which another path must be found; 0: there is none */
     double lost_at;
     double ping_every;
     int64_t settle;
@@ -28,8 +28,9 @@ struct node {
     double loaded;
     char run_id[64];
     ev_timer pinger;
-    double answered;  /* last answer of any kind, or node_open */
-    char said[4][256];   /* troubles logged in this outage: each is said once, not once per attempt */
+    double answered; /* last answer of any kind, or node_open */
+    /* troubles logged in this outage: each is said once, not once per attempt */
+    char said[4][256];
     size_t nsaid;
 };
 
@@ -70,7 +71,8 @@ static const char *field(const redisReply *info, const char *name)
         const redisReply *k = info->element[i], *v = info->element[i + 1];
         if (k->type == REDIS_REPLY_STRING || k->type == REDIS_REPLY_STATUS)
             if (!strcmp(k->str, name))
-                return v->type == REDIS_REPLY_STRING || v->type == REDIS_REPLY_STATUS ? v->str : NULL;
+                return v->type == REDIS_REPLY_STRING || v->type == REDIS_REPLY_STATUS ? v->str
+                                                                                      : NULL;
     }
     return NULL;
 }
@@ -79,7 +81,8 @@ static long long number(const redisReply *info, const char *name)
 {
     for (size_t i = 0; i + 1 < info->elements; i += 2) {
         const redisReply *k = info->element[i], *v = info->element[i + 1];
-        if ((k->type == REDIS_REPLY_STRING || k->type == REDIS_REPLY_STATUS) && !strcmp(k->str, name))
+        if ((k->type == REDIS_REPLY_STRING || k->type == REDIS_REPLY_STATUS) &&
+            !strcmp(k->str, name))
             return v->type == REDIS_REPLY_INTEGER ? v->integer : v->str ? atoll(v->str) : -1;
     }
     return -1;
@@ -93,28 +96,37 @@ static const char *unfit(struct node *n, const redisReply *info, char *text, siz
         bool password = !strncmp(info->str, "NOAUTH", 6);
         snprintf(text, size, "%s%s", info->str,
                  unknown    ? " (lane.so is not loaded: loadmodule /path/lane.so)"
-                 : password ? " (it wants to know its clients: name a file with user and password in node_user_file)"
+                 : password ? " (it wants to know its clients: name a file with user and password "
+                              "in node_user_file)"
                             : "");
         return text;
     }
     if (info->type != REDIS_REPLY_ARRAY)
         return "LANE.INFO gave no list";
-    const char *name = field(info, "node"), *policy = field(info, "policy"), *run_id = field(info, "run-id");
+    const char *name = field(info, "node"), *policy = field(info, "policy"),
+               *run_id = field(info, "run-id");
     if (number(info, "grammar") != GRAMMAR)
         return "its lane.so speaks another grammar: install the same version everywhere";
     if (!run_id || !*run_id || strlen(run_id) >= sizeof n->run_id)
         return "LANE.INFO gave no run-id";
     if (!name || strcmp(name, n->name)) {
-        snprintf(text, size, "it says it is node \"%s\": set lane.node %s there, or mend the address in dovelane.conf", name ? name : "", n->name);
+        snprintf(text, size,
+                 "it says it is node \"%s\": set lane.node %s there, or mend the address in "
+                 "dovelane.conf",
+                 name ? name : "", n->name);
         return text;
     }
     long long settle = number(info, "settle-ms");
     if (settle < n->settle) {
-        snprintf(text, size, "lane.settle-ms is %lld, settle is %lldms: set lane.settle-ms %lld there", settle, (long long)n->settle, (long long)n->settle);
+        snprintf(text, size,
+                 "lane.settle-ms is %lld, settle is %lldms: set lane.settle-ms %lld there", settle,
+                 (long long)n->settle, (long long)n->settle);
         return text;
     }
     if (policy && strcmp(policy, "noeviction")) {
-        snprintf(text, size, "maxmemory-policy is %s: Redis may drop lanes by itself; set it to noeviction", policy);
+        snprintf(text, size,
+                 "maxmemory-policy is %s: Redis may drop lanes by itself; set it to noeviction",
+                 policy);
         return text;
     }
     return NULL;
@@ -140,11 +152,13 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
         snprintf(n->run_id, sizeof n->run_id, "%s", run_id);
     }
     long long loaded = number(reply, "loaded-ms");
-    n->loaded = loaded > 0 ? clock_boottime() - (double)(number(reply, "clock-ms") - loaded) / 1000. : 0.;
+    n->loaded =
+        loaded > 0 ? clock_boottime() - (double)(number(reply, "clock-ms") - loaded) / 1000. : 0.;
     n->ready = true;
     n->nsaid = 0;
     metric_add(node_connects, 1);
-    log_info("node %s (%s, %s): connected%s%s", n->name, wire_address(n->wire), n->purpose, wire_on_standby(n->wire) ? " at its standby address" : "",
+    log_info("node %s (%s, %s): connected%s%s", n->name, wire_address(n->wire), n->purpose,
+             wire_on_standby(n->wire) ? " at its standby address" : "",
              new_life && n->life > 1 ? ", it was restarted" : "");
     n->state(n, true, new_life, n->arg);
 }
@@ -161,7 +175,8 @@ static void on_wire(struct wire *w, bool up, const char *why, void *arg)
 {
     struct node *n = arg;
     if (up) {
-        wire_sendf(w, on_name, n, "CLIENT SETNAME dovelane-%s%s", n->purpose, wire_on_standby(w) ? ":standby" : "");
+        wire_sendf(w, on_name, n, "CLIENT SETNAME dovelane-%s%s", n->purpose,
+                   wire_on_standby(w) ? ":standby" : "");
         wire_sendf(w, on_info, n, "LANE.INFO");
         return;
     }
@@ -254,7 +269,8 @@ bool node_turning(const struct node *n)
 
 double node_silence(const struct node *n)
 {
-    /* An answer to anything counts, and an idle connection owes none for longer than a ping's wait. */
+    /* An answer to anything counts, and an idle connection owes none for longer than a ping's
+     * wait. */
     if (n->ready)
         return wire_silence(n->wire);
     return clock_monotonic() - n->answered;

@@ -17,7 +17,7 @@
 #include "lib/base/resolve.h"
 
 #define ANSWERS_MOST 65536 /* bytes of those to AUTH and PING (reader.h) */
-#define RECORD 16384 /* what one read of TLS gives at most */
+#define RECORD 16384       /* what one read of TLS gives at most */
 
 enum stage { LOOKING_UP, CONNECTING, HANDSHAKE, ASKING, OPEN, FAILED };
 
@@ -30,7 +30,8 @@ struct path {
     void *arg;
     enum stage stage;
     double wait;
-    struct resolve *lookup; /* while the name is looked up; that ends by itself, and patience begins behind it */
+    /* while the name is looked up; that ends by itself, and patience begins behind it */
+    struct resolve *lookup;
     int fd;
     struct tls *tls;
     ev_io io; /* until it is open */
@@ -112,7 +113,8 @@ static void begin_to_ask(struct path *p)
     p->stage = ASKING;
     if (!put_user(p))
         return;
-    /* Over TLS 1.3 a server that refuses our certificate says so only behind the handshake, in the place of its first answer. */
+    /* Over TLS 1.3 a server that refuses our certificate says so only behind the handshake, in
+     * the place of its first answer. */
     if (p->ask || p->tls) {
         put(&p->question, 1, (const char *[]){"PING"});
         p->owed++;
@@ -141,8 +143,10 @@ static bool one_answer(struct path *p, const redisReply *reply)
     int len = args ? (int)(args - reply->str) : (int)strlen(reply->str);
     while (len && reply->str[len - 1] == ',')
         len--;
-    fail(p, "AUTH as the user of %s: %.*s: mend that file, or the user in that server's ACL file (`dovelane acl` prints what belongs there)", endpoint_user_file(p->to),
-         len, reply->str);
+    fail(p,
+         "AUTH as the user of %s: %.*s: mend that file, or the user in that server's ACL file "
+         "(`dovelane acl` prints what belongs there)",
+         endpoint_user_file(p->to), len, reply->str);
     return false;
 }
 
@@ -163,7 +167,10 @@ static void read_answers(struct path *p)
         return;
     }
     if (n <= 0) {
-        fail(p, "%s", n ? path_error(p) : p->tls ? "closed by the server" : "closed by the server (does it want TLS there?)");
+        fail(p, "%s",
+             n        ? path_error(p)
+             : p->tls ? "closed by the server"
+                      : "closed by the server (does it want TLS there?)");
         return;
     }
     bool good = reader_feed(p->reader, input, (size_t)n);
@@ -211,9 +218,13 @@ static void handshake_failed(struct path *p)
     p->refused = true;
     endpoint_forget_tls(p->to, p->index); /* its files may be others when we come again */
     if (*shown)
-        fail(p, "TLS: %s; it shows %s: mend that certificate, or tls_name, or node_ca_file", error, shown);
+        fail(p, "TLS: %s; it shows %s: mend that certificate, or tls_name, or node_ca_file", error,
+             shown);
     else
-        fail(p, "TLS: %s%s", error, plain ? " (that port speaks no TLS: name the tls-port of its redis.conf, or write tls = no)" : "");
+        fail(p, "TLS: %s%s", error,
+             plain ? " (that port speaks no TLS: name the tls-port of its redis.conf, or write tls "
+                     "= no)"
+                   : "");
 }
 
 static void on_handshake(struct path *p)
@@ -277,7 +288,10 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     if (*p->why)
         fail(p, "%s", p->why);
     else
-        fail(p, "%s", p->stage == CONNECTING ? "connect: timed out" : p->stage == HANDSHAKE ? "TLS: no answer (does that port speak TLS?)" : "PING: timed out");
+        fail(p, "%s",
+             p->stage == CONNECTING  ? "connect: timed out"
+             : p->stage == HANDSHAKE ? "TLS: no answer (does that port speak TLS?)"
+                                     : "PING: timed out");
 }
 
 static void set_options(int fd)
@@ -312,7 +326,8 @@ static void on_found(const struct addresses *found, const char *error, void *arg
     p->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (p->fd >= 0 && a->sa.ss_family != AF_UNIX)
         set_options(p->fd);
-    if (p->fd < 0 || (connect(p->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && errno != EINPROGRESS)) {
+    if (p->fd < 0 ||
+        (connect(p->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && errno != EINPROGRESS)) {
         cannot_begin(p, "connect", strerror(errno));
         return;
     }
@@ -322,7 +337,8 @@ static void on_found(const struct addresses *found, const char *error, void *arg
     ev_timer_start(p->loop, &p->patience);
 }
 
-struct path *path_open(struct ev_loop *loop, struct endpoint *to, size_t i, bool ask, double patience, path_done_fn *done, void *arg)
+struct path *path_open(struct ev_loop *loop, struct endpoint *to, size_t i, bool ask,
+                       double patience, path_done_fn *done, void *arg)
 {
     char text[512];
     const char *host, *port, *address = endpoint_address(to, i);
@@ -387,7 +403,8 @@ ssize_t path_read(struct path *p, void *data, size_t size)
     size_t got = 0;
     if (!p->tls)
         return read(p->fd, data, size);
-    /* A read gives one record; more of them may be here. An end or error comes again at the next call. */
+    /* A read gives one record; more of them may be here. An end or error comes again at the next
+     * call. */
     do {
         ssize_t n = tls_read(p->tls, (char *)data + got, size - got);
         if (n <= 0)

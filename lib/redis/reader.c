@@ -5,7 +5,7 @@
 
 #include "lib/base/mem.h"
 
-#define ELEMENT 72 /* bytes that one takes: a redisReply and the pointer to it */
+#define ELEMENT 72                /* bytes that one takes: a redisReply and the pointer to it */
 #define UNUSED_MOST (1024 * 1024) /* bytes that hiredis keeps for what comes next */
 
 #if HIREDIS_MAJOR >= 1

@@ -14,7 +14,8 @@
 #include "lib/base/mem.h"
 
 #define RECORD 16384 /* RFC 8446 section 5.1 */
-#define AFTERWARDS 64 /* messages of TLS itself behind the handshake, in all: a server sends a ticket or two */
+/* messages of TLS itself behind the handshake, in all: a server sends a ticket or two */
+#define AFTERWARDS 64
 
 struct tls_peer {
     unsigned users; /* its owner, and its connections */
@@ -59,7 +60,9 @@ static bool is_address(const char *name)
 static void openssl_says(char *out, size_t size)
 {
     unsigned long e = ERR_get_error();
-    const char *reason = e && ERR_SYSTEM_ERROR(e) ? strerror(ERR_GET_REASON(e)) : e ? ERR_reason_error_string(e) : NULL;
+    const char *reason = e && ERR_SYSTEM_ERROR(e) ? strerror(ERR_GET_REASON(e))
+                         : e                      ? ERR_reason_error_string(e)
+                                                  : NULL;
     snprintf(out, size, "%s", reason ? reason : e ? ERR_lib_error_string(e) : "no reason given");
     ERR_clear_error();
 }
@@ -73,8 +76,10 @@ static char *unusable(const char *file, const char *what)
 
 static char *load(SSL_CTX *c, const struct tls_options *o)
 {
-    if (set(o->ca_file) ? SSL_CTX_load_verify_file(c, o->ca_file) != 1 : SSL_CTX_set_default_verify_paths(c) != 1)
-        return unusable(set(o->ca_file) ? o->ca_file : "the system's directory", "certificates of authorities");
+    if (set(o->ca_file) ? SSL_CTX_load_verify_file(c, o->ca_file) != 1
+                        : SSL_CTX_set_default_verify_paths(c) != 1)
+        return unusable(set(o->ca_file) ? o->ca_file : "the system's directory",
+                        "certificates of authorities");
     if (!set(o->cert_file))
         return NULL;
     if (SSL_CTX_use_certificate_chain_file(c, o->cert_file) != 1)
@@ -85,8 +90,8 @@ static char *load(SSL_CTX *c, const struct tls_options *o)
     return NULL;
 }
 
-/* A ticket came. Each one replaces the last: a server may refuse one that was used before, and then the handshake is a
- * full one, no more. */
+/* A ticket came. Each one replaces the last: a server may refuse one that was used before, and
+ * then the handshake is a full one, no more. */
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
     struct tls *t = SSL_get_app_data(ssl);
@@ -95,8 +100,10 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
     return 1; /* it is ours now */
 }
 
-/* Tickets and new keys (RFC 8446 section 4.6), of which a server may send as many as it likes: each costs us much more than it. */
-static void on_message(int sent, int version, int type, const void *data, size_t len, SSL *ssl, void *arg)
+/* Tickets and new keys (RFC 8446 section 4.6), of which a server may send as many as it likes:
+ * each costs us much more than it. */
+static void on_message(int sent, int version, int type, const void *data, size_t len, SSL *ssl,
+                       void *arg)
 {
     struct tls *t = SSL_get_app_data(ssl);
     if (t && t->established && !sent && type == SSL3_RT_HANDSHAKE)
@@ -122,11 +129,13 @@ static void add_names(struct buf *out, const X509 *cert)
         char text[INET6_ADDRSTRLEN] = "?";
         buf_adds(out, i ? " " : ", for ");
         if (n->type == GEN_DNS) {
-            buf_printf(out, "DNS:%.*s", ASN1_STRING_length(n->d.dNSName), (const char *)ASN1_STRING_get0_data(n->d.dNSName));
+            buf_printf(out, "DNS:%.*s", ASN1_STRING_length(n->d.dNSName),
+                       (const char *)ASN1_STRING_get0_data(n->d.dNSName));
         } else if (n->type == GEN_IPADD) {
             int len = ASN1_STRING_length(n->d.iPAddress);
             if (len == 4 || len == 16)
-                inet_ntop(len == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(n->d.iPAddress), text, sizeof text);
+                inet_ntop(len == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(n->d.iPAddress),
+                          text, sizeof text);
             buf_printf(out, "IP:%s", text);
         } else {
             buf_adds(out, "another kind of name");
@@ -173,13 +182,17 @@ struct tls_peer *tls_peer_new(const struct tls_options *o, char **error_r)
     SSL_CTX *c = SSL_CTX_new(TLS_client_method());
     need(c != NULL);
     SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION); /* RFC 8996 */
-    SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                            SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                               SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(c, on_session);
     SSL_CTX_set_msg_callback(c, on_message);
-    SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY); /* else one read goes on for as long as such messages come */
-    SSL_CTX_set_verify(c, o->verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, o->verify ? on_verify : NULL);
+    /* else one read goes on for as long as such messages come */
+    SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
+    SSL_CTX_set_verify(c, o->verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE,
+                       o->verify ? on_verify : NULL);
     *error_r = load(c, o);
     if (*error_r) {
         SSL_CTX_free(c);
@@ -265,10 +278,12 @@ static int outcome(struct tls *t, int ret)
     t->failed = true;
     long verify = SSL_get_verify_result(t->ssl);
     unsigned long first = ERR_peek_error();
-    bool other_name = verify == X509_V_ERR_HOSTNAME_MISMATCH || verify == X509_V_ERR_IP_ADDRESS_MISMATCH;
+    bool other_name =
+        verify == X509_V_ERR_HOSTNAME_MISMATCH || verify == X509_V_ERR_IP_ADDRESS_MISMATCH;
     if (ERR_GET_REASON(first) == SSL_R_CERTIFICATE_VERIFY_FAILED)
-        snprintf(t->error, sizeof t->error, "certificate verification failed: %s%s%s", X509_verify_cert_error_string(verify),
-                 other_name ? ", it is not for " : "", other_name ? t->peer->name : "");
+        snprintf(t->error, sizeof t->error, "certificate verification failed: %s%s%s",
+                 X509_verify_cert_error_string(verify), other_name ? ", it is not for " : "",
+                 other_name ? t->peer->name : "");
     else
         openssl_says(t->error, sizeof t->error);
     ERR_clear_error();
@@ -313,8 +328,9 @@ ssize_t tls_read(struct tls *t, void *data, size_t size)
     return ret == 1 ? (ssize_t)n : failed(t, ret);
 }
 
-/* What goes into one record: the first part alone when it fills one, else as much as does. After EAGAIN the same bytes come again, with more behind
- * them maybe: OpenSSL takes that, but never fewer bytes than before. */
+/* What goes into one record: the first part alone when it fills one, else as much as does. After
+ * EAGAIN the same bytes come again, with more behind them maybe: OpenSSL takes that, but never
+ * fewer bytes than before. */
 static const char *piece(const struct iovec *iov, int n, char joined[RECORD], size_t *len_r)
 {
     size_t len = 0;
@@ -349,8 +365,8 @@ ssize_t tls_writev(struct tls *t, const struct iovec *iov, int n)
         return (ssize_t)sent;
     int e = outcome(t, ret);
     if (!e) {
-        /* OpenSSL 3.0 speaks of the other end's close_notify, which came before, when the socket does not take bytes any more. Nothing was
-         * written: 0 would say that all is well. */
+        /* OpenSSL 3.0 speaks of the other end's close_notify, which came before, when the socket
+         * does not take bytes any more. Nothing was written: 0 would say that all is well. */
         snprintf(t->error, sizeof t->error, "closed by the other end");
         t->failed = true;
         e = EPIPE;
@@ -372,7 +388,9 @@ bool tls_wants_write(const struct tls *t)
 static int64_t until(const X509 *certificate)
 {
     struct tm tm;
-    return certificate && ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &tm) == 1 ? (int64_t)timegm(&tm) : 0;
+    return certificate && ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &tm) == 1
+               ? (int64_t)timegm(&tm)
+               : 0;
 }
 
 int64_t tls_until(const struct tls *t)
@@ -394,9 +412,13 @@ void tls_describe(const struct tls *t, const char *peer, char *out, size_t size)
 {
     long verify = SSL_get_verify_result(t->ssl);
     bool shown = SSL_get0_peer_certificate(t->ssl) != NULL;
-    bool trusted = shown && (verify == X509_V_OK || verify == X509_V_ERR_HOSTNAME_MISMATCH || verify == X509_V_ERR_IP_ADDRESS_MISMATCH);
+    bool trusted = shown && (verify == X509_V_OK || verify == X509_V_ERR_HOSTNAME_MISMATCH ||
+                             verify == X509_V_ERR_IP_ADDRESS_MISMATCH);
     int algorithm = 0, used = SSL_get_cipher_bits(t->ssl, &algorithm);
     snprintf(out, size, "%s TLS connection established to %s: %s with cipher %s (%d/%d bits)%s",
-             trusted && verify == X509_V_OK && t->peer->name ? "Verified" : trusted ? "Trusted" : "Untrusted", peer, SSL_get_version(t->ssl),
-             SSL_get_cipher_name(t->ssl), used, algorithm, SSL_session_reused(t->ssl) ? "; session resumed" : "");
+             trusted && verify == X509_V_OK && t->peer->name ? "Verified"
+             : trusted                                       ? "Trusted"
+                                                             : "Untrusted",
+             peer, SSL_get_version(t->ssl), SSL_get_cipher_name(t->ssl), used, algorithm,
+             SSL_session_reused(t->ssl) ? "; session resumed" : "");
 }

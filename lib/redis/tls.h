@@ -2,10 +2,12 @@
  *
  *   tls_peer_new            what one server must show, what we show, and the last session with it
  *      └── tls_open(fd)     one connection; resumes that session (RFC 5077, RFC 8446 section 2.2)
- *             tls_handshake until it is not 0, then tls_read and tls_writev like read(2) and writev(2)
+ *             tls_handshake until it is not 0, then tls_read and tls_writev like read(2) and
+ *             writev(2)
  *
- * -1 with EAGAIN means: wait until the socket is readable, and also writable while tls_wants_write says so, whichever
- * call it was; then repeat it. Not thread-safe: a peer and its connections belong to one thread. */
+ * -1 with EAGAIN means: wait until the socket is readable, and also writable while
+ * tls_wants_write says so, whichever call it was; then repeat it. Not thread-safe: a peer and
+ * its connections belong to one thread. */
 #ifndef DOVELANE_LIB_REDIS_TLS_H
 #define DOVELANE_LIB_REDIS_TLS_H
 
@@ -20,8 +22,10 @@ struct tls;
 
 /* A text NULL or "": not set. */
 struct tls_options {
-    const char *name;      /* host name or address: for SNI (RFC 6066 section 3; names only) and for verify */
-    bool verify;           /* the handshake fails unless a trusted certificate has that name (RFC 6125) */
+    /* host name or address: for SNI (RFC 6066 section 3; names only) and for verify */
+    const char *name;
+    /* the handshake fails unless a trusted certificate has that name (RFC 6125) */
+    bool verify;
     const char *ca_file;   /* PEM; not set: the system's authorities */
     const char *cert_file; /* PEM, ours and what leads to its authority */
     const char *key_file;  /* PEM; not set: in cert_file */
@@ -50,19 +54,22 @@ ssize_t tls_writev(struct tls *, const struct iovec *, int n);
 
 bool tls_wants_write(const struct tls *);
 
-/* When a certificate ends, in seconds since 1970: the server's, after the handshake, and ours. 0: there is none. */
+/* When a certificate ends, in seconds since 1970: the server's, after the handshake, and ours.
+ * 0: there is none. */
 int64_t tls_until(const struct tls *);
 int64_t tls_own_until(const struct tls *);
 
 /* What went wrong last, in words; the connection's. */
 const char *tls_error(const struct tls *);
 
-/* After a handshake that failed over the server's certificate, what that was: "CN=mx1, for DNS:mx1 IP:10.0.0.1, by CN=our CA, until Jan  1 00:00:00 2027 GMT";
- * else "". The connection's. */
+/* After a handshake that failed over the server's certificate, what that was: "CN=mx1, for
+ * DNS:mx1 IP:10.0.0.1, by CN=our CA, until Jan  1 00:00:00 2027 GMT"; else "". The connection's. */
 const char *tls_shown(const struct tls *);
 
-/* After the handshake, as Postfix logs it, for its analysers: "Verified TLS connection established to PEER: TLSv1.3 with cipher
- * TLS_AES_256_GCM_SHA384 (256/256 bits)", and "; session resumed". Verified: trusted, and with its name; Trusted: by an authority; else Untrusted. */
+/* After the handshake, as Postfix logs it, for its analysers: "Verified TLS connection
+ * established to PEER: TLSv1.3 with cipher TLS_AES_256_GCM_SHA384 (256/256 bits)", and ";
+ * session resumed". Verified: trusted, and with its name; Trusted: by an authority; else
+ * Untrusted. */
 void tls_describe(const struct tls *, const char *peer, char *out, size_t size);
 
 #endif

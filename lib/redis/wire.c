@@ -1,5 +1,6 @@
-/* Requests are formatted into one malloc'd string each, and that string itself waits in the output list until writev has taken it: a mail's bytes are
- * copied once on their way to the socket. */
+/* Requests are formatted into one malloc'd string each, and that string itself waits in the
+ * output list until writev has taken it: a mail's bytes are copied once on their way to the
+ * socket. */
 #include "lib/redis/wire.h"
 
 #include <errno.h>
@@ -14,20 +15,24 @@
 #include "lib/redis/reader.h"
 
 #define READ_SIZE (64 * 1024)
-#define REPLY_MOST ((size_t)1 << 30) /* of reader.h: ours are smaller, whoever sends more is no server of ours */
+/* of reader.h: ours are smaller, whoever sends more is no server of ours */
+#define REPLY_MOST ((size_t)1 << 30)
 #define IOV_MOST 64
 #define HEAD_MOST 23 /* bytes before an argument: a sign, 20 digits, CRLF */
 #define RECONNECT_FIRST 0.05
 #define RECONNECT_MOST 2.0
 #define RECONNECT_REFUSED 5.0 /* an admin must do something first */
 #define CONNECT_PATIENCE 5.0  /* with TLS, AUTH and all */
-#define LASTED 2.0 /* a connection that lived so long was a good one: the next attempt comes at once */
-#define LOOKS 4       /* within path_timeout */
-#define TRY_FOR 5     /* times path_timeout: how long the other path may take to show that it works */
+/* a connection that lived so long was a good one: the next attempt comes at once */
+#define LASTED 2.0
+#define LOOKS 4 /* within path_timeout */
+/* times path_timeout: how long the other path may take to show that it works */
+#define TRY_FOR 5
 #define TRY_EVERY 1.0 /* seconds: the active path, while the standby is in use */
-#define GOOD_TRIES 5  /* then we go back; twice as many each time that the active path, gone back to, did not last */
+/* then we go back; twice as many each time that the active path, gone back to, did not last */
+#define GOOD_TRIES 5
 #define TRIES_MOST 300
-#define CALM 600.     /* seconds that it must last, so that the next time counts as the first one */
+#define CALM 600. /* seconds that it must last, so that the next time counts as the first one */
 #define BACK_WITHIN 1.0 /* seconds; at once when nothing is open */
 
 struct request {
@@ -52,12 +57,13 @@ struct wire {
     struct path *path; /* NULL: not connected */
     size_t at;         /* which of the addresses */
     bool up;
-    bool in_replies; /* inside the loop over replies: a drop must leave the reader alone until it is over */
+    /* inside the loop over replies: a drop must leave the reader alone until it is over */
+    bool in_replies;
     bool read_wants_write;
     ev_io reading, writing;
     ev_timer reconnect;
     ev_prepare flush; /* what was sent in one turn of the loop leaves in one writev */
-    double wait;     /* before the next attempt: doubles while connections do not last */
+    double wait;      /* before the next attempt: doubles while connections do not last */
     double up_since, down_since; /* clock_monotonic */
 
     /* With two addresses. */
@@ -81,8 +87,8 @@ struct wire {
     struct chunk *out, **out_last;
     size_t out_done; /* bytes of the first chunk that are sent */
     size_t out_bytes;
-    double owed_since;    /* last answer, or first request after nothing was open */
-    unsigned generation;  /* of connections: tells a reply loop that its connection is gone */
+    double owed_since;   /* last answer, or first request after nothing was open */
+    unsigned generation; /* of connections: tells a reply loop that its connection is gone */
 };
 
 /* ---- the life of a connection ---- */
@@ -160,7 +166,8 @@ static void fail_requests(struct wire *w)
     }
 }
 
-/* Each way between the two costs path_timeout and what was under way: a path that comes and goes must not be followed each time. */
+/* Each way between the two costs path_timeout and what was under way: a path that comes and goes
+ * must not be followed each time. */
 static void damp(struct wire *w)
 {
     double now = w->up_since;
@@ -200,14 +207,17 @@ static void use_other(struct wire *w)
         established(w);
 }
 
-/* What is unanswered is repeated by whoever sent it, on a connection that comes later: what was sent here must not arrive after that. */
+/* What is unanswered is repeated by whoever sent it, on a connection that comes later: what was
+ * sent here must not arrive after that. */
 static void lost(struct wire *w, const char *why)
 {
     char text[1300];
     bool refused = w->path && path_refused(w->path);
     if (w->up && clock_monotonic() - w->up_since > LASTED) {
         w->wait = RECONNECT_FIRST;
-        w->turned = false; /* a server that answers and is of no use is not to be asked at its two addresses in turn without a pause */
+        /* a server that answers and is of no use is not to be asked at its two addresses in turn
+         * without a pause */
+        w->turned = false;
     }
     if (w->up)
         w->down_since = clock_monotonic();
@@ -258,7 +268,8 @@ static bool in_trouble(const struct wire *w, double now)
     return w->up ? stalled(w, now) : now - w->down_since >= endpoint_path_timeout(w->to);
 }
 
-/* What the other end's kernel has confirmed: a large mail over a slow link is progress, though its answer is far. */
+/* What the other end's kernel has confirmed: a large mail over a slow link is progress, though
+ * its answer is far. */
 static void look_for_progress(struct wire *w, double now)
 {
     long long confirmed = w->written - (long long)path_unconfirmed(w->path);
@@ -277,7 +288,9 @@ static void switch_now(struct wire *w)
 {
     char why[120];
     if (w->up) {
-        snprintf(why, sizeof why, "no answer for %.0f ms, and the server answers at its other address", 1000 * endpoint_path_timeout(w->to));
+        snprintf(why, sizeof why,
+                 "no answer for %.0f ms, and the server answers at its other address",
+                 1000 * endpoint_path_timeout(w->to));
         lost(w, why);
         return;
     }
@@ -294,9 +307,13 @@ static void on_other(struct wire *w, const char *why)
         bool refused = path_refused(w->other);
         drop_other(w);
         w->good = 0;
-        w->other_next = now + (refused ? RECONNECT_REFUSED : w->up && !in_trouble(w, now) ? TRY_EVERY : endpoint_path_timeout(w->to));
+        w->other_next = now + (refused                        ? RECONNECT_REFUSED
+                               : w->up && !in_trouble(w, now) ? TRY_EVERY
+                                                              : endpoint_path_timeout(w->to));
     } else if (in_trouble(w, now)) {
-        w->other_since = now; /* on_look goes on: a server that stood still answers on both paths now, and on this one in a moment */
+        /* on_look goes on: a server that stood still answers on both paths now, and on this one
+         * in a moment */
+        w->other_since = now;
         if (!w->up)
             switch_now(w);
     } else if (w->at && w->up && ++w->good >= w->good_enough) {
@@ -325,7 +342,8 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
         else if (now - w->other_since >= endpoint_path_timeout(w->to) / LOOKS)
             switch_now(w);
     } else if (!w->other && now >= w->other_next && (trouble || (w->up && w->at))) {
-        w->other = path_open(w->loop, w->to, !w->at, true, TRY_FOR * endpoint_path_timeout(w->to), on_path, w);
+        w->other = path_open(w->loop, w->to, !w->at, true, TRY_FOR * endpoint_path_timeout(w->to),
+                             on_path, w);
     }
 }
 
@@ -440,11 +458,12 @@ static void give_replies(struct wire *w)
     w->in_replies = false;
     if (broken && w->generation == generation) {
         char why[200];
-        snprintf(why, sizeof why, "protocol: %s%s", broken, strstr(broken, "\\x15") ? " (that port wants TLS: write tls = yes)" : "");
+        snprintf(why, sizeof why, "protocol: %s%s", broken,
+                 strstr(broken, "\\x15") ? " (that port wants TLS: write tls = yes)" : "");
         lost(w, why);
     }
-    /* The connection was dropped by a callback: the reader was left for us to free. A new one cannot be there yet, since connecting
-     * takes a turn of the loop. */
+    /* The connection was dropped by a callback: the reader was left for us to free. A new one
+     * cannot be there yet, since connecting takes a turn of the loop. */
     if (w->generation != generation && w->reader == reader && reader) {
         reader_close(reader);
         w->reader = NULL;
@@ -481,7 +500,8 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
 
 /* ---- interface ---- */
 
-struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, bool blocks, wire_state_fn *state, void *arg)
+struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, bool blocks,
+                       wire_state_fn *state, void *arg)
 {
     struct wire *w = mem_zero(sizeof *w);
     w->loop = loop;
@@ -574,7 +594,8 @@ static char *put_head(char *out, char kind, size_t n)
     return out + 2;
 }
 
-/* A command as RESP has it. By hand: hiredis' own goes through printf for each argument, which was four fifths of what sending a PUSH cost. */
+/* A command as RESP has it. By hand: hiredis' own goes through printf for each argument, which
+ * was four fifths of what sending a PUSH cost. */
 static char *format(int argc, const char **argv, const size_t *argvlen, size_t *len_r)
 {
     size_t most = HEAD_MOST;
@@ -593,7 +614,8 @@ static char *format(int argc, const char **argv, const size_t *argvlen, size_t *
     return data;
 }
 
-bool wire_send(struct wire *w, wire_reply_fn *fn, void *arg, int argc, const char **argv, const size_t *argvlen)
+bool wire_send(struct wire *w, wire_reply_fn *fn, void *arg, int argc, const char **argv,
+               const size_t *argvlen)
 {
     if (!w->up)
         return false;

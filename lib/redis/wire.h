@@ -1,13 +1,17 @@
 /* wire - one pipelined connection to one Redis server, on a libev loop.
  *
- * hiredis parses replies, and formats what wire_sendf is given; the socket (path.h: TCP or UNIX, plain or TLS), its buffers and its reconnection are ours (Debian 12's hiredis has no
- * TLS). Requests go out in the order of wire_send and their replies come back in that order (RESP has no numbers). A connection that fails
- * answers every request still open with NULL, closes, and tries again with growing waits (50 ms to 2 s, 5 s after a refused certificate or password; jittered).
+ * hiredis parses replies, and formats what wire_sendf is given; the socket (path.h: TCP or UNIX,
+ * plain or TLS), its buffers and its reconnection are ours (Debian 12's hiredis has no TLS).
+ * Requests go out in the order of wire_send and their replies come back in that order (RESP has no
+ * numbers). A connection that fails answers every request still open with NULL, closes, and tries
+ * again with growing waits (50 ms to 2 s, 5 s after a refused certificate or password; jittered).
  *
- * With a standby address: a request that got neither an answer nor any progress for path_timeout makes it connect to the other address; when the server
- * answers there, and still not here, the connection goes on there: open requests are answered with NULL, as ever, and what was not confirmed on the old path never
- * leaves this host any more. A server that stands still answers on neither, so that nothing is lost by trying. Back to the active address when
- * that has answered for five seconds. Not thread safe: everything happens on the loop's thread. */
+ * With a standby address: a request that got neither an answer nor any progress for path_timeout
+ * makes it connect to the other address; when the server answers there, and still not here, the
+ * connection goes on there: open requests are answered with NULL, as ever, and what was not
+ * confirmed on the old path never leaves this host any more. A server that stands still answers
+ * on neither, so that nothing is lost by trying. Back to the active address when that has
+ * answered for five seconds. Not thread safe: everything happens on the loop's thread. */
 #ifndef DOVELANE_LIB_REDIS_WIRE_H
 #define DOVELANE_LIB_REDIS_WIRE_H
 
@@ -21,23 +25,28 @@
 
 struct wire;
 
-/* reply is NULL when the connection was lost before the answer: the request may or may not have been executed. The reply is
- * freed after the call. wire_close must not be called from within. */
+/* reply is NULL when the connection was lost before the answer: the request may or may not have
+ * been executed. The reply is freed after the call. wire_close must not be called from within. */
 typedef void wire_reply_fn(struct wire *, redisReply *reply, void *arg);
 
-/* Called when a connection is established (up = true; nothing sent yet but AUTH and PING) and when one is lost (up = false, after every open request was
- * answered with NULL; why is a text for the log, also for a failed attempt to connect). */
+/* Called when a connection is established (up = true; nothing sent yet but AUTH and PING) and
+ * when one is lost (up = false, after every open request was answered with NULL; why is a text
+ * for the log, also for a failed attempt to connect). */
 typedef void wire_state_fn(struct wire *, bool up, const char *why, void *arg);
 
-/* The link is copied. blocks: it carries requests that wait (READY BLOCK), so that silence means nothing. Starts to connect at once. */
-struct wire *wire_open(struct ev_loop *loop, const struct config_link *, bool blocks, wire_state_fn *state, void *arg);
+/* The link is copied. blocks: it carries requests that wait (READY BLOCK), so that silence means
+ * nothing. Starts to connect at once. */
+struct wire *wire_open(struct ev_loop *loop, const struct config_link *, bool blocks,
+                       wire_state_fn *state, void *arg);
 
-/* One answer takes no more memory than that (reader.h), from the next connection on; 1 GiB where nobody says. */
+/* One answer takes no more memory than that (reader.h), from the next connection on; 1 GiB where
+ * nobody says. */
 void wire_bound(struct wire *, size_t most);
 /* Answers every open request with NULL, does not call state, and frees. */
 void wire_close(struct wire *);
 
-/* Drops the connection (as if the peer had); it reconnects by itself. Open requests are answered with NULL before this returns. */
+/* Drops the connection (as if the peer had); it reconnects by itself. Open requests are answered
+ * with NULL before this returns. */
 void wire_drop(struct wire *, const char *why);
 
 bool wire_up(const struct wire *);
@@ -46,8 +55,10 @@ bool wire_up(const struct wire *);
 const char *wire_address(const struct wire *);
 bool wire_on_standby(const struct wire *);
 
-/* Sends a command. The arguments are copied. Returns false when the connection is not up (fn is not called then). */
-bool wire_send(struct wire *, wire_reply_fn *fn, void *arg, int argc, const char **argv, const size_t *argvlen);
+/* Sends a command. The arguments are copied. Returns false when the connection is not up (fn is
+ * not called then). */
+bool wire_send(struct wire *, wire_reply_fn *fn, void *arg, int argc, const char **argv,
+               const size_t *argvlen);
 
 /* The same with a format as redisCommand has it ("LANE.LEN %b"). */
 bool wire_sendf(struct wire *, wire_reply_fn *fn, void *arg, const char *format, ...);

@@ -13,11 +13,12 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 
-#define POLL_AGAIN 0.05     /* seconds between two looks at an entry being revoked */
+#define POLL_AGAIN 0.05 /* seconds between two looks at an entry being revoked */
 #define UNSENT_LEAST (32 << 20)
-#define SETTLE_MARGIN 500   /* ms between the last promise and the first comparison of copies */
+#define SETTLE_MARGIN 500 /* ms between the last promise and the first comparison of copies */
 
-/* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop or VM either. */
+/* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop
+ * or VM either. */
 static int64_t boottime_ns(void)
 {
     struct timespec t;
@@ -36,8 +37,9 @@ static int64_t deadline_ms(const struct config *c, size_t bytes)
     return c->store_deadline + (int64_t)(bytes / 10000);
 }
 
-/* Copies that are older than `settle` are compared between nodes, and one that another owner lacks is dropped: a promise given later than that would be
- * worth nothing. So acks must be there by the deadline, and the answer by this limit, which leaves time to revoke what failed. */
+/* Copies that are older than `settle` are compared between nodes, and one that another owner
+ * lacks is dropped: a promise given later than that would be worth nothing. So acks must be
+ * there by the deadline, and the answer by this limit, which leaves time to revoke what failed. */
 static int64_t limit_ms(const struct config *c, size_t bytes)
 {
     int64_t twice = 2 * deadline_ms(c, bytes), most = c->settle - SETTLE_MARGIN;
@@ -103,8 +105,9 @@ static void tell_caller(struct work *w)
     w->request->done(w->request);
 }
 
-/* The caller is told when no entry is on its way to an outcome any more. The limit timer lives on while something is stored and the caller
- * still waits for another entry; afterwards the caller's own look at the clock guards the promise. */
+/* The caller is told when no entry is on its way to an outcome any more. The limit timer lives
+ * on while something is stored and the caller still waits for another entry; afterwards the
+ * caller's own look at the clock guards the promise. */
 void store_entry_done(struct entry_work *e, enum store_outcome outcome)
 {
     struct work *w = e->work;
@@ -139,7 +142,8 @@ static void late_reason(struct entry_work *e)
     char text[120] = "";
     for (size_t i = 0; i < e->ncopies; i++)
         if (e->copy[i].state != COPY_ACKED)
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? ", " : "", node_name(e->copy[i].link->node));
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? ", " : "",
+                     node_name(e->copy[i].link->node));
     store_reason(e, "no answer in time from %s", *text ? text : "a restarted node");
 }
 
@@ -187,10 +191,16 @@ static void refuse_all(struct work *w, bool bulk)
     struct store *s = w->store;
     size_t usable = store_usable(s, bulk);
     long long copies = s->config->copies;
-    const char *why = usable < (size_t)copies ? "by their beats" : "but not together: they do not all hear each other yet, or are not whole"; /* takeover = automatic */
+    /* takeover = automatic */
+    const char *why =
+        usable < (size_t)copies
+            ? "by their beats"
+            : "but not together: they do not all hear each other yet, or are not whole";
     w->refs++;
     for (size_t i = 0; i < w->nentries; i++) {
-        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s%s%s, copies = %lld", usable, s->config->nnodes, s->heard ? " (" : "", s->heard ? why : "", s->heard ? ")" : "", copies);
+        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s%s%s, copies = %lld", usable,
+                     s->config->nnodes, s->heard ? " (" : "", s->heard ? why : "",
+                     s->heard ? ")" : "", copies);
         store_entry_done(&w->entry[i], STORE_REFUSED);
     }
     work_unref(w);
@@ -232,7 +242,8 @@ static void start_timers(struct work *w)
     double left = (double)(w->answer_limit - boottime_ns()) / 1e9;
     size_t bytes = request_bytes(w->request);
     int64_t limit = limit_ms(s->config, bytes), deadline = deadline_ms(s->config, bytes);
-    double slack = deadline < limit ? (double)(limit - deadline) / 1000 : 0.; /* large bodies for many destinations: nothing that comes later is worth anything */
+    /* large bodies for many destinations: nothing that comes later is worth anything */
+    double slack = deadline < limit ? (double)(limit - deadline) / 1000 : 0.;
     ev_timer_set(&w->limit, left > 0 ? left : 0, 0.);
     ev_timer_set(&w->deadline, left > slack ? left - slack : 0, 0.);
     ev_timer_start(s->loop, &w->limit);
@@ -258,11 +269,13 @@ static void start_work(struct work *w)
     for (size_t i = 0; i < w->nentries; i++) {
         struct entry_work *e = &w->entry[i];
         e->generation = ordered && is_ordered(s, e->entry) ? store_order_generation(s) : 0;
-        e->lane = lanename_make(e->entry->destination, name, n, store_order_origin(s), e->generation);
+        e->lane =
+            lanename_make(e->entry->destination, name, n, store_order_origin(s), e->generation);
         e->ncopies = n;
         metric_add(store_entries, 1);
         for (size_t k = 0; k < n; k++) {
-            e->copy[k] = (struct copy){.entry = e, .link = owner[k], .born = node_life(owner[k]->node)};
+            e->copy[k] =
+                (struct copy){.entry = e, .link = owner[k], .born = node_life(owner[k]->node)};
             store_push_queue(&e->copy[k]);
         }
     }
@@ -288,7 +301,8 @@ static void do_queued(struct store *s)
     store_push_flush(s);
 }
 
-/* Until nothing is left: a refusal is answered at once, and the caller's next step may be queued by that. */
+/* Until nothing is left: a refusal is answered at once, and the caller's next step may be queued
+ * by that. */
 static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
     (void)loop, (void)events;
@@ -348,7 +362,8 @@ static bool too_late(struct store_request *r)
         return false;
     for (size_t i = 0; i < r->nentries; i++)
         if (r->entry[i].outcome == STORE_STORED)
-            snprintf(r->entry[i].reason, sizeof r->entry[i].reason, "this process stood still for too long");
+            snprintf(r->entry[i].reason, sizeof r->entry[i].reason,
+                     "this process stood still for too long");
     return true;
 }
 
@@ -439,15 +454,19 @@ static void open_links(struct store *s)
     }
 }
 
-/* All copies of what the program holds at one time count against its memory, so one node's share is no more than a part. What waits beyond that was given up at its deadline,
- * and its connection has not taken it yet: nothing else bounds that. */
+/* All copies of what the program holds at one time count against its memory, so one node's share
+ * is no more than a part. What waits beyond that was given up at its deadline, and its
+ * connection has not taken it yet: nothing else bounds that. */
 static size_t unsent_most(const struct config *c)
 {
-    int64_t all = strcmp(endpoint_program_name(), "dovelane-proxy") ? c->milter_memory : c->proxy_memory, share = all / c->copies;
+    int64_t all = strcmp(endpoint_program_name(), "dovelane-proxy") ? c->milter_memory
+                                                                    : c->proxy_memory,
+            share = all / c->copies;
     return (size_t)(share > UNSENT_LEAST ? share : UNSENT_LEAST);
 }
 
-struct store *store_open_on(struct ev_loop *loop, const struct config *c, const char *origin, char **error_r)
+struct store *store_open_on(struct ev_loop *loop, const struct config *c, const char *origin,
+                            char **error_r)
 {
     if (origin && config_node_index(c, origin) < 0) {
         *error_r = mem_printf("there is no node %s in the config", origin);
@@ -461,8 +480,9 @@ struct store *store_open_on(struct ev_loop *loop, const struct config *c, const 
     s->full_until = mem_zero((c->nnodes + 1) * sizeof *s->full_until);
     s->queue_last = &s->queue;
     ev_prepare_init(&s->turn, on_turn);
-    /* Never started, but fed with the lowest priority: behind all that the loop has in hand in this turn. What runs in the prepare watchers' own turn
-     * comes too late: connections write in theirs, and one that is started by then waits for the next event. */
+    /* Never started, but fed with the lowest priority: behind all that the loop has in hand in
+     * this turn. What runs in the prepare watchers' own turn comes too late: connections write
+     * in theirs, and one that is started by then waits for the next event. */
     ev_set_priority(&s->turn, EV_MINPRI);
     s->turn.data = s;
     ev_timer_init(&s->watch, on_watch, 0.05, 0.1);

@@ -1,8 +1,10 @@
-/* store - the one store path: entries to all their owners, or known not to be there (docs/design.md, "Mail in" 5).
+/* store - the one store path: entries to all their owners, or known not to be there
+ * (docs/design.md, "Mail in" 5).
  *
- * Runs on the program's loop: all calls but store_able, store_pending_revokes and store_tick are made on its
- * thread, and answers come by store_request.done.
- * A request is one mail: one entry per destination, all with the same body. For each entry the caller learns one of the outcomes below. */
+ * Runs on the program's loop: all calls but store_able, store_pending_revokes and store_tick are
+ * made on its thread, and answers come by store_request.done. A request is one mail: one entry
+ * per destination, all with the same body. For each entry the caller learns one of the outcomes
+ * below. */
 #ifndef DOVELANE_LIB_STORE_STORE_H
 #define DOVELANE_LIB_STORE_STORE_H
 
@@ -21,7 +23,8 @@ enum store_outcome {
     STORE_STORED,    /* every owner acked in time: may be promised while store_check says so */
     STORE_DELIVERED, /* was revoked too late: a relay has delivered it already */
     STORE_REFUSED,   /* nowhere (any more): must be kept elsewhere */
-    STORE_UNSURE     /* could not be revoked everywhere; keep it elsewhere, it may be delivered twice */
+    /* could not be revoked everywhere; keep it elsewhere, it may be delivered twice */
+    STORE_UNSURE
 };
 
 struct store_entry {
@@ -50,17 +53,18 @@ struct store_request {
     void *arg;
 };
 
-/* origin: the node of this host, first owner of what is stored while it can be used; may be NULL.
- * Returns NULL with *error_r malloc'd when there is no such node. The config must live as long as
- * the store, which lives as long as the program. What is submitted in one turn of the loop leaves at
- * its end. */
-struct store *store_open_on(struct ev_loop *, const struct config *, const char *origin, char **error_r);
+/* origin: the node of this host, first owner of what is stored while it can be used; may be
+ * NULL. Returns NULL with *error_r malloc'd when there is no such node. The config must live as
+ * long as the store, which lives as long as the program. What is submitted in one turn of the
+ * loop leaves at its end. */
+struct store *store_open_on(struct ev_loop *, const struct config *, const char *origin,
+                            char **error_r);
 
 /* The four calls of a mail, in this order. */
 
-/* Fills in the ids and starts. The request, body and metas must stay until store_finish. Acks must be
- * there within store_deadline (+ 1 s per 10 MB of all entries); what lacks one is revoked, which
- * takes at most revoke_wait and a little. */
+/* Fills in the ids and starts. The request, body and metas must stay until store_finish. Acks
+ * must be there within store_deadline (+ 1 s per 10 MB of all entries); what lacks one is
+ * revoked, which takes at most revoke_wait and a little. */
 void store_submit(struct store *, struct store_request *);
 
 /* Takes back what is stored, because the whole mail is wanted elsewhere. May be left out. True when
@@ -68,8 +72,8 @@ void store_submit(struct store *, struct store_request *);
 bool store_revoke(struct store *, struct store_request *);
 
 /* As the last thing before the answer, which must be given within twice the deadline, and half a
- * second before copies are compared (settle), by CLOCK_BOOTTIME. False when that has passed: what was
- * held is being taken back, and done will be called. */
+ * second before copies are compared (settle), by CLOCK_BOOTTIME. False when that has passed:
+ * what was held is being taken back, and done will be called. */
 bool store_check(struct store *, struct store_request *);
 
 /* The request is not used any more. */
@@ -78,7 +82,8 @@ void store_finish(struct store *, struct store_request *);
 /* From any thread. True when enough nodes can be used for a new mail right now. */
 bool store_able(struct store *);
 
-/* Revocations that a node has not been told yet, for want of a connection (as of a tenth of a second ago). */
+/* Revocations that a node has not been told yet, for want of a connection (as of a tenth of a
+ * second ago). */
 size_t store_pending_revokes(struct store *);
 
 /* Grows ten times a second while the loop turns. */

@@ -1,9 +1,12 @@
-/* The owners of mail for ordered destinations (docs/takeover.md, "Order"): one list for all that this program stores for them, as long as its nodes can be used
- * without a break. When it cannot, another generation begins, with those that are left in their order and others behind them. The generation stands in
- * the lanes' names, and relays deliver a lower one first.
+/* The owners of mail for ordered destinations (docs/takeover.md, "Order"): one list for all that
+ * this program stores for them, as long as its nodes can be used without a break. When it cannot,
+ * another generation begins, with those that are left in their order and others behind them. The
+ * generation stands in the lanes' names, and relays deliver a lower one first.
  *
- * A generation that was left never gets another mail: what is still being stored in it then is given up. And none is ever used again, even with the same
- * owners: a copy that was refilled meanwhile holds what was promised, but what came to it during that stands before what was fetched. */
+ * A generation that was left never gets another mail: what is still being stored in it then is
+ * given up. And none is ever used again, even with the same owners: a copy that was refilled
+ * meanwhile holds what was promised, but what came to it during that stands before what was
+ * fetched. */
 #include "lib/store/store_work.h"
 
 #include <errno.h>
@@ -21,7 +24,8 @@
 
 struct store_order {
     char *origin;
-    char *file;          /* has the last generation: the clock may have been set back before the next start */
+    /* has the last generation: the clock may have been set back before the next start */
+    char *file;
     bool told;           /* that it cannot be written */
     uint64_t generation; /* 0: none yet */
     bool broken;         /* an owner could not be used for a moment, at least */
@@ -64,23 +68,27 @@ static bool sync_directory_of(const char *file)
     return good;
 }
 
-/* On the disk, not only in the file system's memory: after a power cut the clock may be wrong, too. */
+/* On the disk, not only in the file system's memory: after a power cut the clock may be wrong,
+ * too. */
 static void keep_generation(struct store_order *o)
 {
     char *fresh = mem_printf("%s.new", o->file);
     FILE *f = fopen(fresh, "w");
-    bool good = f && fprintf(f, "%" PRIu64 "\n", o->generation) > 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    bool good = f && fprintf(f, "%" PRIu64 "\n", o->generation) > 0 && fflush(f) == 0 &&
+                fsync(fileno(f)) == 0;
     if (f && fclose(f))
         good = false;
     if ((!good || rename(fresh, o->file) < 0 || !sync_directory_of(o->file)) && !o->told) {
         o->told = true;
-        log_warning("%s cannot be written: %s: if the clock is set back before this program starts again, mail for ordered destinations that waits in lanes is overtaken",
+        log_warning("%s cannot be written: %s: if the clock is set back before this program starts "
+                    "again, mail for ordered destinations that waits in lanes is overtaken",
                     o->file, strerror(errno));
     }
     free(fresh);
 }
 
-/* Milliseconds since 1970 when that is higher than all before: another process of ours may have begun some, too. */
+/* Milliseconds since 1970 when that is higher than all before: another process of ours may have
+ * begun some, too. */
 static uint64_t next_generation(const struct store_order *o)
 {
     uint64_t now = (uint64_t)clock_wall() / 1000, last = last_generation(o);
@@ -113,7 +121,8 @@ static bool fit(struct store *s)
     if (!o->n)
         return false;
     for (size_t i = 0; i < o->n; i++)
-        if (!store_node_usable(s, o->node[i], true) || node_life(store_link(s, o->node[i], false)->node) != o->life[i])
+        if (!store_node_usable(s, o->node[i], true) ||
+            node_life(store_link(s, o->node[i], false)->node) != o->life[i])
             return false;
     return store_watch_fit(s, o->node, o->n, true) && store_watch_known(s, o->node, o->n);
 }
@@ -133,7 +142,8 @@ static void begin(struct store *s, const size_t *chosen)
         buf_printf(&owners, "%s%s", i ? ">" : "", node_name(node));
     }
     keep_generation(o);
-    log_info("mail for ordered destinations: owners %s, generation %s.%" PRIu64, owners.data, o->origin, o->generation);
+    log_info("mail for ordered destinations: owners %s, generation %s.%" PRIu64, owners.data,
+             o->origin, o->generation);
     buf_free(&owners);
     /* Last: who is told that a mail was given up may begin with another one. */
     if (left)
@@ -170,9 +180,13 @@ void store_order_open(struct store *s)
     char host[65] = "";
     if (s->origin < 0 && gethostname(host, sizeof host - 1) < 0)
         snprintf(host, sizeof host, "localhost");
-    const char *origin = s->origin >= 0 ? s->config->node[s->origin].name : *host ? host : "localhost";
-    /* Two programs of one host must not share a series: each would wait for the other's generations. The proxy is a user of its own, with a directory of its own. */
+    const char *origin = s->origin >= 0 ? s->config->node[s->origin].name
+                         : *host        ? host
+                                        : "localhost";
+    /* Two programs of one host must not share a series: each would wait for the other's
+     * generations. The proxy is a user of its own, with a directory of its own. */
     bool proxy = !strcmp(endpoint_program_name(), "dovelane-proxy");
     o->origin = proxy ? mem_printf("%s-proxy", origin) : mem_strdup(origin);
-    o->file = mem_printf("%s%s/generation-%s", s->config->state_directory, proxy ? "/proxy" : "", o->origin);
+    o->file = mem_printf("%s%s/generation-%s", s->config->state_directory, proxy ? "/proxy" : "",
+                         o->origin);
 }

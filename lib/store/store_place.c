@@ -1,7 +1,9 @@
-/* Which nodes own a new mail: the origin's own node first, then the others as the config lists them (docs/design.md, "Mail in" 2,
- * `spread`). A node that has been silent for suspect_after, or is not connected, gets nothing; one that said its memory is full a
- * moment ago is used only when there are not enough others. One whose connection is too slow for what is sent there gets nothing until it has caught
- * up (unsent_most). With takeover = automatic only nodes that live, hear each other, and hold all that they promised together (store_watch.c). */
+/* Which nodes own a new mail: the origin's own node first, then the others as the config lists
+ * them (docs/design.md, "Mail in" 2, `spread`). A node that has been silent for suspect_after,
+ * or is not connected, gets nothing; one that said its memory is full a moment ago is used only
+ * when there are not enough others. One whose connection is too slow for what is sent there gets
+ * nothing until it has caught up (unsent_most). With takeover = automatic only nodes that live,
+ * hear each other, and hold all that they promised together (store_watch.c). */
 #include "lib/store/store_work.h"
 
 #include "lib/base/clock.h"
@@ -16,9 +18,12 @@ struct link *store_link(struct store *s, size_t node, bool bulk)
 bool store_node_usable(struct store *s, size_t node, bool bulk)
 {
     struct link *l = store_link(s, node, bulk);
-    /* The small connection tells whether the server lives; the bulk one may owe an answer for as long as a large mail takes. */
+    /* The small connection tells whether the server lives; the bulk one may owe an answer for as
+     * long as a large mail takes. */
     struct link *small = store_link(s, node, false);
-    return (node_ready(l->node) || node_turning(l->node)) && (node_ready(small->node) || node_turning(small->node)) && node_silence(small->node) * 1000 < (double)s->config->suspect_after &&
+    return (node_ready(l->node) || node_turning(l->node)) &&
+           (node_ready(small->node) || node_turning(small->node)) &&
+           node_silence(small->node) * 1000 < (double)s->config->suspect_after &&
            wire_unsent_bytes(node_wire(l->node)) <= s->unsent_most &&
            !config_list_has(&s->config->dead, s->config->node[node].name);
 }
@@ -39,8 +44,10 @@ static bool among(const size_t *list, size_t n, size_t node)
     return false;
 }
 
-/* The nodes in the order in which they are asked to be owners: those that are to be first, the origin, then all in the config's order. */
-static size_t candidates(struct store *s, bool bulk, const size_t *first, size_t nfirst, size_t *out)
+/* The nodes in the order in which they are asked to be owners: those that are to be first, the
+ * origin, then all in the config's order. */
+static size_t candidates(struct store *s, bool bulk, const size_t *first, size_t nfirst,
+                         size_t *out)
 {
     double now = clock_monotonic();
     size_t asked[NODES_MOST + 1], nasked = 0, n = 0;
@@ -53,25 +60,30 @@ static size_t candidates(struct store *s, bool bulk, const size_t *first, size_t
             asked[nasked++] = i;
     for (int full = 0; full < 2; full++)
         for (size_t k = 0; k < nasked; k++)
-            if (store_node_usable(s, asked[k], bulk) && (s->full_until[asked[k]] > now) == (full > 0))
+            if (store_node_usable(s, asked[k], bulk) &&
+                (s->full_until[asked[k]] > now) == (full > 0))
                 out[n++] = asked[k];
     return n;
 }
 
 /* The first of them, in their order, that may hold a mail together. */
-static bool choose(struct store *s, bool ordered, const size_t *candidate, size_t n, size_t *chosen, size_t have, size_t want)
+static bool choose(struct store *s, bool ordered, const size_t *candidate, size_t n, size_t *chosen,
+                   size_t have, size_t want)
 {
     if (have == want)
-        return store_watch_fit(s, chosen, have, true) && (!ordered || store_watch_known(s, chosen, have));
+        return store_watch_fit(s, chosen, have, true) &&
+               (!ordered || store_watch_known(s, chosen, have));
     for (size_t i = 0; i + (want - have) <= n; i++) {
         chosen[have] = candidate[i];
-        if (store_watch_fit(s, chosen, have + 1, false) && choose(s, ordered, candidate + i + 1, n - i - 1, chosen, have + 1, want))
+        if (store_watch_fit(s, chosen, have + 1, false) &&
+            choose(s, ordered, candidate + i + 1, n - i - 1, chosen, have + 1, want))
             return true;
     }
     return false;
 }
 
-bool store_choose(struct store *s, bool bulk, bool ordered, const size_t *first, size_t nfirst, size_t chosen[LANENAME_OWNERS_MAX])
+bool store_choose(struct store *s, bool bulk, bool ordered, const size_t *first, size_t nfirst,
+                  size_t chosen[LANENAME_OWNERS_MAX])
 {
     size_t candidate[NODES_MOST];
     if (s->config->nnodes > NODES_MOST)

@@ -1,7 +1,10 @@
-/* LANE.PUSH: what was submitted in one turn of the loop goes to each node in as few commands as possible.
+/* LANE.PUSH: what was submitted in one turn of the loop goes to each node in as few commands as
+ * possible.
  *
- * Every connection has its own session, so numbers never have to be carried over a lost connection: what was unanswered is sent again in a
- * new session, and the server knows the ids it holds or removed within `settle` (which is longer than any deadline of ours, config.c checks it). */
+ * Every connection has its own session, so numbers never have to be carried over a lost
+ * connection: what was unanswered is sent again in a new session, and the server knows the ids
+ * it holds or removed within `settle` (which is longer than any deadline of ours, config.c
+ * checks it). */
 #include "lib/store/store_work.h"
 
 #include <inttypes.h>
@@ -50,7 +53,8 @@ static bool every_copy_acked(const struct entry_work *e)
 {
     for (size_t i = 0; i < e->ncopies; i++) {
         const struct copy *c = &e->copy[i];
-        /* An ack counts only while the server that gave it lives: another run_id holds nothing of it. */
+        /* An ack counts only while the server that gave it lives: another run_id holds nothing
+         * of it. */
         if (c->state != COPY_ACKED || c->life != node_life(c->link->node))
             return false;
     }
@@ -101,16 +105,18 @@ static void new_session(struct link *l)
 
 static void answers(struct batch *b, redisReply *reply)
 {
-    bool whole = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && reply->element[1]->type == REDIS_REPLY_ARRAY &&
+    bool whole = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+                 reply->element[1]->type == REDIS_REPLY_ARRAY &&
                  reply->element[1]->elements == b->n;
     if (whole) {
         for (size_t i = 0; i < b->n; i++)
             one_answer(b->copy[i], reply->element[1]->element[i]);
         return;
     }
-    const char *why = reply->type == REDIS_REPLY_ERROR ? reply->str : "an answer of another form than expected";
-    /* A refusal before the module saw the command used up no number: those behind it in the pipeline have a gap now. They were not
-     * stored, and go again in a new session. */
+    const char *why =
+        reply->type == REDIS_REPLY_ERROR ? reply->str : "an answer of another form than expected";
+    /* A refusal before the module saw the command used up no number: those behind it in the
+     * pipeline have a gap now. They were not stored, and go again in a new session. */
     bool gap = reply->type == REDIS_REPLY_ERROR && !strncmp(why, "TXNGAP", 6);
     if (b->session == b->link->session)
         new_session(b->link);
@@ -131,7 +137,8 @@ static void on_push(struct wire *w, redisReply *reply, void *arg)
 {
     (void)w;
     struct batch *b = arg;
-    /* Without a reply the copies stay COPY_SENT: they may have been stored. store_push_again or the deadline goes on with them. */
+    /* Without a reply the copies stay COPY_SENT: they may have been stored. store_push_again or
+     * the deadline goes on with them. */
     if (reply)
         answers(b, reply);
     for (size_t i = 0; i < b->n; i++)
@@ -167,7 +174,8 @@ static void send_batch(struct batch *b)
     static _Thread_local struct command c;
     struct link *l = b->link;
     const char *key[BATCH_ENTRIES];
-    char numkeys[NUMBER_TEXT], session[24], txn[NUMBER_TEXT], n[NUMBER_TEXT], k[BATCH_ENTRIES][NUMBER_TEXT];
+    char numkeys[NUMBER_TEXT], session[24], txn[NUMBER_TEXT], n[NUMBER_TEXT],
+        k[BATCH_ENTRIES][NUMBER_TEXT];
     size_t nkeys = 0, index[BATCH_ENTRIES];
     for (size_t i = 0; i < b->n; i++)
         index[i] = key_index(key, &nkeys, b->copy[i]->entry->lane);
@@ -205,7 +213,8 @@ static void flush_link(struct link *l)
     l->outbox_last = &l->outbox;
     for (; c; c = next) {
         next = c->next;
-        /* Given up, or the connection went away meanwhile: nothing of it is on the wire, and store_push_again finds it. */
+        /* Given up, or the connection went away meanwhile: nothing of it is on the wire, and
+         * store_push_again finds it. */
         if (c->entry->phase != PHASE_STORING || !node_ready(l->node))
             continue;
         size_t size = c->entry->work->request->body_len + c->entry->entry->meta_len;
@@ -233,7 +242,8 @@ void store_push_flush(struct store *s)
             flush_link(&s->link[i]);
 }
 
-/* Those that another life of the server had are not wanted in this one, if they are ordered: it has to be refilled with what was promised before them first. */
+/* Those that another life of the server had are not wanted in this one, if they are ordered: it
+ * has to be refilled with what was promised before them first. */
 static void push_copy_again(struct copy *c)
 {
     struct entry_work *e = c->entry;
@@ -248,8 +258,9 @@ static void push_copy_again(struct copy *c)
     store_push_queue(c);
 }
 
-/* Nothing is in the outbox now: that lasts for one turn of the loop only. The server may have executed what it did not answer: it answers DONE then. In a new life it knows nothing: what the old one
- * acked goes again, too. */
+/* Nothing is in the outbox now: that lasts for one turn of the loop only. The server may have
+ * executed what it did not answer: it answers DONE then. In a new life it knows nothing: what
+ * the old one acked goes again, too. */
 void store_push_again(struct link *l)
 {
     new_session(l);

@@ -1,11 +1,13 @@
-/* LANE.REVOKE: an entry that could not be stored everywhere in time, or is wanted elsewhere, is taken back from every owner that has or may have it.
+/* LANE.REVOKE: an entry that could not be stored everywhere in time, or is wanted elsewhere, is
+ * taken back from every owner that has or may have it.
  *
  *   removed, absent   it is not there, and a PUSH that is still under way will not be stored
  *   gone              a relay has delivered it: the recipient has the mail, so it must not go anywhere else
  *   leased            a relay is delivering it: ask again until it is removed or gone, at most revoke_wait
  *
- * An owner that does not answer is waited for as long as suspect_after; the command stays in its pipe behind the PUSH, so a server that only
- * stood still executes both. What it may deliver meanwhile is called unsure. */
+ * An owner that does not answer is waited for as long as suspect_after; the command stays in its
+ * pipe behind the PUSH, so a server that only stood still executes both. What it may deliver
+ * meanwhile is called unsure. */
 #include "lib/store/store_work.h"
 
 #include <stdlib.h>
@@ -18,7 +20,8 @@
 
 #define OWED_MOST 10000
 
-/* A revocation whose entry was given up as unsure: the sooner its owner hears it, the less is delivered twice. */
+/* A revocation whose entry was given up as unsure: the sooner its owner hears it, the less is
+ * delivered twice. */
 struct owed_revoke {
     struct owed_revoke *next;
     char *lane;
@@ -90,7 +93,8 @@ static void look(struct entry_work *e)
             unsure = true;
     }
     if (gone) {
-        /* The others need not be waited for: the relay that delivered acks them, and our revocations are under way. */
+        /* The others need not be waited for: the relay that delivered acks them, and our
+         * revocations are under way. */
         store_entry_done(e, STORE_DELIVERED);
     } else if (open) {
         work_poll_later(e->work);
@@ -100,7 +104,8 @@ static void look(struct entry_work *e)
                 if (e->copy[i].revoke == REVOKE_AGAIN)
                     owe(&e->copy[i]);
             metric_add(store_unsure, 1);
-            store_reason(e, "%s; could not be revoked everywhere, may be sent more than once", e->entry->reason);
+            store_reason(e, "%s; could not be revoked everywhere, may be sent more than once",
+                         e->entry->reason);
         }
         store_entry_done(e, unsure ? STORE_UNSURE : STORE_REFUSED);
     }

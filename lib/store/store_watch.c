@@ -1,5 +1,6 @@
-/* Who may be owner of a new mail, with takeover = automatic (docs/takeover.md, "Return"): the nodes' beats are read from every server, with what
- * each is whole for. A milter leaves no beats itself. */
+/* Who may be owner of a new mail, with takeover = automatic (docs/takeover.md, "Return"): the
+ * nodes' beats are read from every server, with what each is whole for. A milter leaves no beats
+ * itself. */
 #include "lib/store/store_work.h"
 
 #include <stdlib.h>
@@ -52,14 +53,24 @@ static void read_beats(struct watched *w, const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
-    for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST; i++) {
+    for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST;
+         i++) {
         const redisReply *b = list->element[i];
-        if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 || b->element[0]->type != REDIS_REPLY_STRING || b->element[1]->type != REDIS_REPLY_STRING ||
+        if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 ||
+            b->element[0]->type != REDIS_REPLY_STRING ||
+            b->element[1]->type != REDIS_REPLY_STRING ||
             b->element[2]->type != REDIS_REPLY_INTEGER || b->element[4]->type != REDIS_REPLY_STRING)
             continue;
-        news[n++] = (struct liveness_news){b->element[0]->str, b->element[1]->str, b->element[4]->str, b->element[0]->len, b->element[1]->len,
-                                           b->element[4]->len, (uint64_t)b->element[2]->integer,
-                                           b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
+        news[n++] = (struct liveness_news){b->element[0]->str,
+                                           b->element[1]->str,
+                                           b->element[4]->str,
+                                           b->element[0]->len,
+                                           b->element[1]->len,
+                                           b->element[4]->len,
+                                           (uint64_t)b->element[2]->integer,
+                                           b->element[3]->type == REDIS_REPLY_INTEGER
+                                               ? (double)b->element[3]->integer / 1000.
+                                               : 0.};
     }
     liveness_update(w->store->heard->liveness, w->index, w->generation, news, n, clock_monotonic());
 }
@@ -77,13 +88,16 @@ static void on_beat(struct wire *wire, redisReply *reply, void *arg)
 {
     struct watched *w = arg;
     w->asked = false;
-    if (reply && beat_reader_turns(&w->reader, reply->type == REDIS_REPLY_ERROR ? reply->str : NULL)) {
+    if (reply &&
+        beat_reader_turns(&w->reader, reply->type == REDIS_REPLY_ERROR ? reply->str : NULL)) {
         ask(w, wire);
         return;
     }
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
-        /* Whatever it was whole for, it may have been restarted. With another path it may only be on its way there, which is not known yet while open
-         * requests fail; it is not used unless it arrives soon (node_turning), and a restart shows then (store_watch_restarted). */
+        /* Whatever it was whole for, it may have been restarted. With another path it may only
+         * be on its way there, which is not known yet while open requests fail; it is not used
+         * unless it arrives soon (node_turning), and a restart shows then
+         * (store_watch_restarted). */
         if (reply || !node_has_standby(w->store->link[2 * w->index].node))
             forget_whole(w);
         return;
@@ -141,7 +155,8 @@ bool store_watch_fit(const struct store *s, const size_t *node, size_t n, bool a
         if (liveness_state_for_placement(h->liveness, node[i], now) != STATE_ALIVE)
             return false;
         for (size_t k = 0; k < n; k++)
-            if (k != i && (liveness_reported_state(h->liveness, node[i], node[k]) != STATE_ALIVE || liveness_has_taken_over(h->liveness, node[i], node[k])))
+            if (k != i && (liveness_reported_state(h->liveness, node[i], node[k]) != STATE_ALIVE ||
+                           liveness_has_taken_over(h->liveness, node[i], node[k])))
                 return false;
     }
     if (!all)
@@ -179,7 +194,8 @@ void store_watch_open(struct store *s)
         s->heard->node[i].store = s;
         s->heard->node[i].index = i;
     }
-    struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000., (double)c->return_max / 1000.};
+    struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000.,
+                                   (double)c->return_max / 1000.};
     s->heard->looked_at = clock_monotonic();
     s->heard->liveness = liveness_open(name, c->nnodes, -1, times, s->heard->looked_at);
     free(name);

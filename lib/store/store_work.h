@@ -18,16 +18,23 @@
 #include "lib/store/store.h"
 
 struct owed_revoke; /* store_revoke.c's own */
-struct link; /* one connection to one node: the small one or the bulk one */
+struct link;        /* one connection to one node: the small one or the bulk one */
 
 enum copy_state {
-    COPY_UNSENT,  /* not on the wire of any connection: about to be, or waiting for the next (node_turning) */
+    /* not on the wire of any connection: about to be, or waiting for the next (node_turning) */
+    COPY_UNSENT,
     COPY_SENT,    /* PUSH is under way, or its connection was lost before the answer */
     COPY_ACKED,   /* in the life noted */
     COPY_REFUSED, /* the server said it has not stored it */
 };
 
-enum revoke_state { REVOKE_NONE, REVOKE_SENT, REVOKE_AGAIN /* leased or connection lost: ask again */, REVOKE_CLEAR, REVOKE_GONE };
+enum revoke_state {
+    REVOKE_NONE,
+    REVOKE_SENT,
+    REVOKE_AGAIN /* leased or connection lost: ask again */,
+    REVOKE_CLEAR,
+    REVOKE_GONE
+};
 
 struct copy {
     struct entry_work *entry;
@@ -36,8 +43,8 @@ struct copy {
     unsigned life; /* of the node that acked */
     unsigned born; /* of the node when this mail began */
     enum revoke_state revoke;
-    bool leased;        /* the last revocation found it being delivered */
-    struct copy *next;  /* in the link's outbox */
+    bool leased;       /* the last revocation found it being delivered */
+    struct copy *next; /* in the link's outbox */
 };
 
 enum entry_phase { PHASE_STORING, PHASE_HELD, PHASE_REVOKING, PHASE_DONE };
@@ -57,11 +64,12 @@ struct entry_work {
 struct work {
     struct store *store;
     struct store_request *request; /* NULL once the caller has gone on */
-    int refs;                      /* the caller, and every request on a wire that names one of our copies */
-    int64_t answer_limit;          /* CLOCK_BOOTTIME ns: nothing is promised after it */
+    /* the caller, and every request on a wire that names one of our copies */
+    int refs;
+    int64_t answer_limit; /* CLOCK_BOOTTIME ns: nothing is promised after it */
     ev_timer deadline, limit, again;
     bool submitted;
-    struct work *next;             /* in the submission queue */
+    struct work *next; /* in the submission queue */
     struct work *live_prev, *live_next;
     size_t nentries;
     struct entry_work entry[];
@@ -75,7 +83,8 @@ struct link {
     uint64_t session;
     uint64_t txn; /* of the last PUSH of this session */
     struct copy *outbox, **outbox_last;
-    struct owed_revoke *owed, **owed_last; /* that nobody waits for any more, for when the connection is back */
+    /* that nobody waits for any more, for when the connection is back */
+    struct owed_revoke *owed, **owed_last;
     size_t nowed;
 };
 
@@ -83,14 +92,14 @@ struct store {
     const struct config *config;
     struct ev_loop *loop;
     ev_prepare turn; /* what is queued is done before the loop waits */
-    int origin; /* index in the config, -1: none */
-    size_t nlinks; /* 2 per node: small, bulk */
+    int origin;      /* index in the config, -1: none */
+    size_t nlinks;   /* 2 per node: small, bulk */
     struct link *link;
     size_t unsent_most; /* bytes that wait for one connection; one with more gets no new mail */
     double *full_until; /* per node: it said MEMORY, others are tried first until then */
     struct work *queue, **queue_last;
-    struct work *live; /* all that a caller waits for */
-    atomic_bool able; /* enough nodes can be used: looked up by any thread */
+    struct work *live;       /* all that a caller waits for */
+    atomic_bool able;        /* enough nodes can be used: looked up by any thread */
     atomic_ulong beat, owed; /* likewise */
     ev_timer watch;
     struct store_order *order;
@@ -99,19 +108,23 @@ struct store {
 
 /* store.c */
 void store_entry_done(struct entry_work *, enum store_outcome);
-void store_reason(struct entry_work *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void store_reason(struct entry_work *, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void work_unref(struct work *);
 void work_poll_later(struct work *); /* store_revoke_poll will be called in a moment */
 
 /* store_place.c: chooses the owners; false when too few nodes can be used. */
 bool store_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
 size_t store_usable(struct store *, bool bulk);
-/* The same as indexes of nodes; first: those that come before all others, in this order, if they can be used. */
-bool store_choose(struct store *, bool bulk, bool ordered, const size_t *first, size_t nfirst, size_t chosen[LANENAME_OWNERS_MAX]);
+/* The same as indexes of nodes; first: those that come before all others, in this order, if they
+ * can be used. */
+bool store_choose(struct store *, bool bulk, bool ordered, const size_t *first, size_t nfirst,
+                  size_t chosen[LANENAME_OWNERS_MAX]);
 bool store_node_usable(struct store *, size_t node, bool bulk);
 struct link *store_link(struct store *, size_t node, bool bulk);
 
-/* store_order.c: the one list of owners of all that is for ordered destinations, and its generation. */
+/* store_order.c: the one list of owners of all that is for ordered destinations, and its
+ * generation. */
 void store_order_open(struct store *);
 /* The owners and the generation of a mail that begins now. false: too few nodes can be used. */
 bool store_order_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
@@ -122,20 +135,24 @@ uint64_t store_order_generation(const struct store *);
 /* store_watch.c: what the nodes say of each other, with takeover = automatic. */
 void store_watch_open(struct store *);
 void store_watch_look(struct store *); /* ten times a second */
-void store_watch_restarted(struct store *, size_t node); /* another run_id: it is whole for nothing that it said before */
-/* Whether new mail may be placed on these nodes: they live, hear each other alive, none of them took another over, and all are whole for this set. */
+/* another run_id: it is whole for nothing that it said before */
+void store_watch_restarted(struct store *, size_t node);
+/* Whether new mail may be placed on these nodes: they live, hear each other alive, none of them
+ * took another over, and all are whole for this set. */
 bool store_watch_fit(const struct store *, const size_t *node, size_t n, bool all);
-/* Their relays know of all nodes that this program knows of. Ordered mail needs it: a relay asks those that it knows for a lower generation. */
+/* Their relays know of all nodes that this program knows of. Ordered mail needs it: a relay asks
+ * those that it knows for a lower generation. */
 bool store_watch_known(const struct store *, const size_t *node, size_t n);
 
 /* store_push.c */
-void store_push_queue(struct copy *);      /* into the outbox */
-void store_push_flush(struct store *);     /* all outboxes onto the wires */
-void store_push_again(struct link *);      /* after a reconnect: what is still wanted and unanswered */
+void store_push_queue(struct copy *);  /* into the outbox */
+void store_push_flush(struct store *); /* all outboxes onto the wires */
+/* after a reconnect: what is still wanted and unanswered */
+void store_push_again(struct link *);
 
 /* store_revoke.c */
 void store_revoke_start(struct entry_work *);
-void store_revoke_again(struct link *);    /* after a reconnect */
-void store_revoke_poll(struct work *);     /* the `again` timer */
+void store_revoke_again(struct link *); /* after a reconnect */
+void store_revoke_poll(struct work *);  /* the `again` timer */
 
 #endif

@@ -79,7 +79,8 @@ struct acked ack_in(RedisModuleCtx *ctx, struct lane_key *k, const struct select
     a.gone = (struct ranges){0};
     a.n = (struct acked){0};
     ahead_begin(&a.ahead, a.hash, k->value);
-    selector_each(s, a.lane, &(struct selector_calls){ack_entry, ack_absent, &a, ack_range, ack_ahead});
+    selector_each(s, a.lane,
+                  &(struct selector_calls){ack_entry, ack_absent, &a, ack_range, ack_ahead});
     effect_del(ctx, k->name, &a.gone);
     if (a.n.removed)
         lane_event(ctx, "lane.ack", k->name);
@@ -91,7 +92,8 @@ bool ack_allowed(RedisModuleCtx *ctx, RedisModuleString *key)
 {
     static RedisModuleString *words[3];
     bool allowed = false;
-    if (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING))
+    if (RedisModule_GetContextFlags(ctx) &
+        (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING))
         return true;
     RedisModuleString *name = RedisModule_GetCurrentUserName(ctx);
     if (!name) /* no client's */
@@ -109,7 +111,8 @@ bool ack_allowed(RedisModuleCtx *ctx, RedisModuleString *key)
     }
     RedisModule_FreeString(ctx, name);
     if (!allowed)
-        RedisModule_ReplyWithError(ctx, "NOPERM an ACK part, or a sequence to remove up to, needs the right to LANE.ACK for this key");
+        RedisModule_ReplyWithError(ctx, "NOPERM an ACK part, or a sequence to remove up to, needs "
+                                        "the right to LANE.ACK for this key");
     return allowed;
 }
 
@@ -234,8 +237,8 @@ static bool check_metas(struct args *a, uint64_t *n)
             return false;
         RedisModule_StringPtrLen(meta, &len);
         if (len > LANE_META_MAX) {
-            RedisModule_ReplyWithError(a->ctx,
-                                       "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576");
+            RedisModule_ReplyWithError(
+                a->ctx, "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576");
             return false;
         }
         if ((uint64_t)(a->at - 3) == 3 * *n)
@@ -257,7 +260,8 @@ int meta_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
-    struct changes c = {.records = must_alloc(n * 16), .meta = must_alloc(n * sizeof(RedisModuleString *))};
+    struct changes c = {.records = must_alloc(n * 16),
+                        .meta = must_alloc(n * sizeof(RedisModuleString *))};
     RedisModule_ReplyWithArray(ctx, (long)n);
     for (uint64_t i = 0; i < n; i++)
         RedisModule_ReplyWithSimpleString(

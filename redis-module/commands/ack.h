@@ -15,8 +15,8 @@ struct acked {
  * remembered. */
 struct acked ack_in(RedisModuleCtx *, struct lane_key *, const struct selector *);
 
-/* Whether the caller may do LANE.ACK with this key: what only adds entries must not be able to remove others' by an ACK part.
- * False: the error is answered. */
+/* Whether the caller may do LANE.ACK with this key: what only adds entries must not be able to
+ * remove others' by an ACK part. False: the error is answered. */
 bool ack_allowed(RedisModuleCtx *, RedisModuleString *key);
 
 #endif

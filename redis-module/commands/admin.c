@@ -37,7 +37,8 @@ static bool read_settings(struct args *a, struct settings *s)
         } else if (args_option(a, "DEAD", 16)) {
             fine = args_string(a, "the key of a dead-letter lane", &s->dead);
         } else {
-            fine = args_expected(a, "MAXLEN, MAXBYTES, STRICT or SKIP, MAXATTEMPTS or DEAD, each once");
+            fine = args_expected(
+                a, "MAXLEN, MAXBYTES, STRICT or SKIP, MAXATTEMPTS or DEAD, each once");
         }
         if (!fine)
             return false;
@@ -52,7 +53,8 @@ static bool equal(RedisModuleString *key, const char *name, size_t name_len)
     return len == name_len && memcmp(k, name, len) == 0;
 }
 
-/* Another lane than the one that it is for; not one whose own dead-letter lane that is: entries would go round for ever. */
+/* Another lane than the one that it is for; not one whose own dead-letter lane that is: entries
+ * would go round for ever. */
 static bool check_dead(struct args *a, RedisModuleString *key, RedisModuleString *dead)
 {
     struct lane_key k;
@@ -66,10 +68,12 @@ static bool check_dead(struct args *a, RedisModuleString *key, RedisModuleString
         return false;
     bool round = k.value && k.value->dead && equal(key, k.value->dead, k.value->dead_len);
     lane_key_close(a->ctx, &k);
-    return !round || args_bad_value(a, "DEAD", dead, "a lane whose own dead-letter lane is not this one");
+    return !round ||
+           args_bad_value(a, "DEAD", dead, "a lane whose own dead-letter lane is not this one");
 }
 
-/* LANE.CREATE <key> [MAXLEN <n>] [MAXBYTES <n>] [STRICT|SKIP] [MAXATTEMPTS <n>] [DEAD <dead-key>] */
+/* LANE.CREATE <key> [MAXLEN <n>] [MAXBYTES <n>] [STRICT|SKIP] [MAXATTEMPTS <n>] [DEAD
+ * <dead-key>] */
 int create_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct args a = {ctx, argv, argc, 2, 0};

@@ -31,8 +31,9 @@ struct beat {
 
 struct whole {
     struct whole *next;
-    struct text set, token, begun; /* token: len 0 while not whole; begun: of the comparison under way, or of the last one */
-    int64_t since;                 /* now_ms() when it became whole */
+    /* token: len 0 while not whole; begun: of the comparison under way, or of the last one */
+    struct text set, token, begun;
+    int64_t since; /* now_ms() when it became whole */
 };
 
 static struct beat *all_beats;
@@ -71,11 +72,13 @@ void whole_lost(void)
     nsets = 0;
 }
 
-/* A name too many is one comparison more, a name too few would be mail that nobody misses: so the part behind the bar is not looked at. */
+/* A name too many is one comparison more, a name too few would be mail that nobody misses: so
+ * the part behind the bar is not looked at. */
 void whole_lost_with(const struct value *v)
 {
     size_t prefix = strlen(OWNED);
-    if (v->db == 0 && v->name_len > prefix && !memcmp(v->name, OWNED, prefix) && memchr(v->name, '|', v->name_len))
+    if (v->db == 0 && v->name_len > prefix && !memcmp(v->name, OWNED, prefix) &&
+        memchr(v->name, '|', v->name_len))
         whole_lost();
 }
 
@@ -183,9 +186,11 @@ int beat_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     uint64_t counter;
     if (argc != 1 && argc != 5)
         return RedisModule_WrongArity(ctx);
-    if (argc == 5 && (!bounded(&a, "name", NAME_MAX_LEN, &name, &name_len) ||
-                      !bounded(&a, "incarnation", INCARNATION_MAX, &incarnation, &incarnation_len) ||
-                      !args_number(&a, "counter", 0, INT64_MAX, &counter) || !bounded(&a, "text", TEXT_MAX, &text, &text_len)))
+    if (argc == 5 &&
+        (!bounded(&a, "name", NAME_MAX_LEN, &name, &name_len) ||
+         !bounded(&a, "incarnation", INCARNATION_MAX, &incarnation, &incarnation_len) ||
+         !args_number(&a, "counter", 0, INT64_MAX, &counter) ||
+         !bounded(&a, "text", TEXT_MAX, &text, &text_len)))
         return REDISMODULE_OK;
     reply_all(ctx);
     if (argc == 1)
@@ -256,17 +261,20 @@ int whole_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         args_expected(&a, "BEGIN or END");
         return REDISMODULE_OK;
     }
-    if (!bounded(&a, "owners", SET_MAX, &set, &set_len) || !bounded(&a, "token", TOKEN_MAX, &token, &token_len))
+    if (!bounded(&a, "owners", SET_MAX, &set, &set_len) ||
+        !bounded(&a, "token", TOKEN_MAX, &token, &token_len))
         return REDISMODULE_OK;
     if (begins) {
         if (nsets >= SETS_MAX && !whole_of(set, set_len))
-            return RedisModule_ReplyWithError(ctx, "ERR value: there are 10000 sets of owners, more are not kept");
+            return RedisModule_ReplyWithError(
+                ctx, "ERR value: there are 10000 sets of owners, more are not kept");
         begin(set, set_len, token, token_len);
         return RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
     struct whole *w = whole_of(set, set_len);
     bool stands = w && same(&w->begun, token, token_len);
-    /* Who was whole before stays so under the old token: others may be comparing with it just now. */
+    /* Who was whole before stays so under the old token: others may be comparing with it just
+     * now. */
     if (stands && !w->token.len) {
         set_text(&w->token, token, token_len);
         w->since = now_ms();

@@ -4,7 +4,8 @@
 
 #include "redis-module/server/redisapi.h"
 
-#define LANE_COMMAND(name) int name##_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
+#define LANE_COMMAND(name) \
+    int name##_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 
 LANE_COMMAND(create); /* admin.c */
 LANE_COMMAND(len);
@@ -14,7 +15,7 @@ LANE_COMMAND(check);
 LANE_COMMAND(push); /* push.c */
 LANE_COMMAND(put);
 LANE_COMMAND(mput);
-LANE_COMMAND(ack);  /* ack.c */
+LANE_COMMAND(ack); /* ack.c */
 LANE_COMMAND(revoke);
 LANE_COMMAND(meta);
 LANE_COMMAND(take); /* take.c */
@@ -30,8 +31,8 @@ LANE_COMMAND(beat);  /* beat.c */
 LANE_COMMAND(beats);
 LANE_COMMAND(whole);
 
-/* Registers all of them with what the server needs to know of them: cmdinfo.c. REDISMODULE_ERR when it
- * refuses. */
+/* Registers all of them with what the server needs to know of them: cmdinfo.c. REDISMODULE_ERR
+ * when it refuses. */
 int commands_register(RedisModuleCtx *ctx);
 
 #endif

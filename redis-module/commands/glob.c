@@ -1,4 +1,5 @@
-/* glob - see glob.h. Only the last * is ever gone back to: the one before it has matched all it needs. */
+/* glob - see glob.h. Only the last * is ever gone back to: the one before it has matched all it
+ * needs. */
 #include "redis-module/commands/glob.h"
 
 /* Whether c is in the set at p (behind the '['); *p is set behind its ']'. */

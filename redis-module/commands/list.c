@@ -1,6 +1,6 @@
-/* list - LANE.LIST: all lanes of the selected database, a page at a time. The cursor is a number on the cursor list
- * of all lanes, which a lane keeps as long as it lives: what is there from the first page to the last is told
- * exactly once. */
+/* list - LANE.LIST: all lanes of the selected database, a page at a time. The cursor is a number
+ * on the cursor list of all lanes, which a lane keeps as long as it lives: what is there from
+ * the first page to the last is told exactly once. */
 #include <string.h>
 
 #include "redis-module/server/args.h"
@@ -42,7 +42,8 @@ static bool read_listing(struct args *a, struct listing *l)
 static const struct value *page_item(const struct listing *l, size_t i, int db)
 {
     const struct value *v = all_lanes.item[i].value;
-    if (!v || v->db != db || (l->match && !glob_match(l->match, l->match_len, v->name, v->name_len)))
+    if (!v || v->db != db ||
+        (l->match && !glob_match(l->match, l->match_len, v->name, v->name_len)))
         return NULL;
     return v;
 }
@@ -63,7 +64,8 @@ int list_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
          end++, looks++)
         n += page_item(&l, end, db) != NULL;
     RedisModule_ReplyWithArray(ctx, 2);
-    RedisModule_ReplyWithLongLong(ctx, end < all_lanes.end ? (long long)all_lanes.item[end - 1].no : 0);
+    RedisModule_ReplyWithLongLong(ctx,
+                                  end < all_lanes.end ? (long long)all_lanes.item[end - 1].no : 0);
     RedisModule_ReplyWithArray(ctx, (long)(3 * n));
     for (size_t i = begin; i < end; i++) {
         const struct value *v = page_item(&l, i, db);

@@ -39,8 +39,8 @@ static void move_entry(void *arg, const struct lane_entry *e)
     }
     if (!lane_key_make(m->ctx, &m->to))
         return;
-    /* The id is remembered while the view of it is good; should the move fail for want of memory, the lane
-     * still holds the id, and what a lane holds is asked first. */
+    /* The id is remembered while the view of it is good; should the move fail for want of
+     * memory, the lane still holds the id, and what a lane holds is asked first. */
     tombstone_remember(m->from.value->hash, e->id, TOMBSTONE_MOVED, now_ms());
     enum lane_result result = lane_hand_over(m->from.value->lane, seq, m->to.value->lane, &there);
     if (result == LANE_HELD) {
@@ -86,7 +86,8 @@ static bool same(RedisModuleString *a, RedisModuleString *b)
 /* -LATE: the time in which the caller knows what the other lane's other owners hold is over. */
 static int reply_late(RedisModuleCtx *ctx)
 {
-    return RedisModule_ReplyWithError(ctx, "LATE this server's clock-ms is not before that of BEFORE: nothing was moved");
+    return RedisModule_ReplyWithError(
+        ctx, "LATE this server's clock-ms is not before that of BEFORE: nothing was moved");
 }
 
 /* LANE.MOVE <from-key> <to-key> [BEFORE <clock-ms>] <selector> */

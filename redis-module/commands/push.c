@@ -1,8 +1,9 @@
-/* push - LANE.PUSH: stores entries, in several lanes if asked, once per transaction number; acknowledgements
- * may ride along. LANE.PUT: one entry in one lane, nothing else. LANE.MPUT: packed ones in one lane.
+/* push - LANE.PUSH: stores entries, in several lanes if asked, once per transaction number;
+ * acknowledgements may ride along. LANE.PUT: one entry in one lane, nothing else. LANE.MPUT: packed
+ * ones in one lane.
  *
- *    read and check all --> the session's number --> ACK parts --> entries, by lane --> reply, remembered
- *                            repeat, gap, old: answered here, nothing is executed
+ *    read and check all --> the session's number --> ACK parts --> entries, by lane --> reply,
+ *                            remembered repeat, gap, old: answered here, nothing is executed
  *
  * Memory is looked at here and not by the server (deny-oom): a refusal has to use the number up, or
  * everything pipelined behind it would be a gap. */
@@ -23,15 +24,16 @@ struct push {
     bool packed;             /* argv[entries] is all of them */
     /* while it is executed */
     struct store store;
-    struct lane_key key; /* the one that is open, when `open` is not 0: acks and entries mostly name the same */
-    uint64_t open;       /* its number, from 1 */
-    bool lane;           /* it is a lane, or nothing yet */
-    const char *at;      /* packed: the next entry */
+    /* the one that is open, when `open` is not 0: acks and entries mostly name the same */
+    struct lane_key key;
+    uint64_t open;  /* its number, from 1 */
+    bool lane;      /* it is a lane, or nothing yet */
+    const char *at; /* packed: the next entry */
     int64_t *answer;
 };
 
-/* Answers and effects are built in memory that stays: one push follows another. Grown, never shrunk below a
- * usual batch. */
+/* Answers and effects are built in memory that stays: one push follows another. Grown, never
+ * shrunk below a usual batch. */
 static int64_t *answers;
 static size_t answers_room;
 static struct effect_add adds;
@@ -80,7 +82,8 @@ static bool look_at_packed(struct push *p, RedisModuleString *entries)
     if (!wrong)
         return true;
     char text[160];
-    snprintf(text, sizeof text, "ERR syntax: packed entry %llu: %s", (unsigned long long)p->n + 1, wrong);
+    snprintf(text, sizeof text, "ERR syntax: packed entry %llu: %s", (unsigned long long)p->n + 1,
+             wrong);
     RedisModule_ReplyWithError(p->ctx, text);
     return false;
 }
@@ -255,7 +258,8 @@ static uint64_t store_run(struct push *p, uint64_t i)
         if (p->expire)
             tell_expiring(p, p->answer[i]);
         else if (p->answer[i] > 0)
-            effect_add_entry(&adds, (uint64_t)p->answer[i], e.id, p->store.delay, entry[2], entry[3]);
+            effect_add_entry(&adds, (uint64_t)p->answer[i], e.id, p->store.delay, entry[2],
+                             entry[3]);
         entry += 4;
     } while (++i < p->n && number(entry[0]) == key);
     effect_add_send(p->ctx, p->keys[key - 1], &adds);
@@ -282,7 +286,8 @@ static uint64_t look_ahead(const struct push *p, const char *at, uint64_t left, 
 
 #define PLAIN_MOST 32
 
-/* What begins with entries that have no id, as many as can be stored at once; p->at is behind them. */
+/* What begins with entries that have no id, as many as can be stored at once; p->at is behind
+ * them. */
 static size_t store_plain_run(struct push *p, const char *at, uint64_t i, uint64_t key)
 {
     struct lane_data data[PLAIN_MOST];
@@ -354,8 +359,8 @@ static uint64_t store_packed_run(struct push *p, uint64_t i)
     if (p->expire)
         effect_load(p->ctx, p->keys[key - 1], &expiring);
     else
-        effect_pack(p->ctx, p->keys[key - 1], p->answer + first, i - first, p->store.delay, whole, from,
-                    (size_t)(p->at - from));
+        effect_pack(p->ctx, p->keys[key - 1], p->answer + first, i - first, p->store.delay, whole,
+                    from, (size_t)(p->at - from));
     lane_event(p->ctx, "lane.push", p->keys[key - 1]);
     return i;
 }
@@ -511,7 +516,9 @@ int put_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_OK;
     size_t len;
     const char *name = RedisModule_StringPtrLen(argv[1], &len);
-    uint64_t lane = !e.id ? 0 : k.value ? k.value->hash : name_hash(RedisModule_GetSelectedDb(ctx), name, len);
+    uint64_t lane = !e.id     ? 0
+                    : k.value ? k.value->hash
+                              : name_hash(RedisModule_GetSelectedDb(ctx), name, len);
     store_begin(&store, ctx, 0, 0);
     int64_t answer = store_entry(&store, &k, lane, &e);
     if (answer > 0)
@@ -526,11 +533,19 @@ int put_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 int mput_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct args a = {ctx, argv, argc, 3};
-    struct push p = {.ctx = ctx, .argv = argv, .argc = argc, .keys = argv + 1, .nkeys = 1, .entries = 2, .packed = true};
+    struct push p = {.ctx = ctx,
+                     .argv = argv,
+                     .argc = argc,
+                     .keys = argv + 1,
+                     .nkeys = 1,
+                     .entries = 2,
+                     .packed = true};
     struct selector s = {0};
     if (argc < 3 || argc > 4)
         return RedisModule_WrongArity(ctx);
-    if (!look_at_packed(&p, argv[2]) || (argc > 3 && !args_number(&a, "sequence", 0, LANE_SEQ_MAX, &s.upto)) || (argc > 3 && !ack_allowed(ctx, argv[1])))
+    if (!look_at_packed(&p, argv[2]) ||
+        (argc > 3 && !args_number(&a, "sequence", 0, LANE_SEQ_MAX, &s.upto)) ||
+        (argc > 3 && !ack_allowed(ctx, argv[1])))
         return REDISMODULE_OK;
     reserve_answers(p.n + 1);
     p.answer = answers + 1;

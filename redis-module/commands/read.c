@@ -8,7 +8,8 @@
 
 #define READ_COUNT 100
 #define READ_BYTES (1u << 20)
-#define READ_BYTES_MAX (64u << 20) /* one command of somebody who may only read takes no more memory, but for one larger entry */
+/* one command of somebody who may only read takes no more memory, but for one larger entry */
+#define READ_BYTES_MAX (64u << 20)
 #define READ_COUNT_MAX 1000000
 #define IDS_COUNT 1000
 #define IDS_COUNT_MAX 100000
@@ -73,7 +74,8 @@ static char *pack_entry(const struct reading *r, const struct lane_entry *e, cha
 }
 
 /* n entries from a sequence on, meta and body of which have so many bytes. */
-static void reply_packed(const struct reading *r, const struct lane *lane, uint64_t from, uint64_t n, uint64_t bytes)
+static void reply_packed(const struct reading *r, const struct lane *lane, uint64_t from,
+                         uint64_t n, uint64_t bytes)
 {
     struct lane_entry e;
     char *packed = must_alloc(n * READ_RECORD + bytes), *at = packed;
@@ -113,7 +115,8 @@ int read_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_OK;
     if (bytes > READ_BYTES_MAX)
         bytes = READ_BYTES_MAX;
-    /* `next` stands before the entries but is known after them: two passes, of which the first only counts.
+    /* `next` stands before the entries but is known after them: two passes, of which the first only
+     * counts.
      */
     struct lane_entry e;
     uint64_t n = 0, at = from, next = 0;
@@ -155,7 +158,8 @@ int get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!args_end(&a) || !lane_key_open_or_reply(ctx, argv[1], false, &k))
         return REDISMODULE_OK;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    selector_each(&s, k.value ? k.value->lane : NULL, &(struct selector_calls){reply_entry, NULL, &r});
+    selector_each(&s, k.value ? k.value->lane : NULL,
+                  &(struct selector_calls){reply_entry, NULL, &r});
     RedisModule_ReplySetArrayLength(ctx, r.n);
     lane_key_close(ctx, &k);
     return REDISMODULE_OK;

@@ -1,12 +1,12 @@
-/* ready - which lanes have got something to take: LANE.READY, and the clients that wait in it. Lanes of
- * database 0 only. */
+/* ready - which lanes have got something to take: LANE.READY, and the clients that wait in it.
+ * Lanes of database 0 only. */
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 
 #include "redis-module/server/server.h"
 
-/* Cursors begin at a random number in each life of the server, so that a cursor of another life is told from
- * one of this. */
+/* Cursors begin at a random number in each life of the server, so that a cursor of another life
+ * is told from one of this. */
 void ready_start(void);
 
 /* A lane became ready: answers all clients that wait. */

@@ -37,7 +37,8 @@ static bool packed_ids(struct args *a, struct selector *s)
     if (len % ID_LEN == 0)
         return true;
     char text[100];
-    snprintf(text, sizeof text, "ERR value: length of packed ids is %zu, allowed are multiples of 16", len);
+    snprintf(text, sizeof text,
+             "ERR value: length of packed ids is %zu, allowed are multiples of 16", len);
     RedisModule_ReplyWithError(a->ctx, text);
     return false;
 }
@@ -87,7 +88,8 @@ static void range_of(const struct selector *s, uint64_t i, uint64_t *from, uint6
 
 static const uint8_t *id_of(const struct selector *s, uint64_t i)
 {
-    return (const uint8_t *)(s->packed ? s->packed + i * ID_LEN : RedisModule_StringPtrLen(s->arg[i], NULL));
+    return (const uint8_t *)(s->packed ? s->packed + i * ID_LEN
+                                       : RedisModule_StringPtrLen(s->arg[i], NULL));
 }
 
 static void tell_ahead(const struct selector *s, uint64_t from, const struct selector_calls *call)
@@ -98,7 +100,8 @@ static void tell_ahead(const struct selector *s, uint64_t from, const struct sel
 }
 
 /* The same of the entries from there on; how many that are. */
-static uint64_t tell_ahead_entries(struct lane *lane, uint64_t from, uint64_t to, const struct selector_calls *call)
+static uint64_t tell_ahead_entries(struct lane *lane, uint64_t from, uint64_t to,
+                                   const struct selector_calls *call)
 {
     struct lane_entry e;
     uint64_t n = 0;
@@ -109,7 +112,8 @@ static uint64_t tell_ahead_entries(struct lane *lane, uint64_t from, uint64_t to
     return n;
 }
 
-static void each_in_range(struct lane *lane, uint64_t from, uint64_t to, const struct selector_calls *call)
+static void each_in_range(struct lane *lane, uint64_t from, uint64_t to,
+                          const struct selector_calls *call)
 {
     struct lane_entry e;
     for (uint64_t told = 0; lane_next(lane, from, &e) && e.seq <= to; from = e.seq + 1) {

@@ -48,9 +48,10 @@ static void reply_entry(RedisModuleCtx *ctx, const struct lane_entry *e, int64_t
     RedisModule_ReplyWithStringBuffer(ctx, e->body, e->body_len);
 }
 
-/* Fills one lease from one lane. The reply's arrays begin with the first entry: a TAKE that gets nothing has
- * not answered yet. */
-static void take_from(RedisModuleCtx *ctx, struct take *t, struct lane_key *k, struct lane_holder *holder)
+/* Fills one lease from one lane. The reply's arrays begin with the first entry: a TAKE that gets
+ * nothing has not answered yet. */
+static void take_from(RedisModuleCtx *ctx, struct take *t, struct lane_key *k,
+                      struct lane_holder *holder)
 {
     struct lane *lane = k->value->lane;
     struct lane_entry e;
@@ -102,8 +103,10 @@ static void take_all(RedisModuleCtx *ctx, struct take *t, bool overdue)
             continue;
         if (k.value && overdue)
             lease_end_overdue(ctx, &k);
-        /* One that stood behind many others, or that nobody looked at since its lease ended with all others. */
-        if (k.value && overdue && lane_candidate(k.value->lane, NULL, &e) && e.expires && e.expires <= now_ms())
+        /* One that stood behind many others, or that nobody looked at since its lease ended with
+         * all others. */
+        if (k.value && overdue && lane_candidate(k.value->lane, NULL, &e) && e.expires &&
+            e.expires <= now_ms())
             lease_end_overdue(ctx, &k);
         if (k.value)
             take_from(ctx, t, &k, holder);
@@ -151,7 +154,8 @@ int take_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!read_take(&a, &t))
         return REDISMODULE_OK;
     if (is_replica(ctx))
-        return RedisModule_ReplyWithError(ctx, "READONLY a replica leases nothing, its primary does");
+        return RedisModule_ReplyWithError(ctx,
+                                          "READONLY a replica leases nothing, its primary does");
     lease_holders_settle(ctx);
     if (!check_types(ctx, &t))
         return REDISMODULE_OK;
@@ -246,15 +250,16 @@ int extend_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     uint64_t lease, ms;
     if (argc < 2)
         return RedisModule_WrongArity(ctx);
-    if (!args_number(&a, "lease", 1, INT64_MAX, &lease) || !args_number(&a, "ms", 0, TIME_MAX, &ms) ||
-        !args_selector(&a, &s) || !args_end(&a))
+    if (!args_number(&a, "lease", 1, INT64_MAX, &lease) ||
+        !args_number(&a, "ms", 0, TIME_MAX, &ms) || !args_selector(&a, &s) || !args_end(&a))
         return REDISMODULE_OK;
     lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     l.lane = k.value ? k.value->lane : NULL;
     l.until = now_ms() + (int64_t)ms;
-    selector_each_leased(&s, l.lane, lease, &(struct selector_calls){extend_entry, count_absent, &l});
+    selector_each_leased(&s, l.lane, lease,
+                         &(struct selector_calls){extend_entry, count_absent, &l});
     lane_key_close(ctx, &k);
     RedisModule_ReplyWithArray(ctx, 2);
     RedisModule_ReplyWithLongLong(ctx, (long long)l.extended);

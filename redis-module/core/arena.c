@@ -3,19 +3,21 @@
  *    segment:  | head | owner len  body meta | owner len  body meta | ...             |
  *                     '--- a record ---------'                      ^ used       size ^
  *
- * A record knows its owner, the handle of its slot, so a segment can be walked: a record is alive when its
- * owner says that it is there. New records go to the end of the open segment. When that is full it is closed
- * and stands, by the part of it that is alive, in one of seven buckets (or in none, above 7/8); it is given
- * back when its last record dies, and one is kept for the next that is needed.
+ * A record knows its owner, the handle of its slot, so a segment can be walked: a record is alive
+ * when its owner says that it is there. New records go to the end of the open segment. When that is
+ * full it is closed and stands, by the part of it that is alive, in one of seven buckets (or in
+ * none, above 7/8); it is given back when its last record dies, and one is kept for the next that
+ * is needed.
  *
- * Segments are as large as the lane needs: 4 KB at first, a sixteenth of what is alive, 1 MB at most. So what a
- * lane in the order of its entries has unused is bounded by an eighth, without anything being copied. Beyond
- * that bound, after removals out of order, each removal moves some records from the emptiest segment to the
- * end of the survivors' one: a few bytes for each that was removed, so no command waits for it.
+ * Segments are as large as the lane needs: 4 KB at first, a sixteenth of what is alive, 1 MB at
+ * most. So what a lane in the order of its entries has unused is bounded by an eighth, without
+ * anything being copied. Beyond that bound, after removals out of order, each removal moves some
+ * records from the emptiest segment to the end of the survivors' one: a few bytes for each that was
+ * removed, so no command waits for it.
  *
- * What is large beside the segment it would open gets one of its own size, and is never moved. Allocators
- * round 200 KB up to 224; in a long lane such records go together into segments of up to 4 MB, of the size
- * that leaves least. */
+ * What is large beside the segment it would open gets one of its own size, and is never moved.
+ * Allocators round 200 KB up to 224; in a long lane such records go together into segments of up
+ * to 4 MB, of the size that leaves least. */
 #include "redis-module/core/internal.h"
 
 #include <string.h>
@@ -111,7 +113,8 @@ static struct segment *new_segment(struct lane *lane, uint32_t size, bool alone)
         a->spare = NULL;
     else if (!(s = lane_alloc(lane, size)))
         return NULL;
-    *s = (struct segment){.size = size, .used = HEAD, .scan = HEAD, .bucket = NO_BUCKET, .alone = alone};
+    *s = (struct segment){
+        .size = size, .used = HEAD, .scan = HEAD, .bucket = NO_BUCKET, .alone = alone};
     if (a->free) {
         s->id = a->free;
         a->free = (uint32_t)((uintptr_t)a->segment[s->id - 1] >> 1);

@@ -1,4 +1,5 @@
-/* blocks - the slots of a lane, in blocks of up to 128, found through a directory sorted by block number.
+/* blocks - the slots of a lane, in blocks of up to 128, found through a directory sorted by block
+ * number.
  *
  *      begin                                    end
  *        v                                       v
@@ -8,11 +9,12 @@
  *          v      v                    v      v
  *        slots  slots                slots  slots
  *
- * A block lives as long as one of its slots does. When a block in the middle dies its place stays, says how
- * far the next one may be (hops are shortened as they are walked), and is swept out when half of the
- * directory is dead: so a stuck old entry in front of a million removed ones costs nothing, and a removal is
- * O(1) amortised. A block begins with room for 4 slots at the index it needs first: ten thousand lanes of one
- * entry are cheap. A block of which three quarters are dead, except the first and the last one, is packed:
+ * A block lives as long as one of its slots does. When a block in the middle dies its place stays,
+ * says how far the next one may be (hops are shortened as they are walked), and is swept out when
+ * half of the directory is dead: so a stuck old entry in front of a million removed ones costs
+ * nothing, and a removal is O(1) amortised. A block begins with room for 4 slots at the index it
+ * needs first: ten thousand lanes of one entry are cheap. A block of which three quarters are dead,
+ * except the first and the last one, is packed:
  *
  *    live   ..1....1.1..    what is alive
  *    laid   ..1..1.1.1..    what has a slot; the slot of an index stands behind those of the laid ones below
@@ -46,7 +48,8 @@ static size_t lower(const struct blocks *b, uint64_t number)
     return low;
 }
 
-/* The first place alive from i on. The last place is alive, so there is one for every i below end. */
+/* The first place alive from i on. The last place is alive, so there is one for every i below
+ * end. */
 static size_t alive(const struct blocks *b, size_t i)
 {
     size_t to = i;
@@ -160,7 +163,9 @@ static struct slot *told(const struct lane *lane, struct slot *slot)
 struct slot *blocks_find(const struct lane *lane, uint64_t seq)
 {
     const struct block *block = find_block(&lane->blocks, seq);
-    return block && bit(block->live, seq % BLOCK_SLOTS) ? told(lane, slot_of(block, seq % BLOCK_SLOTS)) : NULL;
+    return block && bit(block->live, seq % BLOCK_SLOTS)
+               ? told(lane, slot_of(block, seq % BLOCK_SLOTS))
+               : NULL;
 }
 
 uint32_t blocks_handle(const struct lane *lane, uint64_t seq)
@@ -178,7 +183,8 @@ struct slot *blocks_at(const struct lane *lane, uint32_t handle)
 
 uint64_t blocks_seq(const struct lane *lane, uint32_t handle)
 {
-    return block_of(&lane->blocks, handle / BLOCK_SLOTS)->number * BLOCK_SLOTS + handle % BLOCK_SLOTS;
+    return block_of(&lane->blocks, handle / BLOCK_SLOTS)->number * BLOCK_SLOTS +
+           handle % BLOCK_SLOTS;
 }
 
 void blocks_moved(struct lane *lane, struct block *block)
@@ -240,7 +246,8 @@ struct slot *blocks_run(const struct lane *lane, uint64_t *seq, uint64_t to, uin
 
 /* ---- The directory ---- */
 
-/* Moves what is alive to the front of a directory with that much room (the same one when it is the old room).
+/* Moves what is alive to the front of a directory with that much room (the same one when it is the
+ * old room).
  */
 static bool resweep(struct lane *lane, size_t room)
 {
@@ -301,7 +308,8 @@ static struct block *new_block(struct lane *lane, uint64_t number, uint32_t firs
     take_id(b, block);
     b->place[b->end++] = (struct place){.number = number, .block = block};
     /* A lane that is loaded has the holes of the one that was saved. */
-    if (b->end - b->begin > 2 && sparse(b->place[b->end - 2].block) && !b->place[b->end - 2].block->packed)
+    if (b->end - b->begin > 2 && sparse(b->place[b->end - 2].block) &&
+        !b->place[b->end - 2].block->packed)
         pack(lane, b->place[b->end - 2].block);
     return block;
 }
@@ -360,7 +368,8 @@ struct slot *blocks_append(struct lane *lane, uint64_t seq, uint32_t *handle_r)
     struct block *block = fresh ? new_block(lane, number, index) : b->place[b->end - 1].block;
     if (!block || !widen(lane, block, index))
         return NULL;
-    /* Sequences may be skipped (a replica stores only what the primary kept): the slots between are dead. */
+    /* Sequences may be skipped (a replica stores only what the primary kept): the slots between
+     * are dead. */
     block->used = (uint8_t)(index - block->first + 1);
     block->live[index / 64] |= (uint64_t)1 << (index % 64);
     block->nlive++;
@@ -375,7 +384,8 @@ struct slot *blocks_room(const struct lane *lane, uint64_t seq, uint32_t *handle
     if (b->begin == b->end)
         return NULL;
     const struct block *block = b->place[b->end - 1].block;
-    if (block->number != seq / BLOCK_SLOTS || block->packed || index - block->first != block->used || block->used == block->room)
+    if (block->number != seq / BLOCK_SLOTS || block->packed ||
+        index - block->first != block->used || block->used == block->room)
         return NULL;
     uint32_t n = (uint32_t)block->room - block->used, word = 64 - index % 64;
     *n_r = n < word ? n : word; /* those that one word of the map has */
@@ -445,9 +455,9 @@ static void pack(struct lane *lane, struct block *block)
     replace_slots(lane, block, n, slot);
 }
 
-/* The last block never counts as dead to blocks_append while it has a live slot; when it dies, a later
- * sequence of the same number simply begins a new block at its own index. The last block is not packed; the
- * first one is on its way out. */
+/* The last block never counts as dead to blocks_append while it has a live slot; when it dies, a
+ * later sequence of the same number simply begins a new block at its own index. The last block
+ * is not packed; the first one is on its way out. */
 void blocks_remove_run(struct lane *lane, uint64_t seq, uint32_t n)
 {
     struct blocks *b = &lane->blocks;
@@ -486,7 +496,8 @@ void blocks_free(struct lane *lane)
 
 static const char *check_block(const struct blocks *b, const struct block *block)
 {
-    uint32_t live = (uint32_t)(__builtin_popcountll(block->live[0]) + __builtin_popcountll(block->live[1]));
+    uint32_t live =
+        (uint32_t)(__builtin_popcountll(block->live[0]) + __builtin_popcountll(block->live[1]));
     if (live != block->nlive || live == 0)
         return "block: live count";
     if (block_of(b, block->id) != block)
@@ -496,7 +507,8 @@ static const char *check_block(const struct blocks *b, const struct block *block
     if (block->packed) {
         uint32_t laid =
             (uint32_t)(__builtin_popcountll(block->laid[0]) + __builtin_popcountll(block->laid[1]));
-        if (laid != block->used || block->live[0] & ~block->laid[0] || block->live[1] & ~block->laid[1])
+        if (laid != block->used || block->live[0] & ~block->laid[0] ||
+            block->live[1] & ~block->laid[1])
             return "block: alive, but without a slot";
         return NULL;
     }

@@ -1,8 +1,10 @@
-/* defrag - moves what a lane is made of to where its allocator would rather have it, a few pieces at a time.
+/* defrag - moves what a lane is made of to where its allocator would rather have it, a few pieces
+ * at a time.
  *
  *    cursor:  stage (32 bits) | next piece of it (32 bits)
  *
- * Left out are the lane itself and its leases: others point to them, and they are few or short-lived. */
+ * Left out are the lane itself and its leases: others point to them, and they are few or
+ * short-lived. */
 #include "redis-module/core/internal.h"
 
 struct pieces {

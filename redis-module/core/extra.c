@@ -1,4 +1,5 @@
-/* extra - what most entries do not have: a lease, a place in a heap, a revision, attempts, a replaced meta.
+/* extra - what most entries do not have: a lease, a place in a heap, a revision, attempts, a
+ * replaced meta.
  *
  *      slot --number--> | 0 | 1 | 2 | .. | n-1 |        no holes: when one leaves, the last takes its number
  *                         '--seq--> slot                and tells its slot and its heaps
@@ -48,7 +49,8 @@ void extra_drop(struct lane *lane, struct slot *slot)
     slot->extra = 0;
     if (hole != last) {
         struct extra *e = extra_at(lane, hole);
-        struct slot *moved = blocks_find(lane, extra_at(lane, last)->seq); /* may change its extra */
+        /* may change its extra */
+        struct slot *moved = blocks_find(lane, extra_at(lane, last)->seq);
         *e = *extra_at(lane, last);
         moved->extra = hole + 1;
         struct heap *heap = heap_of(lane, moved, e->seq);

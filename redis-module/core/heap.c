@@ -6,9 +6,9 @@
  *          /     \
  *    [3] key 9  [4] key 5
  *
- * A live slot is in at most one heap by its state: leased, delayed, or waiting below `fresh`. Room is reserved
- * when an entry enters the first of them, so that moving between them cannot fail. What expires is in a heap of
- * that, too; its room is for all that do. */
+ * A live slot is in at most one heap by its state: leased, delayed, or waiting below `fresh`.
+ * Room is reserved when an entry enters the first of them, so that moving between them cannot
+ * fail. What expires is in a heap of that, too; its room is for all that do. */
 #include "redis-module/core/internal.h"
 
 static const struct page_kind kind = {8, sizeof(struct heap_item)};
@@ -20,7 +20,8 @@ struct heap_item *heap_at(const struct heap *h, uint32_t place)
 
 static bool less(const struct lane *lane, struct heap_item a, struct heap_item b)
 {
-    return a.key != b.key ? a.key < b.key : extra_at(lane, a.extra)->seq < extra_at(lane, b.extra)->seq;
+    return a.key != b.key ? a.key < b.key
+                          : extra_at(lane, a.extra)->seq < extra_at(lane, b.extra)->seq;
 }
 
 static void set(struct lane *lane, struct heap *h, uint32_t place, struct heap_item item)
@@ -104,7 +105,8 @@ const char *heap_check(const struct lane *lane, const struct heap *h, enum lane_
             return "heap: an extra that is not there";
         const struct extra *e = extra_at(lane, heap_at(h, i)->extra);
         const struct slot *slot = blocks_find(lane, e->seq);
-        if (!slot || slot->extra != heap_at(h, i)->extra + 1 || (h->by_expiry ? e->expiry_place : e->place) != i)
+        if (!slot || slot->extra != heap_at(h, i)->extra + 1 ||
+            (h->by_expiry ? e->expiry_place : e->place) != i)
             return "heap: an entry does not know its place";
         if (state && slot->state != state)
             return "heap: an entry of another state";

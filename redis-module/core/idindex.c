@@ -6,9 +6,9 @@
  *      10 ---.                       '-----> | head | ...                         hash and the handle; 0: free
  *      11 ----'----------------------------> | head | ...     depth 1: shared by two
  *
- * A table that is 3/4 full is split in two by the next bit of the hash, so no step costs more than a table and
- * the index never has to be made anew. Two tables that became mostly empty join again. What leaves a table
- * closes its gap, so there are no tombstones. */
+ * A table that is 3/4 full is split in two by the next bit of the hash, so no step costs more
+ * than a table and the index never has to be made anew. Two tables that became mostly empty join
+ * again. What leaves a table closes its gap, so there are no tombstones. */
 #include "redis-module/core/internal.h"
 
 #include <string.h>
@@ -40,8 +40,8 @@ static uint64_t head(uint32_t words, uint32_t used, uint32_t depth)
 
 #define ONE_MORE ((uint64_t)1 << 16)
 
-/* The top bits, up to DEPTH_MAX, choose the table: they are equal for all in it, so the place comes from the
- * others. */
+/* The top bits, up to DEPTH_MAX, choose the table: they are equal for all in it, so the place
+ * comes from the others. */
 static uint32_t home_in(uint32_t words, uint32_t hash)
 {
     return 1 + (uint32_t)((uint64_t)(hash << DEPTH_MAX) * (words - 1) >> 32);
@@ -88,7 +88,8 @@ void idindex_ahead(const struct lane *lane, const uint64_t *hash, size_t n)
     if (!x->depth)
         return;
     for (size_t i = 0; i < n && i < LANE_AHEAD; i++) {
-        /* The head tells the number of words, but it is not here yet; with several tables all have as many. */
+        /* The head tells the number of words, but it is not here yet; with several tables all
+         * have as many. */
         const uint64_t *t = *at(x, high(hash[i]));
         uint32_t k = home_in(WORDS_MAX, high(hash[i]));
         __builtin_prefetch(t);
@@ -137,7 +138,8 @@ static void free_table(struct lane *lane, uint64_t *t)
 /* Points all places of the directory that share the table of `hash` at depth `depth` to t. */
 static void point(struct idindex *x, uint32_t hash, uint32_t depth, uint64_t *t)
 {
-    uint32_t n = 1u << (x->depth - depth), first = depth ? hash >> (32 - depth) << (x->depth - depth) : 0;
+    uint32_t n = 1u << (x->depth - depth),
+             first = depth ? hash >> (32 - depth) << (x->depth - depth) : 0;
     for (uint32_t i = first; i < first + n; i++)
         x->table[i] = t;
 }
@@ -179,7 +181,8 @@ static bool split(struct lane *lane, uint32_t hash)
     bool raised = depth > x->depth;
     if (depth > DEPTH_MAX)
         return false;
-    uint64_t *low = new_table(lane, WORDS_MAX, depth), *up = low ? new_table(lane, WORDS_MAX, depth) : NULL;
+    uint64_t *low = new_table(lane, WORDS_MAX, depth),
+             *up = low ? new_table(lane, WORDS_MAX, depth) : NULL;
     if (!up || (raised && !set_directory(lane, depth))) {
         if (low)
             free_table(lane, low);
@@ -255,7 +258,8 @@ static void join(struct lane *lane, uint32_t hash)
     x->tables--;
     if (depth < x->depth || (x->deepest -= 2) > 0)
         return;
-    /* Nobody needs the last bit. When there is no memory for a smaller directory the larger one is right. */
+    /* Nobody needs the last bit. When there is no memory for a smaller directory the larger one
+     * is right. */
     if (!set_directory(lane, x->depth - 1))
         return;
     for (uint32_t i = 0; i < 1u << x->depth; i++)

@@ -22,7 +22,8 @@ struct page_kind {
 };
 
 bool pages_reserve(struct lane *, struct pages *, struct page_kind, uint64_t room);
-void pages_trim(struct lane *, struct pages *, struct page_kind, uint64_t room); /* at least that stays */
+/* at least that stays */
+void pages_trim(struct lane *, struct pages *, struct page_kind, uint64_t room);
 void pages_free(struct lane *, struct pages *, struct page_kind);
 
 static inline void *pages_at(const struct pages *p, struct page_kind kind, uint32_t i)
@@ -43,24 +44,30 @@ struct ref {
 struct arena {
     struct segment **segment; /* by number; a free number has the next free one, see arena.c */
     uint32_t n, room, free;
-    uint32_t open, survivors;       /* segments that records are appended to: new ones, moved ones */
+    /* segments that records are appended to: new ones, moved ones */
+    uint32_t open, survivors;
     uint32_t bucket[ARENA_BUCKETS]; /* closed segments by their live part, in eighths */
     struct segment *spare;
     uint64_t size, live; /* bytes of all segments, of all live records */
 };
 
-/* A record of that many bytes: where the caller writes them, NULL for want of memory. It is owned before any other record is
- * dropped. `meta`: it is a meta that replaced the first one, belonging to the slot's extra. */
+/* A record of that many bytes: where the caller writes them, NULL for want of memory. It is
+ * owned before any other record is dropped. `meta`: it is a meta that replaced the first one,
+ * belonging to the slot's extra. */
 char *arena_reserve(struct lane *, size_t len, struct ref *);
 void arena_own(char *, uint32_t handle, bool meta);
-void arena_drop(struct lane *, struct ref, size_t len); /* len 0: not known. May move other records, after it */
+/* len 0: not known. May move other records, after it */
+void arena_drop(struct lane *, struct ref, size_t len);
 
-/* Where the next record would be in the open segment, and how many bytes are left there; NULL: it needs another segment. */
+/* Where the next record would be in the open segment, and how many bytes are left there; NULL:
+ * it needs another segment. */
 char *arena_room(const struct lane *, struct ref *, uint32_t *left_r);
-void arena_lay(char *at, uint32_t handle, uint32_t len); /* a record there, owned; its data is behind RECORD_HEAD */
-void arena_laid(struct lane *, uint32_t size);           /* that much was laid from there on */
+/* a record there, owned; its data is behind RECORD_HEAD */
+void arena_lay(char *at, uint32_t handle, uint32_t len);
+void arena_laid(struct lane *, uint32_t size); /* that much was laid from there on */
 
-/* Several of one segment, none of which is owned any more: `size` is the sum of arena_size() of their lengths. */
+/* Several of one segment, none of which is owned any more: `size` is the sum of arena_size() of
+ * their lengths. */
 void arena_drop_some(struct lane *, uint32_t segment, uint32_t size);
 
 #define RECORD_HEAD 8u
@@ -74,14 +81,15 @@ void arena_free(struct lane *);
 char *arena_at(const struct lane *, struct ref);
 bool arena_alone(const struct lane *, struct ref);
 
-/* A record that is alone in its segment goes to another lane without being copied. False: it has to be. */
+/* A record that is alone in its segment goes to another lane without being copied. False: it has
+ * to be. */
 bool arena_hand_over(struct lane *from, struct ref, struct lane *to, struct ref *);
 const char *arena_check(const struct lane *);
 
 /* ---- blocks.c: where the slots are ---- */
 
-/* 40 bytes: a block of them fills a size class of the usual allocators (5,120). What few entries have stands
- * in an extra. */
+/* 40 bytes: a block of them fills a size class of the usual allocators (5,120). What few entries
+ * have stands in an extra. */
 struct slot {
     uint8_t id[LANE_ID_LEN];
     struct ref data; /* body, then the meta it was stored with; none when both are empty */
@@ -93,7 +101,8 @@ struct slot {
     uint32_t extra; /* number of its extra + 1, 0: it has none */
 };
 
-/* Slots by index: one after the other from `first` on, or, when packed, only those that `laid` names. */
+/* Slots by index: one after the other from `first` on, or, when packed, only those that `laid`
+ * names. */
 struct block {
     uint64_t live[BLOCK_SLOTS / 64]; /* one bit per index */
     uint64_t laid[BLOCK_SLOTS / 64];
@@ -104,7 +113,8 @@ struct block {
     bool packed;
 };
 
-/* A dead place of the directory says how far the next one alive is; the front and the back are never dead. */
+/* A dead place of the directory says how far the next one alive is; the front and the back are
+ * never dead. */
 struct place {
     uint64_t number;
     struct block *block; /* NULL: dead */
@@ -118,20 +128,22 @@ struct blocks {
     uint32_t ids, ids_room, free_id;
 };
 
-/* A handle names a slot of a lane in 32 bits as long as it lives: block id * 128 + index. Never 0. */
+/* A handle names a slot of a lane in 32 bits as long as it lives: block id * 128 + index. Never
+ * 0. */
 struct slot *blocks_at(const struct lane *, uint32_t handle); /* NULL: no such slot now */
 struct slot *blocks_find(const struct lane *, uint64_t seq);
 uint32_t blocks_handle(const struct lane *, uint64_t seq);    /* of a live one */
 struct slot *blocks_next(const struct lane *, uint64_t *seq); /* at or after *seq, which it sets */
-/* The slots of *n_r sequences one after the other, all alive, from the first at or after *seq on, which it sets; none above `to`. */
+/* The slots of *n_r sequences one after the other, all alive, from the first at or after *seq
+ * on, which it sets; none above `to`. */
 struct slot *blocks_run(const struct lane *, uint64_t *seq, uint64_t to, uint32_t *n_r);
 /* Above all others; the caller writes all of it; NULL: no memory. */
 struct slot *blocks_append(struct lane *, uint64_t seq, uint32_t *handle_r);
-/* The same for several, as far as there is room for them: the first one's slot and handle, and how many; NULL: none. They are there
- * when blocks_appended says so. */
+/* The same for several, as far as there is room for them: the first one's slot and handle, and
+ * how many; NULL: none. They are there when blocks_appended says so. */
 struct slot *blocks_room(const struct lane *, uint64_t seq, uint32_t *handle_r, uint32_t *n_r);
 void blocks_appended(struct lane *, uint32_t n);
-void blocks_remove(struct lane *, uint64_t seq); /* slots of its block may move */
+void blocks_remove(struct lane *, uint64_t seq);                 /* slots of its block may move */
 void blocks_remove_run(struct lane *, uint64_t seq, uint32_t n); /* as blocks_run found them */
 void blocks_free(struct lane *);
 const char *blocks_check(const struct lane *);
@@ -171,8 +183,9 @@ struct extras {
 
 struct extra *extra_at(const struct lane *, uint32_t number);
 struct extra *extra_of(const struct lane *, const struct slot *); /* NULL: it has none */
-struct extra *extra_make(struct lane *, struct slot *, uint64_t seq); /* what it has, too; NULL: no memory */
-void extra_drop(struct lane *, struct slot *);                        /* others may move */
+/* what it has, too; NULL: no memory */
+struct extra *extra_make(struct lane *, struct slot *, uint64_t seq);
+void extra_drop(struct lane *, struct slot *); /* others may move */
 void extra_free(struct lane *);
 const char *extra_check(const struct lane *);
 
@@ -208,9 +221,11 @@ struct idindex {
     uint32_t tables, deepest; /* how many there are; how many of them have `depth` */
 };
 
-uint32_t idindex_find(const struct lane *, const uint8_t *id, uint64_t hash); /* a handle, 0: none */
-bool idindex_reserve(struct lane *, uint64_t hash);                          /* for one more of that hash */
-void idindex_add(struct lane *, uint64_t hash, uint32_t handle);             /* reserved before */
+/* a handle, 0: none */
+uint32_t idindex_find(const struct lane *, const uint8_t *id, uint64_t hash);
+/* for one more of that hash */
+bool idindex_reserve(struct lane *, uint64_t hash);
+void idindex_add(struct lane *, uint64_t hash, uint32_t handle); /* reserved before */
 void idindex_remove(struct lane *, uint64_t hash, uint32_t handle);
 void idindex_ahead(const struct lane *, const uint64_t *hash, size_t n);
 void idindex_free(struct lane *);
@@ -218,8 +233,8 @@ const char *idindex_check(const struct lane *);
 
 /* ---- lease.c ---- */
 
-/* What the leases of one lane have in common. When all of them end at once, as when the lane is unlinked, it
- * leaves the lane with them and is taken apart later: its lane is NULL then. */
+/* What the leases of one lane have in common. When all of them end at once, as when the lane is
+ * unlinked, it leaves the lane with them and is taken apart later: its lane is NULL then. */
 struct leasing {
     struct lane *lane;
     struct lane_env *env;
@@ -262,16 +277,18 @@ struct lane {
     struct heap back;    /* waiting below fresh, by sequence */
     struct heap delayed; /* by due time */
     struct heap leased;  /* by the lease's end */
-    struct heap expiry;  /* by the time when they expire; what is leased by then, by the lease's end */
-    uint32_t life;       /* what is leased, but in another life of the leases, is not leased any more */
+    /* by the time when they expire; what is leased by then, by the lease's end */
+    struct heap expiry;
+    /* what is leased, but in another life of the leases, is not leased any more */
+    uint32_t life;
     struct leasing *leasing; /* NULL: no leases */
 };
 
 void *lane_alloc(struct lane *, size_t);
 void lane_release(struct lane *, void *, size_t); /* p may be NULL */
 
-/* Room in the heaps for one entry more that is going to be delayed or leased, so that giving back never needs
- * memory. */
+/* Room in the heaps for one entry more that is going to be delayed or leased, so that giving
+ * back never needs memory. */
 bool lane_reserve_one(struct lane *, bool leased);
 
 #endif

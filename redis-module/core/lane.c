@@ -25,7 +25,8 @@ bool lane_reserve_one(struct lane *lane, bool leased)
 {
     uint64_t away = (uint64_t)lane->leased.n + lane->delayed.n + 1;
     return (!leased || heap_reserve(lane, &lane->leased, (uint64_t)lane->leased.n + 1)) &&
-           heap_reserve(lane, &lane->delayed, away) && heap_reserve(lane, &lane->back, lane->back.n + away);
+           heap_reserve(lane, &lane->delayed, away) &&
+           heap_reserve(lane, &lane->back, lane->back.n + away);
 }
 
 /* Gives back the memory of heaps and extras that is not needed. */
@@ -74,9 +75,9 @@ void lane_free(struct lane *lane)
 
 uint64_t lane_pieces(const struct lane *lane)
 {
-    return 1 + lane->arena.n + 2 * (uint64_t)lane->blocks.ids + lane->ids.tables + lane->extras.pages.npages +
-           lane->back.pages.npages + lane->delayed.pages.npages + lane->leased.pages.npages +
-           lane->expiry.pages.npages;
+    return 1 + lane->arena.n + 2 * (uint64_t)lane->blocks.ids + lane->ids.tables +
+           lane->extras.pages.npages + lane->back.pages.npages + lane->delayed.pages.npages +
+           lane->leased.pages.npages + lane->expiry.pages.npages;
 }
 
 struct lane *lane_empty(struct lane *lane)
@@ -176,7 +177,8 @@ static void use_number(struct lane *lane, uint64_t seq, bool given)
         lane->next = seq + 1;
         return;
     }
-    /* Somebody else numbers this lane. Should it ever number by itself, it does so in a stretch of its own.
+    /* Somebody else numbers this lane. Should it ever number by itself, it does so in a stretch of
+     * its own.
      */
     lane->next = lane->stop = 0;
     if (env->stretches <= seq >> STRETCH_BITS)
@@ -197,7 +199,8 @@ static int64_t time_field(int64_t t)
     return t > most ? most : t < -most ? -most : t;
 }
 
-/* Everything but the data: on LANE_OK there is a slot with all else in place. `hash` is of the id. */
+/* Everything but the data: on LANE_OK there is a slot with all else in place. `hash` is of the
+ * id. */
 static enum lane_result insert(struct lane *lane, const struct lane_new *entry, uint64_t hash,
                                struct slot **slot_r, uint32_t *handle_r, uint64_t *seq_r)
 {
@@ -212,7 +215,8 @@ static enum lane_result insert(struct lane *lane, const struct lane_new *entry, 
     uint64_t seq = number_it(lane, entry->seq);
     if (!seq)
         return LANE_ORDER;
-    if ((entry->id && !idindex_reserve(lane, hash)) || (entry->due && !lane_reserve_one(lane, false)) ||
+    if ((entry->id && !idindex_reserve(lane, hash)) ||
+        (entry->due && !lane_reserve_one(lane, false)) ||
         (entry->expires && !heap_reserve(lane, &lane->expiry, (uint64_t)lane->expiry.n + 1)))
         return LANE_NOMEM;
     struct slot *slot = blocks_append(lane, seq, handle_r);
@@ -296,7 +300,8 @@ enum lane_result lane_push(struct lane *lane, const struct lane_new *entry, uint
     return LANE_OK;
 }
 
-size_t lane_push_plain(struct lane *lane, int64_t born, const struct lane_data *data, size_t n, uint64_t *seq_r)
+size_t lane_push_plain(struct lane *lane, int64_t born, const struct lane_data *data, size_t n,
+                       uint64_t *seq_r)
 {
     const struct lane_settings *s = &lane->settings;
     struct ref ref;
@@ -435,8 +440,10 @@ static void dropping_add(struct dropping *d, const struct slot *slot)
     d->size[d->n - 1] += arena_size(slot->body_len + slot->meta_len);
 }
 
-/* Slots one after the other (at most 64) that have no extra: they are in no heap and under no lease. */
-static void remove_run(struct lane *lane, uint64_t seq, const struct slot *slot, uint32_t n, const struct lane_going *going)
+/* Slots one after the other (at most 64) that have no extra: they are in no heap and under no
+ * lease. */
+static void remove_run(struct lane *lane, uint64_t seq, const struct slot *slot, uint32_t n,
+                       const struct lane_going *going)
 {
     struct dropping d;
     uint64_t bytes = 0;
@@ -466,11 +473,13 @@ static uint32_t without_extra(const struct slot *slot, uint32_t n)
     return i;
 }
 
-uint64_t lane_remove_range(struct lane *lane, uint64_t from, uint64_t to, const struct lane_going *going)
+uint64_t lane_remove_range(struct lane *lane, uint64_t from, uint64_t to,
+                           const struct lane_going *going)
 {
     uint64_t removed = 0;
     uint32_t n;
-    for (struct slot *slot; from <= to && (slot = blocks_run(lane, &from, to, &n)); from += n, removed += n) {
+    for (struct slot *slot; from <= to && (slot = blocks_run(lane, &from, to, &n));
+         from += n, removed += n) {
         uint32_t plain = without_extra(slot, n);
         n = plain ? plain : 1;
         if (plain) {
@@ -511,7 +520,8 @@ enum lane_result lane_hand_over(struct lane *from, uint64_t seq, struct lane *to
         return result;
     }
     uint32_t handle;
-    enum lane_result result = insert(to, &entry, e.id ? lane_id_hash(to->env, e.id) : 0, &slot, &handle, seq_r);
+    enum lane_result result =
+        insert(to, &entry, e.id ? lane_id_hash(to->env, e.id) : 0, &slot, &handle, seq_r);
     if (result != LANE_OK)
         return result;
     if (!arena_hand_over(from, old->data, to, &slot->data)) {
@@ -525,7 +535,8 @@ enum lane_result lane_hand_over(struct lane *from, uint64_t seq, struct lane *to
 
 /* ---- Looking ---- */
 
-static void view(const struct lane *lane, uint64_t seq, const struct slot *slot, struct lane_entry *e)
+static void view(const struct lane *lane, uint64_t seq, const struct slot *slot,
+                 struct lane_entry *e)
 {
     const char *data = slot->data.segment ? arena_at(lane, slot->data) : "";
     *e = (struct lane_entry){.seq = seq,

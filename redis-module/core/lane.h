@@ -1,5 +1,5 @@
-/* lane - the queue core: one ordered physical queue that holds whole messages. It knows no Redis, does no I/O
- * and has no clock.
+/* lane - the queue core: one ordered physical queue that holds whole messages. It knows no Redis,
+ * does no I/O and has no clock.
  *
  *      directory         blocks (up to 128 slots)         arena: segments of 4 KB to 1 MB
  *     +--------+        +----+----+----+----+----+       +------------+------------+-------------
@@ -12,21 +12,21 @@
  *           id index: id -> slot      '--> heaps: given back (by sequence), delayed (by due time),
  *           (extendible hashing, keyed)           leased (by the lease's end), expiring (by its time)
  *
- * No step costs more than a block, a table or a page of these, however long the lane is: nothing that grows is
- * ever copied as a whole but directories (8 to 24 bytes per 128 entries).
+ * No step costs more than a block, a table or a page of these, however long the lane is: nothing
+ * that grows is ever copied as a whole but directories (8 to 24 bytes per 128 entries).
  *
- * Sequence = position. A sequence is block number * 128 + index, so a lookup is arithmetic once the block is
- * found, and the block is found at the guess "number - first number" as long as no stretch border or removed
- * block is in between, else by binary search.
+ * Sequence = position. A sequence is block number * 128 + index, so a lookup is arithmetic once the
+ * block is found, and the block is found at the guess "number - first number" as long as no stretch
+ * border or removed block is in between, else by binary search.
  *
- * Sequences never repeat in one server's life, in no lane: the environment hands out *stretches* of 2^16
- * sequences. A new lane (also one that vanished and came back, a copied or a loaded one) opens a stretch
- * nobody had with its first push. So a late acknowledgement by sequence can never meet another entry. 2^47
- * stretches last for 4 years at a million births per second.
+ * Sequences never repeat in one server's life, in no lane: the environment hands out *stretches* of
+ * 2^16 sequences. A new lane (also one that vanished and came back, a copied or a loaded one) opens
+ * a stretch nobody had with its first push. So a late acknowledgement by sequence can never meet
+ * another entry. 2^47 stretches last for 4 years at a million births per second.
  *
- * Times are milliseconds of one monotonic clock of the caller's choice, passed in. Nothing here fails but for
- * want of memory, and then nothing has changed. Not thread safe; lane_free may run on any thread once
- * lane_end_leases was called on the lane. */
+ * Times are milliseconds of one monotonic clock of the caller's choice, passed in. Nothing here
+ * fails but for want of memory, and then nothing has changed. Not thread safe; lane_free may run
+ * on any thread once lane_end_leases was called on the lane. */
 #ifndef DOVELANE_REDIS_MODULE_CORE_LANE_H
 #define DOVELANE_REDIS_MODULE_CORE_LANE_H
 
@@ -61,7 +61,8 @@ enum lane_state { LANE_WAITING = 1, LANE_DELAYED, LANE_LEASED };
 struct lane;
 struct lane_lease;
 
-/* Who holds leases: a connection. All its leases are on one list, so that its end costs no more than them. */
+/* Who holds leases: a connection. All its leases are on one list, so that its end costs no more
+ * than them. */
 struct lane_holder {
     struct lane_lease *first;
     uint64_t number; /* the caller's */
@@ -118,14 +119,15 @@ enum lane_result {
     LANE_ORDER   /* that sequence is not above all the lane had, or is beyond LANE_SEQ_MAX */
 };
 
-/* Life. lane_create and lane_copy return NULL for want of memory. A copy holds the same entries with the same
- * sequences; what is leased here waits there. lane_free needs all leases ended. */
+/* Life. lane_create and lane_copy return NULL for want of memory. A copy holds the same entries
+ * with the same sequences; what is leased here waits there. lane_free needs all leases ended. */
 struct lane *lane_create(struct lane_env *);
 struct lane *lane_copy(const struct lane *);
 void lane_free(struct lane *);
 
-/* Takes all entries out at once, leases ended silently: a lane of its own to be freed, on any thread. What is
- * left is empty and keeps its settings and numbers. NULL for want of memory: nothing was done. */
+/* Takes all entries out at once, leases ended silently: a lane of its own to be freed, on any
+ * thread. What is left is empty and keeps its settings and numbers. NULL for want of memory:
+ * nothing was done. */
 struct lane *lane_empty(struct lane *);
 
 /* About how many allocations a lane is, for whoever chooses where to free it. */
@@ -135,7 +137,8 @@ struct lane_settings *lane_settings(struct lane *);
 void **lane_owner(struct lane *); /* a pointer of the caller's, NULL at first */
 struct lane_counts lane_counts(const struct lane *);
 
-/* Storing. *seq_r gets the sequence of the stored entry (LANE_OK) or of the one held (LANE_HELD). */
+/* Storing. *seq_r gets the sequence of the stored entry (LANE_OK) or of the one held
+ * (LANE_HELD). */
 enum lane_result lane_push(struct lane *, const struct lane_new *, uint64_t *seq_r);
 
 /* What an entry has that has no id, no delay and nothing else. */
@@ -144,22 +147,24 @@ struct lane_data {
     uint32_t body_len, meta_len; /* at most LANE_BODY_MAX and LANE_META_MAX */
 };
 
-/* Stores such entries, with sequences one after the other from *seq_r on, as far as that takes no memory and asks no bound.
- * Returns how many, often none: the next one is for lane_push. */
-size_t lane_push_plain(struct lane *, int64_t born, const struct lane_data *, size_t n, uint64_t *seq_r);
+/* Stores such entries, with sequences one after the other from *seq_r on, as far as that takes
+ * no memory and asks no bound. Returns how many, often none: the next one is for lane_push. */
+size_t lane_push_plain(struct lane *, int64_t born, const struct lane_data *, size_t n,
+                       uint64_t *seq_r);
 
-enum lane_result lane_set_meta(struct lane *, uint64_t seq, uint32_t revision, const char *meta, size_t len);
+enum lane_result lane_set_meta(struct lane *, uint64_t seq, uint32_t revision, const char *meta,
+                               size_t len);
 
-/* Hands an entry that is not leased to another lane of the same environment: its id, meta, revision, attempts,
- * age, delay and expiry stay, bounds are not asked. Large data is not copied. LANE_HELD: the other lane holds the id;
- * nothing was done. */
+/* Hands an entry that is not leased to another lane of the same environment: its id, meta,
+ * revision, attempts, age, delay and expiry stay, bounds are not asked. Large data is not
+ * copied. LANE_HELD: the other lane holds the id; nothing was done. */
 enum lane_result lane_hand_over(struct lane *from, uint64_t seq, struct lane *to, uint64_t *seq_r);
 
 /* Removing, in any state. False when there is none. */
 bool lane_remove(struct lane *, uint64_t seq);
 
-/* What lane_remove_range tells before it removes: sequences one after the other that are all there, then the ids of
- * those that have one, in order. */
+/* What lane_remove_range tells before it removes: sequences one after the other that are all
+ * there, then the ids of those that have one, in order. */
 struct lane_going {
     void (*run)(void *arg, uint64_t from, uint64_t to);
     void (*id)(void *arg, const uint8_t *id);
@@ -177,43 +182,48 @@ uint64_t lane_first_seq(const struct lane *); /* 0 when empty */
 uint64_t lane_last_seq(const struct lane *);  /* the last one ever stored here, 0 at first */
 uint64_t lane_next_seq(const struct lane *);  /* what a push would get */
 
-/* Nothing up to that sequence will be stored from now on. False, and nothing changes, when something above
- * was. */
+/* Nothing up to that sequence will be stored from now on. False, and nothing changes, when
+ * something above was. */
 bool lane_raise_last(struct lane *, uint64_t seq);
 
-/* Taking. A lease is opened on one lane for one holder, filled, and closed; an empty one is gone then.
- * lane_candidate is what would be given next into that lease (NULL: to anybody); in STRICT order a lease may
- * hold a run of entries, but nothing is given behind another's lease. */
+/* Taking. A lease is opened on one lane for one holder, filled, and closed; an empty one is gone
+ * then. lane_candidate is what would be given next into that lease (NULL: to anybody); in STRICT
+ * order a lease may hold a run of entries, but nothing is given behind another's lease. */
 struct lane_lease *lane_lease_open(struct lane *, struct lane_holder *, uint64_t number);
 bool lane_candidate(struct lane *, const struct lane_lease *, struct lane_entry *);
-bool lane_lease_add(struct lane_lease *, uint64_t seq, int64_t until); /* the candidate; false: no memory */
+/* the candidate; false: no memory */
+bool lane_lease_add(struct lane_lease *, uint64_t seq, int64_t until);
 void lane_lease_close(struct lane_lease *);
 bool lane_takeable(struct lane *);
 
-/* Leases. lane_put_back works on an entry in any state: it waits from then on, or is delayed until due (0:
- * not). An entry that was leased keeps its place, its revoked mark is the caller's to look at before. False
- * for want of memory, never for a leased entry. */
+/* Leases. lane_put_back works on an entry in any state: it waits from then on, or is delayed
+ * until due (0: not). An entry that was leased keeps its place, its revoked mark is the caller's
+ * to look at before. False for want of memory, never for a leased entry. */
 bool lane_put_back(struct lane *, uint64_t seq, bool attempt, int64_t due);
 void lane_extend(struct lane *, uint64_t seq, int64_t until); /* a leased one */
 void lane_mark_revoked(struct lane *, uint64_t seq);          /* a leased one */
 struct lane_lease *lane_lease_find(struct lane *, uint64_t number);
-uint64_t lane_lease_next(struct lane_lease *, uint64_t after); /* its first entry with a sequence above; 0: none */
-struct lane *lane_lease_lane(const struct lane_lease *); /* NULL: it lost its lane, and is to be forgotten */
+/* its first entry with a sequence above; 0: none */
+uint64_t lane_lease_next(struct lane_lease *, uint64_t after);
+/* NULL: it lost its lane, and is to be forgotten */
+struct lane *lane_lease_lane(const struct lane_lease *);
 void lane_lease_forget(struct lane_lease *);
 
-/* All leases end, silently: entries wait, no attempt is counted, however many they are at once. The leases
- * lose their lane, but stay on their holders' lists until they are forgotten or swept: up to so many now; true
- * when there are more. */
+/* All leases end, silently: entries wait, no attempt is counted, however many they are at once.
+ * The leases lose their lane, but stay on their holders' lists until they are forgotten or
+ * swept: up to so many now; true when there are more. */
 void lane_end_leases(struct lane *);
 bool lane_sweep(struct lane_env *, uint64_t leases);
 
 /* Time. */
-bool lane_due(struct lane *, int64_t now);               /* what is due waits; true: some of very many are left */
-uint64_t lane_overdue(const struct lane *, int64_t now); /* an entry whose lease is over by then; 0: none */
+/* what is due waits; true: some of very many are left */
+bool lane_due(struct lane *, int64_t now);
+/* an entry whose lease is over by then; 0: none */
+uint64_t lane_overdue(const struct lane *, int64_t now);
 int64_t lane_wake(const struct lane *); /* when the next of these happens by itself; LANE_NEVER */
 
-/* Expiry: an entry whose time has come and that is not leased, 0: none. What is leased is looked at when it is
- * given back. lane_expiry: when to ask next. */
+/* Expiry: an entry whose time has come and that is not leased, 0: none. What is leased is looked
+ * at when it is given back. lane_expiry: when to ask next. */
 uint64_t lane_expired(struct lane *, int64_t now);
 int64_t lane_expiry(const struct lane *);
 
@@ -223,12 +233,12 @@ uint64_t lane_hash(const uint8_t key[16], const void *p, size_t n);
 /* The same of an id. The last ones are kept: several tables are asked for one id in a row. */
 uint64_t lane_id_hash(struct lane_env *, const uint8_t id[LANE_ID_LEN]);
 
-/* Ids of these hashes are about to be asked for, stored or removed: what that needs is fetched side by side.
- * Of a long lane each is several waits for memory otherwise, one after the other. */
+/* Ids of these hashes are about to be asked for, stored or removed: what that needs is fetched
+ * side by side. Of a long lane each is several waits for memory otherwise, one after the other. */
 void lane_ahead(const struct lane *, const uint64_t *hash, size_t n);
 
-/* Moves its pieces: `move` gives a new address and has freed the old one, or NULL when the piece shall stay. Goes
- * on from *cursor (0 at first) until `stop` says so; false: all are done. */
+/* Moves its pieces: `move` gives a new address and has freed the old one, or NULL when the piece
+ * shall stay. Goes on from *cursor (0 at first) until `stop` says so; false: all are done. */
 struct lane_defrag {
     void *(*move)(void *arg, void *piece);
     bool (*stop)(void *arg);

@@ -3,12 +3,12 @@
  *    holder (a connection)
  *    first --> lease 7 (A: 1, 2, 5) --> lease 8 (B: 4)
  *
- * Each lease is also on the list of its lane's leasing. A lane that goes away lets go of that: its leases are
- * nobody's then, and are taken off their holders' lists some at a time.
+ * Each lease is also on the list of its lane's leasing. A lane that goes away lets go of that: its
+ * leases are nobody's then, and are taken off their holders' lists some at a time.
  *
- * What is given next, in SKIP order, is the lower of two: the first entry given back (heap `back`, all below
- * `fresh`) and the first one waiting from `fresh` on. `fresh` only rises, so an entry is passed once, however
- * many are leased or delayed before it. */
+ * What is given next, in SKIP order, is the lower of two: the first entry given back (heap
+ * `back`, all below `fresh`) and the first one waiting from `fresh` on. `fresh` only rises, so
+ * an entry is passed once, however many are leased or delayed before it. */
 #include "redis-module/core/internal.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ static uint64_t first_waiting(struct lane *lane)
     return slot ? seq : 0;
 }
 
-/* In STRICT order only the first entry, or the one right behind what this lease has, and only if nobody else
- * holds any. */
+/* In STRICT order only the first entry, or the one right behind what this lease has, and only if
+ * nobody else holds any. */
 static uint64_t strictly_next(const struct lane *lane, const struct lane_lease *lease)
 {
     uint64_t seq = lease && lease->n ? lease->seq[lease->n - 1] + 1 : 0;
@@ -329,8 +329,8 @@ void lease_tell(struct lane *lane, struct slot *slot)
     expire_in_time(lane, x);
 }
 
-/* The entries are told when they are looked at. All of them, and those given back before, stand behind `fresh`
- * from now on, where what waits needs no heap. */
+/* The entries are told when they are looked at. All of them, and those given back before, stand
+ * behind `fresh` from now on, where what waits needs no heap. */
 void lane_end_leases(struct lane *lane)
 {
     drop_all(lane);
@@ -338,7 +338,8 @@ void lane_end_leases(struct lane *lane)
         return;
     lane->leased.n = lane->back.n = 0;
     lane->fresh = 0;
-    /* The number of a life comes back after a million of them: nobody may still believe in the first by then. */
+    /* The number of a life comes back after a million of them: nobody may still believe in the
+     * first by then. */
     if ((++lane->life & LIFE_MAX) != 0)
         return;
     uint64_t seq = 0;
@@ -372,8 +373,9 @@ uint64_t lane_overdue(const struct lane *lane, int64_t now)
 
 #define LEASED_AT_ONCE 1000
 
-/* What is leased is looked at again when the lease ends, so that it hides nobody; should all leases end at once
- * before, then at the latest. What is left of very many of them follows at the next call. */
+/* What is leased is looked at again when the lease ends, so that it hides nobody; should all
+ * leases end at once before, then at the latest. What is left of very many of them follows at
+ * the next call. */
 uint64_t lane_expired(struct lane *lane, int64_t now)
 {
     for (int i = 0; i < LEASED_AT_ONCE && over(&lane->expiry, now); i++) {

@@ -4,7 +4,8 @@
  *             v   v   v            what is in a full page never moves
  *            [ ] [ ] [ ]
  *
- * An array that doubles by copying stops the server for as long as a million things take to copy. */
+ * An array that doubles by copying stops the server for as long as a million things take to
+ * copy. */
 #include "redis-module/core/internal.h"
 
 #include <string.h>
@@ -75,8 +76,8 @@ bool pages_reserve(struct lane *lane, struct pages *p, struct page_kind kind, ui
 void pages_trim(struct lane *lane, struct pages *p, struct page_kind kind, uint64_t room)
 {
     uint32_t full = 1u << kind.bits;
-    /* One page more stays: what goes up and down at the border costs nothing. After a million leases that ended
-     * at once there is much to give back; nobody waits for it. */
+    /* One page more stays: what goes up and down at the border costs nothing. After a million
+     * leases that ended at once there is much to give back; nobody waits for it. */
     for (int i = 0; i < PAGES_A_TIME && p->npages > 1 && room + full <= p->room - full; i++) {
         lane_release(lane, p->page[--p->npages], (size_t)full * kind.size);
         p->room -= full;

@@ -1,7 +1,8 @@
-/* siphash - SipHash-1-3 (Aumasson and Bernstein, 2012): a keyed hash whose collisions cannot be made without
- * the key. Ids come from the wire, and with a fixed hash anybody could make every look-up of a lane as slow
- * as the lane is long. One round a word and three at the end are what hash tables use (Rust's, Python's); who cannot see
- * hashes, only how long a look-up takes, gains nothing by the missing rounds. */
+/* siphash - SipHash-1-3 (Aumasson and Bernstein, 2012): a keyed hash whose collisions cannot be
+ * made without the key. Ids come from the wire, and with a fixed hash anybody could make every
+ * look-up of a lane as slow as the lane is long. One round a word and three at the end are what
+ * hash tables use (Rust's, Python's); who cannot see hashes, only how long a look-up takes,
+ * gains nothing by the missing rounds. */
 #include "redis-module/core/lane.h"
 
 static uint64_t rotate(uint64_t x, unsigned bits)
@@ -13,7 +14,8 @@ static uint64_t load64(const uint8_t *p)
 {
     /* Written out, the compiler sees one load in it. */
     return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 |
-           (uint64_t)p[4] << 32 | (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
+           (uint64_t)p[4] << 32 | (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48 |
+           (uint64_t)p[7] << 56;
 }
 
 static void round_of(uint64_t v[4])

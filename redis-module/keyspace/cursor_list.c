@@ -19,7 +19,8 @@ uint64_t cursor_list_add(struct cursor_list *list, struct value *value)
         sweep(list);
         if (list->end > list->room / 2 || !list->room) {
             size_t room = list->room ? 2 * list->room : 64;
-            list->item = must_grow(list->item, list->end * sizeof *list->item, room * sizeof *list->item);
+            list->item =
+                must_grow(list->item, list->end * sizeof *list->item, room * sizeof *list->item);
             list->room = room;
         }
     }

@@ -4,8 +4,8 @@
  *         | A  | -- | C  | -- | B  |     by binary search; what has left is a gap, swept out when half of
  *                                        the list is gaps
  *
- * One list has all lanes in the order of their appearance (LANE.LIST), one the lanes with something to take
- * (LANE.READY). */
+ * One list has all lanes in the order of their appearance (LANE.LIST), one the lanes with
+ * something to take (LANE.READY). */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_CURSOR_LIST_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_CURSOR_LIST_H
 

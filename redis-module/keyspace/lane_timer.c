@@ -5,8 +5,8 @@
 #include "redis-module/keyspace/lease_end.h"
 #include "redis-module/keyspace/lease_holder.h"
 
-/* A turn looks at that many lanes at most, and for about a millisecond, so that ten thousand lanes, or a million
- * entries, due at once do not stop the server. */
+/* A turn looks at that many lanes at most, and for about a millisecond, so that ten thousand
+ * lanes, or a million entries, due at once do not stop the server. */
 #define LANES_PER_TURN 500
 #define LATER_MS 50
 #define LEASES_PER_TURN 2000
@@ -110,7 +110,8 @@ static void fire(RedisModuleCtx *ctx, void *data)
     }
     heap.running = true;
     lease_holders_settle(ctx);
-    for (int i = 0; i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now && now_ms() <= now + 1; i++)
+    for (int i = 0;
+         i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now && now_ms() <= now + 1; i++)
         look_at(ctx, heap.item[0]);
     bool more = lane_sweep(&server.env, LEASES_PER_TURN);
     loss_log_flush(ctx);

@@ -5,8 +5,8 @@
 
 #include "redis-module/keyspace/tombstones.h"
 
-/* So many leases end, and so many entries expire, in one look at a lane: about a millisecond's work. The rest at
- * the next, which follows at once. */
+/* So many leases end, and so many entries expire, in one look at a lane: about a millisecond's
+ * work. The rest at the next, which follows at once. */
 #define OVERDUE_PER_LOOK 1000
 
 static void remove_leased(struct lease_end *g, const struct lane_entry *e, enum tombstone what)
@@ -52,8 +52,8 @@ void lease_end_entry(struct lease_end *g, const struct lane_entry *e)
     }
 }
 
-/* Another lane than the one it leaves, and a lane: else the dead stay where they are. A mail is rather tried
- * for ever than lost. */
+/* Another lane than the one it leaves, and a lane: else the dead stay where they are. A mail is
+ * rather tried for ever than lost. */
 static bool open_grave(struct lease_end *g, RedisModuleString *name, struct lane_key *grave)
 {
     if (!lane_key_open(g->ctx, name, true, grave))
@@ -111,10 +111,13 @@ static void bury_all(struct lease_end *g)
         lane_event(g->ctx, "lane.dead", name);
     } else {
         char lane[NAME_SHOWN], dead[NAME_SHOWN];
-        int lane_len = (int)name_show(lane, v->name, v->name_len), dead_len = (int)name_show(dead, v->dead, v->dead_len);
-        RedisModule_Log(g->ctx, "warning",
-                        "lane: dead-letter lane %.*s of %.*s is none (its key holds something else, or memory is out): %zu entries stay, and are given again; LANE.CREATE %.*s DEAD names another",
-                        dead_len, dead, lane_len, lane, g->ndying, lane_len, lane);
+        int lane_len = (int)name_show(lane, v->name, v->name_len),
+            dead_len = (int)name_show(dead, v->dead, v->dead_len);
+        RedisModule_Log(
+            g->ctx, "warning",
+            "lane: dead-letter lane %.*s of %.*s is none (its key holds something else, or memory "
+            "is out): %zu entries stay, and are given again; LANE.CREATE %.*s DEAD names another",
+            dead_len, dead, lane_len, lane, g->ndying, lane_len, lane);
         for (size_t i = 0; i < g->ndying; i++)
             stay(g, g->dying[i]);
     }
@@ -144,8 +147,8 @@ uint64_t lease_end_lost(RedisModuleCtx *ctx, struct lane_lease *lease, uint64_t 
     seq = lane_lease_next(lease, 0);
     if (lane_get(v->lane, seq, &e))
         number = e.lease;
-    /* Opening may find that the key has expired, and free the lane with its leases: nothing is left to do
-     * then. */
+    /* Opening may find that the key has expired, and free the lane with its leases: nothing is
+     * left to do then. */
     if (lane_key_open(ctx, name, true, &k)) {
         if (k.value == v && number) {
             struct lease_end g = {.ctx = ctx, .key = &k, .how = LEASE_END_RETRY};

@@ -1,9 +1,10 @@
-/* lease_end - what was leased comes back: by NACK, because its connection ended, or because its time is over.
+/* lease_end - what was leased comes back: by NACK, because its connection ended, or because its
+ * time is over.
  *
  *    RETRY counts an attempt, KEEP does not: the entry waits where it stood, or is delayed.
- *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is removed.
- *    An entry that was revoked while it was leased is removed, whatever ends its lease. One whose time to expire
- *    has come goes the way of FATAL. */
+ *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is
+ *    removed. An entry that was revoked while it was leased is removed, whatever ends its lease.
+ *    One whose time to expire has come goes the way of FATAL. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_LEASE_END_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_LEASE_END_H
 
@@ -26,7 +27,8 @@ struct lease_end {
 void lease_end_entry(struct lease_end *, const struct lane_entry *); /* a leased one */
 void lease_end_finish(struct lease_end *); /* moves the dead ones and sends the effects */
 
-/* What a lease of a lost connection still holds, up to so many entries; returns how many they were. */
+/* What a lease of a lost connection still holds, up to so many entries; returns how many they
+ * were. */
 uint64_t lease_end_lost(RedisModuleCtx *, struct lane_lease *, uint64_t most);
 
 /* What expires goes; what is due waits; what is leased for too long comes back. */

@@ -1,4 +1,5 @@
-/* lease_holder - a hash table from client to holder, chained; and the list of those whose connection is gone. */
+/* lease_holder - a hash table from client to holder, chained; and the list of those whose
+ * connection is gone. */
 #include "redis-module/keyspace/lease_holder.h"
 
 #include "redis-module/keyspace/lease_end.h"

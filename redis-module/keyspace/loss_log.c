@@ -19,11 +19,12 @@ struct loss {
 
 static struct loss *open_ones;
 
-static void say(RedisModuleCtx *ctx, const char *how, int db, const char *name, size_t shown, uint64_t entries,
-                uint64_t bytes)
+static void say(RedisModuleCtx *ctx, const char *how, int db, const char *name, size_t shown,
+                uint64_t entries, uint64_t bytes)
 {
-    RedisModule_Log(ctx, "warning", "lane: %llu entries of %llu bytes went with lane %.*s of database %d: %s",
-                    (unsigned long long)entries, (unsigned long long)bytes, (int)shown, name, db, how);
+    RedisModule_Log(
+        ctx, "warning", "lane: %llu entries of %llu bytes went with lane %.*s of database %d: %s",
+        (unsigned long long)entries, (unsigned long long)bytes, (int)shown, name, db, how);
 }
 
 static void say_and_free(RedisModuleCtx *ctx, struct loss *f, const char *how)
@@ -40,11 +41,11 @@ void loss_log_note(const struct value *v)
     whole_lost_with(v); /* also by a RENAME: nobody finds them under the name that they had */
     struct loss *f = must_alloc(sizeof *f);
     *f = (struct loss){.value = v,
-                           .db = v->db,
-                           .entries = n.length,
-                           .bytes = n.bytes,
-                           .hash = v->hash,
-                           .next = open_ones};
+                       .db = v->db,
+                       .entries = n.length,
+                       .bytes = n.bytes,
+                       .hash = v->hash,
+                       .next = open_ones};
     f->shown = name_show(f->name, v->name, v->name_len);
     open_ones = f;
     lane_timer_soon();
@@ -65,7 +66,8 @@ void loss_log_cancel(const struct value *v)
 
 static const char *meaning(const char *event)
 {
-    static const char *const known[][2] = {{"del", "deleted"}, {"expired", "the key expired"}, {"evicted", "evicted"}};
+    static const char *const known[][2] = {
+        {"del", "deleted"}, {"expired", "the key expired"}, {"evicted", "evicted"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(event, known[i][0]) == 0)
             return known[i][1];
@@ -105,8 +107,9 @@ void loss_log_all(RedisModuleCtx *ctx, int db, uint64_t lanes, uint64_t entries,
     char which[32] = "all databases";
     if (db >= 0)
         snprintf(which, sizeof which, "database %d", db);
-    RedisModule_Log(ctx, "warning", "lane: %llu entries of %llu bytes went with %llu lanes of %s: flushed",
-                    (unsigned long long)entries, (unsigned long long)bytes, (unsigned long long)lanes, which);
+    RedisModule_Log(
+        ctx, "warning", "lane: %llu entries of %llu bytes went with %llu lanes of %s: flushed",
+        (unsigned long long)entries, (unsigned long long)bytes, (unsigned long long)lanes, which);
 }
 
 void loss_log_reset(RedisModuleCtx *ctx, const struct value *v, uint64_t entries, uint64_t bytes)

@@ -5,15 +5,17 @@
  *    session --> ring of replies, slot = txn mod its size; grows to 1,024
  *                 | 4097: run 65541 x 10 | 4098: run -1 x 1 | ...
  *
- * The sequences of one PUSH mostly follow each other, so a reply is kept as runs (first, count) of rising
- * sequences or equal words. */
+ * The sequences of one PUSH mostly follow each other, so a reply is kept as runs (first, count)
+ * of rising sequences or equal words. */
 #include "redis-module/keyspace/sessions.h"
 
 #include <string.h>
 
 #define REMEMBERED 1024u
 #define UNUSED_MS (10 * 60 * 1000)
-#define REPLIES_MAX (64u << 20) /* bytes of all replies: above it the longest unused session is forgotten, at last the oldest replies of the only one */
+/* bytes of all replies: above it the longest unused session is forgotten, at last the oldest
+ * replies of the only one */
+#define REPLIES_MAX (64u << 20)
 
 struct run {
     int64_t first;
@@ -45,7 +47,8 @@ static struct {
 
 static struct session **find(const char *name, size_t len)
 {
-    struct session **at = &sessions.bucket[lane_hash(server.env.key, name, len) & (sessions.room - 1)];
+    struct session **at =
+        &sessions.bucket[lane_hash(server.env.key, name, len) & (sessions.room - 1)];
     while (*at && ((*at)->name_len != len || memcmp((*at)->name, name, len) != 0))
         at = &(*at)->chain;
     return at;
@@ -134,8 +137,8 @@ uint64_t sessions_count(void)
 
 /* ---- Numbers and replies ---- */
 
-enum session_state session_look(const char *name, size_t len, uint64_t txn, struct session **session_r,
-                                uint64_t *number_r)
+enum session_state session_look(const char *name, size_t len, uint64_t txn,
+                                struct session **session_r, uint64_t *number_r)
 {
     struct session *s = get(name, len, now_ms());
     *session_r = s;
@@ -152,7 +155,8 @@ enum session_state session_look(const char *name, size_t len, uint64_t txn, stru
 
 static bool continues(const struct run *run, int64_t answer)
 {
-    return answer < 0 ? run->first == answer : run->first > 0 && run->first + (int64_t)run->n == answer;
+    return answer < 0 ? run->first == answer
+                      : run->first > 0 && run->first + (int64_t)run->n == answer;
 }
 
 static struct reply *pack(const int64_t *answer, size_t n, uint64_t acked)
@@ -195,7 +199,8 @@ static void make_room(struct session *s)
 
 void session_remember(struct session *s, const int64_t *answer, size_t n, uint64_t acked)
 {
-    /* The ring is as large as the session is old, up to its end, so that a short session costs little. */
+    /* The ring is as large as the session is old, up to its end, so that a short session costs
+     * little. */
     if (s->room < REMEMBERED && s->expected > s->room) {
         uint32_t room = s->room ? 4 * s->room : 16;
         struct reply **ring = must_alloc(room * sizeof *ring);

@@ -8,11 +8,8 @@
 
 void store_begin(struct store *s, RedisModuleCtx *ctx, int64_t delay, int64_t expire)
 {
-    *s = (struct store){.ctx = ctx,
-                        .now = now_ms(),
-                        .delay = delay,
-                        .expire = expire,
-                        .flags = memory_flags(ctx)};
+    *s = (struct store){
+        .ctx = ctx, .now = now_ms(), .delay = delay, .expire = expire, .flags = memory_flags(ctx)};
 }
 
 static bool memory_left(struct store *s, size_t bytes)
@@ -36,14 +33,15 @@ static int64_t refuse_policy(struct store *s, int64_t answer)
     if (answer == ANSWER_POLICY && s->now - said >= SAY_AGAIN) {
         said = s->now;
         RedisModule_Log(s->ctx, "warning",
-                        "lane: nothing is stored: maxmemory is set and maxmemory-policy is not noeviction, so this "
+                        "lane: nothing is stored: maxmemory is set and maxmemory-policy is not "
+                        "noeviction, so this "
                         "server may drop lanes by itself; CONFIG SET maxmemory-policy noeviction");
     }
     return answer;
 }
 
-/* What the lane holds is asked before any refusal. Revoked while it is delivered: it is removed unless it is
- * acked, so nobody may count it as a copy. */
+/* What the lane holds is asked before any refusal. Revoked while it is delivered: it is removed
+ * unless it is acked, so nobody may count it as a copy. */
 static int64_t held_or(const struct lane_key *k, const struct lane_new *e, int64_t answer)
 {
     struct lane_entry there;
@@ -73,7 +71,8 @@ int64_t store_entry(struct store *s, struct lane_key *k, uint64_t lane, struct l
     }
 }
 
-size_t store_plain(struct store *s, const struct lane_key *k, const struct lane_data *data, size_t n, uint64_t *seq_r)
+size_t store_plain(struct store *s, const struct lane_key *k, const struct lane_data *data,
+                   size_t n, uint64_t *seq_r)
 {
     size_t bytes = 0;
     if (!k->value || s->delay || s->expire || s->flags & REDISMODULE_CTX_FLAGS_EVICT)
@@ -85,8 +84,10 @@ size_t store_plain(struct store *s, const struct lane_key *k, const struct lane_
 
 int store_reply(RedisModuleCtx *ctx, int64_t answer)
 {
-    static const char *const word[] = {
-        "", "DONE", "REVOKED", "FULL", "MEMORY", "POLICY maxmemory-policy is not noeviction", "WRONGTYPE"};
+    static const char *const word[] = {"",         "DONE",
+                                       "REVOKED",  "FULL",
+                                       "MEMORY",   "POLICY maxmemory-policy is not noeviction",
+                                       "WRONGTYPE"};
     if (answer > 0)
         return RedisModule_ReplyWithLongLong(ctx, answer);
     return RedisModule_ReplyWithSimpleString(ctx, word[-answer]);

@@ -1,5 +1,5 @@
-/* store - storing one entry in a lane for PUSH and PUT: what is held or was removed is not stored again, and
- * memory is looked at. */
+/* store - storing one entry in a lane for PUSH and PUT: what is held or was removed is not
+ * stored again, and memory is looked at. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 
@@ -15,13 +15,14 @@ struct store {
 
 void store_begin(struct store *, RedisModuleCtx *, int64_t delay, int64_t expire);
 
-/* The entry's sequence, or one of enum answer. The key is open for writing; lane: its name_hash(). The entry has id, meta and
- * body; when it was born and is due is filled in. */
+/* The entry's sequence, or one of enum answer. The key is open for writing; lane: its
+ * name_hash(). The entry has id, meta and body; when it was born and is due is filled in. */
 int64_t store_entry(struct store *, struct lane_key *, uint64_t lane, struct lane_new *);
 
-/* Entries that have a body and a meta only, as far as that can be done at once: how many, often none, and the first one's
- * sequence. Asks no bound and no id: the next one is for store_entry. */
-size_t store_plain(struct store *, const struct lane_key *, const struct lane_data *, size_t n, uint64_t *seq_r);
+/* Entries that have a body and a meta only, as far as that can be done at once: how many, often
+ * none, and the first one's sequence. Asks no bound and no id: the next one is for store_entry. */
+size_t store_plain(struct store *, const struct lane_key *, const struct lane_data *, size_t n,
+                   uint64_t *seq_r);
 
 /* As PUSH and PUT answer: the sequence, or a word. */
 int store_reply(RedisModuleCtx *, int64_t answer);

@@ -6,10 +6,10 @@
  *      10 -.
  *      11 -'--> ...
  *
- * Linear probing over the tags: an id that is not remembered, as that of every new mail, costs one access to
- * memory that is not at hand, one that is remembered two, however many there are. Those over time are thrown out
- * when their table is full, and by a hand that goes round; a table left with few gets smaller. No step costs more
- * than a table. */
+ * Linear probing over the tags: an id that is not remembered, as that of every new mail, costs
+ * one access to memory that is not at hand, one that is remembered two, however many there are.
+ * Those over time are thrown out when their table is full, and by a hand that goes round; a
+ * table left with few gets smaller. No step costs more than a table. */
 #include "redis-module/keyspace/tombstones.h"
 
 #include <string.h>
@@ -80,8 +80,8 @@ static uint32_t place_of(uint32_t hash)
     return memory.depth ? hash >> (32 - memory.depth) : 0;
 }
 
-/* The top bits, up to DEPTH_MAX, choose the table: they are equal for all in it, so the place comes from the
- * others. */
+/* The top bits, up to DEPTH_MAX, choose the table: they are equal for all in it, so the place
+ * comes from the others. */
 static uint32_t home(uint32_t room, uint32_t hash)
 {
     return (uint32_t)((uint64_t)(hash << DEPTH_MAX) * room >> 32);
@@ -248,7 +248,8 @@ static void step(int64_t now)
     if (!at->table)
         return;
     uint32_t live = live_in(at->table, now);
-    if (live * 4 < at->table->room ? at->table->room > rooms[0] || live == 0 : live * 2 < at->table->used)
+    if (live * 4 < at->table->room ? at->table->room > rooms[0] || live == 0
+                                   : live * 2 < at->table->used)
         renew(i, live, now);
 }
 
@@ -288,7 +289,8 @@ enum tombstone tombstone_find(uint64_t lane, const uint8_t *id, int64_t now)
     if (!t)
         return TOMBSTONE_NONE;
     uint32_t i = seek(t, &r);
-    return t->tag[i] && !over(record_at(t, i), now) ? (enum tombstone)record_at(t, i)->what : TOMBSTONE_NONE;
+    return t->tag[i] && !over(record_at(t, i), now) ? (enum tombstone)record_at(t, i)->what
+                                                    : TOMBSTONE_NONE;
 }
 
 void tombstone_ahead(uint64_t lane, const uint64_t *hash, size_t n)

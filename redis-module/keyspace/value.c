@@ -11,12 +11,14 @@
 
 struct cursor_list all_lanes, ready_lanes;
 
-static int reply_about_key(RedisModuleCtx *ctx, const char *before, RedisModuleString *key, const char *behind)
+static int reply_about_key(RedisModuleCtx *ctx, const char *before, RedisModuleString *key,
+                           const char *behind)
 {
     char text[350];
     size_t len;
     const char *name = RedisModule_StringPtrLen(key, &len);
-    int n = snprintf(text, sizeof text, "%s%.*s%s", before, len < 250 ? (int)len : 250, name, behind);
+    int n =
+        snprintf(text, sizeof text, "%s%.*s%s", before, len < 250 ? (int)len : 250, name, behind);
     for (int i = 0; i < n; i++)
         if (text[i] < ' ' || text[i] > '~')
             text[i] = '?'; /* an error is one line */
@@ -171,9 +173,11 @@ void value_changed(RedisModuleCtx *ctx, struct value *v, RedisModuleString *name
 
 bool lane_key_open(RedisModuleCtx *ctx, RedisModuleString *name, bool write, struct lane_key *k)
 {
-    /* A key opened for reading that does not exist is NULL; the calls below take that for an empty one. */
+    /* A key opened for reading that does not exist is NULL; the calls below take that for an
+     * empty one. */
     *k = (struct lane_key){.name = name, .write = write};
-    k->key = RedisModule_OpenKey(ctx, name, write ? REDISMODULE_READ | REDISMODULE_WRITE : REDISMODULE_READ);
+    k->key = RedisModule_OpenKey(ctx, name,
+                                 write ? REDISMODULE_READ | REDISMODULE_WRITE : REDISMODULE_READ);
     if (!k->key || RedisModule_KeyType(k->key) == REDISMODULE_KEYTYPE_EMPTY)
         return true;
     if (RedisModule_ModuleTypeGetType(k->key) != server.type) {
@@ -188,7 +192,8 @@ bool lane_key_open(RedisModuleCtx *ctx, RedisModuleString *name, bool write, str
     return true;
 }
 
-bool lane_key_open_or_reply(RedisModuleCtx *ctx, RedisModuleString *name, bool write, struct lane_key *k)
+bool lane_key_open_or_reply(RedisModuleCtx *ctx, RedisModuleString *name, bool write,
+                            struct lane_key *k)
 {
     if (lane_key_open(ctx, name, write, k))
         return true;
@@ -215,7 +220,8 @@ void lane_key_close(RedisModuleCtx *ctx, struct lane_key *k)
     bool vanished = false;
     if (k->value && k->write) {
         value_changed(ctx, k->value, k->name);
-        vanished = lane_counts(k->value->lane).length == 0 && !lane_settings(k->value->lane)->created;
+        vanished =
+            lane_counts(k->value->lane).length == 0 && !lane_settings(k->value->lane)->created;
         if (vanished)
             RedisModule_DeleteKey(k->key);
     }
@@ -227,7 +233,8 @@ void lane_key_close(RedisModuleCtx *ctx, struct lane_key *k)
     k->value = NULL;
 }
 
-/* What it holds beyond is written before it is read; it is large beside a command of a few entries. */
+/* What it holds beyond is written before it is read; it is large beside a command of a few
+ * entries. */
 void ahead_begin(struct ahead *a, uint64_t lane, struct value *v)
 {
     a->lane = lane;

@@ -1,10 +1,11 @@
-/* value - a lane as a Redis value: where it stands, who waits for it, when it wants to be looked at; and the
- * way to it by key.
+/* value - a lane as a Redis value: where it stands, who waits for it, when it wants to be looked
+ * at; and the way to it by key.
  *
- * A value is *attached* while the module knows its database and key: from its creation, loading or copying
- * until it is unlinked. Only an attached value is on cursor lists, has leases or a wake time, and counts in the
- * totals. RENAME and MOVE unlink the value and keep it: it is attached again by their event, or at the latest
- * by the next command on it. What is not attached may be freed on any thread. */
+ * A value is *attached* while the module knows its database and key: from its creation, loading
+ * or copying until it is unlinked. Only an attached value is on cursor lists, has leases or a
+ * wake time, and counts in the totals. RENAME and MOVE unlink the value and keep it: it is
+ * attached again by their event, or at the latest by the next command on it. What is not
+ * attached may be freed on any thread. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 
@@ -23,8 +24,9 @@ struct value {
     uint64_t hash;          /* of database and name, for tombstones.h */
     uint64_t listed, ready; /* numbers on the cursor lists, 0: not on it */
     bool takeable;          /* what was last told */
-    bool expired_ahead;     /* a TAKE met entries whose time is over: it gets nothing until lease_end_overdue was here */
-    int64_t wake;           /* LANE_NEVER: not in the lane timer's heap */
+    /* a TAKE met entries whose time is over: it gets nothing until lease_end_overdue was here */
+    bool expired_ahead;
+    int64_t wake; /* LANE_NEVER: not in the lane timer's heap */
     size_t wake_place;
     uint64_t told_entries, told_bytes, told_leased; /* its part of the totals */
 };
@@ -47,20 +49,23 @@ void value_end_leases(struct value *);                             /* silently *
 uint64_t value_empty(struct value *);                              /* how many entries it had */
 void value_set_dead(struct value *, const char *name, size_t len); /* len 0: none */
 
-/* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may be NULL
- * (then clients blocked on the key are not signalled: the server does that itself for keys that appear). */
+/* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may
+ * be NULL (then clients blocked on the key are not signalled: the server does that itself for
+ * keys that appear). */
 void value_changed(RedisModuleCtx *ctx, struct value *, RedisModuleString *name);
 
 /* Opens a key. False when it holds something else; nothing is open then. */
 bool lane_key_open(RedisModuleCtx *, RedisModuleString *name, bool write, struct lane_key *);
 
 /* As above, and has answered -WRONGTYPE when false. */
-bool lane_key_open_or_reply(RedisModuleCtx *, RedisModuleString *name, bool write, struct lane_key *);
+bool lane_key_open_or_reply(RedisModuleCtx *, RedisModuleString *name, bool write,
+                            struct lane_key *);
 
 /* Makes the lane when there is none; false: no memory. */
 bool lane_key_make(RedisModuleCtx *, struct lane_key *);
 
-/* Closes; after a write: value_changed, and the key vanishes when the lane is empty and was not created. */
+/* Closes; after a write: value_changed, and the key vanishes when the lane is empty and was not
+ * created. */
 void lane_key_close(RedisModuleCtx *, struct lane_key *);
 
 /* A name as it may stand in a line of the log; to has room for NAME_SHOWN characters. How many. */
@@ -69,7 +74,8 @@ size_t name_show(char *to, const char *name, size_t len);
 
 uint64_t name_hash(int db, const char *name, size_t len);
 
-/* Ids of that lane, given one by one, are about to be stored or removed: fetches side by side what that needs.
+/* Ids of that lane, given one by one, are about to be stored or removed: fetches side by side what
+ * that needs.
  */
 struct ahead {
     uint64_t lane; /* name_hash() */

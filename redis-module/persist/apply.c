@@ -1,6 +1,8 @@
-/* apply - LANE.APPLY: effects of a primary, or of an append-only file. The grammar stands in effect.h.
+/* apply - LANE.APPLY: effects of a primary, or of an append-only file. The grammar stands in
+ * effect.h.
  *
- * What does not fit (a replica that was written to) is skipped and logged: the stream must go on. */
+ * What does not fit (a replica that was written to) is skipped and logged: the stream must go
+ * on. */
 #include <string.h>
 #include <strings.h>
 
@@ -48,8 +50,8 @@ static int64_t due_of(const struct apply *a, uint64_t delay, uint64_t wall)
 static const char *apply_set(struct apply *a)
 {
     uint64_t maxlen, maxbytes, strict, attempts;
-    if (a->argc != 8 || !number(a, 3, &maxlen) || !number(a, 4, &maxbytes) || !number(a, 5, &strict) ||
-        !number(a, 6, &attempts) || attempts > UINT32_MAX)
+    if (a->argc != 8 || !number(a, 3, &maxlen) || !number(a, 4, &maxbytes) ||
+        !number(a, 5, &strict) || !number(a, 6, &attempts) || attempts > UINT32_MAX)
         return "SET";
     lane_key_make(a->ctx, &a->key);
     *lane_settings(a->key.value->lane) = (struct lane_settings){.maxlen = maxlen,
@@ -84,7 +86,8 @@ static const char *apply_add(struct apply *a)
         entry.meta = text(a, i, &entry.meta_len);
         entry.body = text(a, i + 1, &entry.body_len);
         entry.due = due_of(a, delay & ~((uint64_t)1 << 63), wall);
-        enum lane_result result = entry.seq ? lane_push(a->key.value->lane, &entry, NULL) : LANE_ORDER;
+        enum lane_result result =
+            entry.seq ? lane_push(a->key.value->lane, &entry, NULL) : LANE_ORDER;
         worst = result == LANE_OK ? worst : result;
     }
     return worst == LANE_OK ? NULL : "ADD of what is there already";
@@ -152,7 +155,8 @@ static const char *apply_meta(struct apply *a)
 }
 
 /* Calls fn for every entry within the ranges of argument i. */
-static const char *each_in(struct apply *a, int i, void (*fn)(struct lane *, uint64_t seq, void *), void *arg)
+static const char *each_in(struct apply *a, int i, void (*fn)(struct lane *, uint64_t seq, void *),
+                           void *arg)
 {
     size_t len;
     const char *p = text(a, i, &len);
@@ -163,7 +167,8 @@ static const char *each_in(struct apply *a, int i, void (*fn)(struct lane *, uin
     for (; len; len -= 16, p += 16) {
         struct lane_entry e;
         uint64_t to = get64(p + 8);
-        for (uint64_t seq = get64(p); lane_next(a->key.value->lane, seq, &e) && e.seq <= to; seq = e.seq + 1)
+        for (uint64_t seq = get64(p); lane_next(a->key.value->lane, seq, &e) && e.seq <= to;
+             seq = e.seq + 1)
             fn(a->key.value->lane, e.seq, arg);
     }
     return NULL;
@@ -208,9 +213,9 @@ static const char *apply_clear(struct apply *a)
 static const struct {
     const char *name;
     const char *(*apply)(struct apply *);
-} effects[] = {{"SET", apply_set},   {"ADD", apply_add},   {"PACK", apply_pack}, {"LOAD", apply_load},
-               {"META", apply_meta},
-               {"BACK", apply_back}, {"DEL", apply_del}, {"CLEAR", apply_clear}};
+} effects[] = {{"SET", apply_set},   {"ADD", apply_add},    {"PACK", apply_pack},
+               {"LOAD", apply_load}, {"META", apply_meta},  {"BACK", apply_back},
+               {"DEL", apply_del},   {"CLEAR", apply_clear}};
 
 /* LANE.APPLY <key> <effect> ... */
 int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
@@ -221,8 +226,8 @@ int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return RedisModule_WrongArity(ctx);
     if (!(RedisModule_GetContextFlags(ctx) &
           (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
-        return RedisModule_ReplyWithError(ctx,
-                                          "ERR LANE.APPLY is for replication and the append-only file only");
+        return RedisModule_ReplyWithError(
+            ctx, "ERR LANE.APPLY is for replication and the append-only file only");
     if (!lane_key_open_or_reply(ctx, argv[1], true, &a.key))
         return REDISMODULE_OK;
     const char *name = RedisModule_StringPtrLen(argv[2], NULL);
@@ -237,7 +242,9 @@ int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         const char *key = RedisModule_StringPtrLen(argv[1], &lane_len);
         lane_len = name_show(lane, key, lane_len);
         len = name_show(what, name, len);
-        RedisModule_Log(ctx, "warning", "lane: effect %.*s on %.*s does not fit: %s; this copy may differ", (int)len, what, (int)lane_len, lane, wrong);
+        RedisModule_Log(ctx, "warning",
+                        "lane: effect %.*s on %.*s does not fit: %s; this copy may differ",
+                        (int)len, what, (int)lane_len, lane, wrong);
     }
     lane_key_close(ctx, &a.key);
     /* The same effect, for this server's own replicas and file. */

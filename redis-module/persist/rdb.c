@@ -5,8 +5,9 @@
  *    last sequence ever stored, entries                           unsigned
  *    chunks (chunk.h), of about 1 MiB, until all entries are there    strings
  *
- * RESTORE gives anybody a way in here: nothing in a payload is believed. What is allocated is bounded by what
- * was really read, sequences must rise, ids must differ, and what is wrong is logged and refused as a whole.
+ * RESTORE gives anybody a way in here: nothing in a payload is believed. What is allocated is
+ * bounded by what was really read, sequences must rise, ids must differ, and what is wrong is
+ * logged and refused as a whole.
  */
 #include "redis-module/propagate/chunk.h"
 #include "redis-module/persist/type.h"
@@ -14,8 +15,8 @@
 #define FLAG_STRICT 1u
 #define FLAG_CREATED 2u
 
-/* Sequences of a client's payload stay below this, so that no payload can use up all numbers. A file may have more: what came by such a payload
- * raised all that came after it. */
+/* Sequences of a client's payload stay below this, so that no payload can use up all numbers. A
+ * file may have more: what came by such a payload raised all that came after it. */
 #define PAYLOAD_SEQ_MAX ((uint64_t)1 << 62)
 
 void rdb_save(RedisModuleIO *rdb, void *value)
@@ -24,7 +25,9 @@ void rdb_save(RedisModuleIO *rdb, void *value)
     const struct lane_settings *s = lane_settings(v->lane);
     struct chunk chunk = {0};
     struct lane_entry e;
-    turn_ends(); /* a child that saves for long has the time of its fork, and what is left of a delay is told with the wall clock's time */
+    /* a child that saves for long has the time of its fork, and what is left of a delay is told
+     * with the wall clock's time */
+    turn_ends();
     RedisModule_SaveUnsigned(rdb, s->maxlen);
     RedisModule_SaveUnsigned(rdb, s->maxbytes);
     RedisModule_SaveUnsigned(rdb, s->maxattempts);
@@ -67,14 +70,15 @@ static const char *load_settings(RedisModuleIO *rdb, struct value *v)
     return NULL;
 }
 
-/* RESTORE of few bytes must not take much memory: entries almost without meta and body, each of which stands
- * alone in a block, would be four times as large here. A server that loads its own file, or its primary's,
- * takes what there is. */
+/* RESTORE of few bytes must not take much memory: entries almost without meta and body, each of
+ * which stands alone in a block, would be four times as large here. A server that loads its own
+ * file, or its primary's, takes what there is. */
 #define FREE_MEMORY 65536
 
 static bool by_client(void)
 {
-    return !(RedisModule_GetContextFlags(server.ctx) & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_SLAVE));
+    return !(RedisModule_GetContextFlags(server.ctx) &
+             (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_SLAVE));
 }
 
 static bool too_large(const struct lane *lane, uint64_t bytes)
@@ -114,15 +118,16 @@ static const char *load_entries(RedisModuleIO *rdb, struct lane *lane)
 void *rdb_load(RedisModuleIO *rdb, int version)
 {
     if (version < 1 || version > RDB_VERSION) {
-        RedisModule_LogIOError(rdb, "warning",
-                               "lane: written by version %d, this module reads 1 to %d: load it with the module "
-                               "that wrote it, or a later one",
-                               version, RDB_VERSION);
+        RedisModule_LogIOError(
+            rdb, "warning",
+            "lane: written by version %d, this module reads 1 to %d: load it with the module "
+            "that wrote it, or a later one",
+            version, RDB_VERSION);
         return NULL;
     }
     turn_ends();
-    /* A stretch counter raised by sequences of a payload that is refused in the end comes back: they were
-     * never given out. */
+    /* A stretch counter raised by sequences of a payload that is refused in the end comes back:
+     * they were never given out. */
     uint64_t stretches = server.env.stretches;
     struct value *v = value_create();
     const char *wrong = v ? load_settings(rdb, v) : "no memory";

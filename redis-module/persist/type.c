@@ -1,8 +1,9 @@
 /* type - the type's methods and the server's events.
  *
- * UNLINK and FLUSHALL ASYNC free a value on another thread. Before that the server either calls unlink or
- * fires the flush event, on the main thread: there the value is detached, and what is left touches nothing
- * but its own memory. RENAME and MOVE call unlink, too, but keep the value; their events attach it again. */
+ * UNLINK and FLUSHALL ASYNC free a value on another thread. Before that the server either calls
+ * unlink or fires the flush event, on the main thread: there the value is detached, and what is
+ * left touches nothing but its own memory. RENAME and MOVE call unlink, too, but keep the value;
+ * their events attach it again. */
 #include "redis-module/persist/type.h"
 
 #include <string.h>
@@ -17,8 +18,8 @@
 static void free_value(void *value)
 {
     struct value *v = value;
-    /* Attached still: the server drops a data set without any event. On another thread nothing can be done
-     * then that is safe, so the lane stays, unreachable; no server known does that. */
+    /* Attached still: the server drops a data set without any event. On another thread nothing
+     * can be done then that is safe, so the lane stays, unreachable; no server known does that. */
     if (v->attached && !on_main_thread())
         return;
     value_detach(v);
@@ -56,7 +57,8 @@ static int defrag_value(RedisModuleDefragCtx *ctx, RedisModuleString *key, void 
     unsigned long cursor = 0;
     bool kept = RedisModule_DefragCursorGet(ctx, &cursor) == REDISMODULE_OK;
     uint64_t at = cursor;
-    bool more = lane_defrag(v->lane, &(struct lane_defrag){move_piece, kept ? time_is_over : never, ctx}, &at);
+    bool more = lane_defrag(
+        v->lane, &(struct lane_defrag){move_piece, kept ? time_is_over : never, ctx}, &at);
     if (more)
         RedisModule_DefragCursorSet(ctx, (unsigned long)at);
     return more;
@@ -93,8 +95,8 @@ static void *copy_value(RedisModuleKeyOptCtx *key, const void *value)
     return v;
 }
 
-/* What a replica, a reload and a replay must have equal: not leases, delays and ages, which belong to a
- * clock. */
+/* What a replica, a reload and a replay must have equal: not leases, delays and ages, which
+ * belong to a clock. */
 static void digest(RedisModuleDigest *md, void *value)
 {
     struct value *v = value;
@@ -153,7 +155,8 @@ static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, v
     if (info->dbnum_first == 0 || info->dbnum_second == 0)
         whole_lost();
     uint64_t no = 0, last = all_lanes.last; /* what is attached again gets a higher number */
-    for (size_t i; (i = cursor_list_after(&all_lanes, no)) < all_lanes.end && all_lanes.item[i].no <= last;) {
+    for (size_t i;
+         (i = cursor_list_after(&all_lanes, no)) < all_lanes.end && all_lanes.item[i].no <= last;) {
         struct value *v = all_lanes.item[i].value;
         no = all_lanes.item[i].no;
         if (!v || (v->db != info->dbnum_first && v->db != info->dbnum_second))
@@ -244,9 +247,10 @@ int type_register(RedisModuleCtx *ctx)
     if (!server.type)
         return REDISMODULE_ERR;
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
-        if (RedisModule_SubscribeToServerEvent(ctx, (RedisModuleEvent){events[i].event, 1}, events[i].call) !=
-            REDISMODULE_OK)
+        if (RedisModule_SubscribeToServerEvent(ctx, (RedisModuleEvent){events[i].event, 1},
+                                               events[i].call) != REDISMODULE_OK)
             return REDISMODULE_ERR;
     return RedisModule_SubscribeToKeyspaceEvents(
-        ctx, REDISMODULE_NOTIFY_GENERIC | REDISMODULE_NOTIFY_EXPIRED | REDISMODULE_NOTIFY_EVICTED, on_key);
+        ctx, REDISMODULE_NOTIFY_GENERIC | REDISMODULE_NOTIFY_EXPIRED | REDISMODULE_NOTIFY_EVICTED,
+        on_key);
 }

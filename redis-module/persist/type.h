@@ -5,10 +5,10 @@
 #include "redis-module/keyspace/value.h"
 
 #define TYPE_NAME "dovelane1" /* exactly nine characters; part of every RDB file */
-#define RDB_VERSION 2   /* 1: its chunks were of version 1 */
+#define RDB_VERSION 2         /* 1: its chunks were of version 1 */
 
-/* Registers the type, and follows lanes through RENAME, MOVE, SWAPDB, FLUSHALL, and connections through their
- * end. REDISMODULE_ERR when the server refuses. */
+/* Registers the type, and follows lanes through RENAME, MOVE, SWAPDB, FLUSHALL, and connections
+ * through their end. REDISMODULE_ERR when the server refuses. */
 int type_register(RedisModuleCtx *ctx);
 
 /* rdb.c */

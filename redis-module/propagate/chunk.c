@@ -74,7 +74,8 @@ void chunk_free(struct chunk *c)
 }
 
 /* One entry at *p with `left` bytes behind it; moves *p and *left on. */
-static const char *load_entry(struct lane *lane, const char **p, size_t *left, int64_t wall, unsigned known)
+static const char *load_entry(struct lane *lane, const char **p, size_t *left, int64_t wall,
+                              unsigned known)
 {
     const char *head = *p, *life;
     if (*left < ENTRY_HEAD)

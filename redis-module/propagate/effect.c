@@ -70,13 +70,13 @@ void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int
 void effect_add_send(RedisModuleCtx *ctx, RedisModuleString *key, struct effect_add *a)
 {
     if (a->n && server.streams)
-        RedisModule_Replicate(ctx, APPLY, "sclbv", key, "ADD", (long long)wall_ms(), a->records, a->n * 32,
-                              a->data, a->n * 2);
+        RedisModule_Replicate(ctx, APPLY, "sclbv", key, "ADD", (long long)wall_ms(), a->records,
+                              a->n * 32, a->data, a->n * 2);
     a->n = 0;
 }
 
-void effect_pack(RedisModuleCtx *ctx, RedisModuleString *key, const int64_t *answer, size_t n, int64_t delay,
-                 RedisModuleString *whole, const char *entries, size_t len)
+void effect_pack(RedisModuleCtx *ctx, RedisModuleString *key, const int64_t *answer, size_t n,
+                 int64_t delay, RedisModuleString *whole, const char *entries, size_t len)
 {
     char few[64 * 8], *bytes = few;
     if (!server.streams)
@@ -86,24 +86,24 @@ void effect_pack(RedisModuleCtx *ctx, RedisModuleString *key, const int64_t *ans
     for (size_t i = 0; i < n; i++)
         put64(bytes + 8 * i, answer[i] > 0 ? (uint64_t)answer[i] : 0);
     if (whole)
-        RedisModule_Replicate(ctx, APPLY, "scllbs", key, "PACK", (long long)wall_ms(), (long long)delay, bytes,
-                              n * 8, whole);
+        RedisModule_Replicate(ctx, APPLY, "scllbs", key, "PACK", (long long)wall_ms(),
+                              (long long)delay, bytes, n * 8, whole);
     else
-        RedisModule_Replicate(ctx, APPLY, "scllbb", key, "PACK", (long long)wall_ms(), (long long)delay, bytes,
-                              n * 8, entries, len);
+        RedisModule_Replicate(ctx, APPLY, "scllbb", key, "PACK", (long long)wall_ms(),
+                              (long long)delay, bytes, n * 8, entries, len);
     if (bytes != few)
         RedisModule_Free(bytes);
 }
 
-void effect_put(RedisModuleCtx *ctx, RedisModuleString *key, uint64_t seq, const uint8_t *id, const char *meta,
-                size_t meta_len, RedisModuleString *body)
+void effect_put(RedisModuleCtx *ctx, RedisModuleString *key, uint64_t seq, const uint8_t *id,
+                const char *meta, size_t meta_len, RedisModuleString *body)
 {
     char record[32];
     if (!server.streams)
         return;
     put_record(record, seq, id, 0);
-    RedisModule_Replicate(ctx, APPLY, "sclbbs", key, "ADD", (long long)wall_ms(), record, sizeof record, meta,
-                          meta_len, body);
+    RedisModule_Replicate(ctx, APPLY, "sclbbs", key, "ADD", (long long)wall_ms(), record,
+                          sizeof record, meta, meta_len, body);
 }
 
 void effect_del(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r)
@@ -116,18 +116,20 @@ void effect_del(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r)
     ranges_free(r);
 }
 
-void effect_back(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r, bool attempt, int64_t delay)
+void effect_back(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r, bool attempt,
+                 int64_t delay)
 {
     size_t len;
     if (r->n && (attempt || delay) && server.streams) {
         const char *bytes = ranges_bytes(r, &len);
-        RedisModule_Replicate(ctx, APPLY, "sclllb", key, "BACK", (long long)attempt, (long long)delay,
-                              (long long)wall_ms(), bytes, len);
+        RedisModule_Replicate(ctx, APPLY, "sclllb", key, "BACK", (long long)attempt,
+                              (long long)delay, (long long)wall_ms(), bytes, len);
     }
     ranges_free(r);
 }
 
-void effect_load_add(RedisModuleCtx *ctx, RedisModuleString *key, struct chunk *c, const struct lane_entry *e)
+void effect_load_add(RedisModuleCtx *ctx, RedisModuleString *key, struct chunk *c,
+                     const struct lane_entry *e)
 {
     if (!server.streams)
         return;
@@ -148,9 +150,9 @@ void effect_settings(RedisModuleCtx *ctx, RedisModuleString *key, struct value *
     const struct lane_settings *s = lane_settings(v->lane);
     if (!server.streams)
         return;
-    RedisModule_Replicate(ctx, APPLY, "scllllb", key, "SET", (long long)s->maxlen, (long long)s->maxbytes,
-                          (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "",
-                          v->dead_len);
+    RedisModule_Replicate(ctx, APPLY, "scllllb", key, "SET", (long long)s->maxlen,
+                          (long long)s->maxbytes, (long long)s->strict, (long long)s->maxattempts,
+                          v->dead ? v->dead : "", v->dead_len);
 }
 
 void effect_clear(RedisModuleCtx *ctx, RedisModuleString *key)
@@ -165,9 +167,9 @@ void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, void *value)
     const struct lane_settings *s = lane_settings(v->lane);
     turn_ends(); /* as in rdb_save */
     if (s->created)
-        RedisModule_EmitAOF(aof, APPLY, "scllllb", key, "SET", (long long)s->maxlen, (long long)s->maxbytes,
-                            (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "",
-                            v->dead_len);
+        RedisModule_EmitAOF(aof, APPLY, "scllllb", key, "SET", (long long)s->maxlen,
+                            (long long)s->maxbytes, (long long)s->strict, (long long)s->maxattempts,
+                            v->dead ? v->dead : "", v->dead_len);
     struct chunk chunk = {0};
     struct lane_entry e;
     for (uint64_t seq = 0; lane_next(v->lane, seq, &e); seq = e.seq + 1) {

@@ -43,7 +43,8 @@ bool args_expected(struct args *a, const char *expected)
     char text[200], value[QUOTED_MAX + 4] = "the end";
     if (a->at < a->argc)
         quote(value, a->argv[a->at]);
-    snprintf(text, sizeof text, "ERR syntax: argument %d is %s, expected is %s", a->at, value, expected);
+    snprintf(text, sizeof text, "ERR syntax: argument %d is %s, expected is %s", a->at, value,
+             expected);
     RedisModule_ReplyWithError(a->ctx, text);
     return false;
 }
@@ -60,7 +61,9 @@ bool args_bad_value(struct args *a, const char *name, RedisModuleString *value, 
 static bool parse(const char *p, size_t len, uint64_t *x)
 {
     if (len == 0 || len > 19 || (len > 1 && *p == '0'))
-        return false; /* "01" is no number for Redis: it would find no keys behind it, and ask no rights to them */
+        /* "01" is no number for Redis: it would find no keys behind it, and ask no rights to
+         * them */
+        return false;
     for (*x = 0; len; len--, p++) {
         if (*p < '0' || *p > '9')
             return false;
@@ -80,7 +83,8 @@ bool args_number(struct args *a, const char *name, uint64_t min, uint64_t max, u
     const char *p = RedisModule_StringPtrLen(a->argv[a->at], &len);
     if (!parse(p, len, x) || *x < min || *x > max) {
         char allowed[64];
-        snprintf(allowed, sizeof allowed, "%llu to %llu", (unsigned long long)min, (unsigned long long)max);
+        snprintf(allowed, sizeof allowed, "%llu to %llu", (unsigned long long)min,
+                 (unsigned long long)max);
         return args_bad_value(a, name, a->argv[a->at], allowed);
     }
     a->at++;
@@ -120,8 +124,8 @@ bool args_count(struct args *a, const char *name, uint64_t min, uint64_t each, u
     if (*n * each <= (uint64_t)args_left(a))
         return true;
     char text[160];
-    snprintf(text, sizeof text, "ERR syntax: %s is %llu, but only %d of %llu arguments follow", name,
-             (unsigned long long)*n, args_left(a), (unsigned long long)(*n * each));
+    snprintf(text, sizeof text, "ERR syntax: %s is %llu, but only %d of %llu arguments follow",
+             name, (unsigned long long)*n, args_left(a), (unsigned long long)(*n * each));
     RedisModule_ReplyWithError(a->ctx, text);
     return false;
 }

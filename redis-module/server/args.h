@@ -1,5 +1,5 @@
-/* args - reading the arguments of a command. Whatever is wrong has been answered when a function returns
- * false:
+/* args - reading the arguments of a command. Whatever is wrong has been answered when a function
+ * returns false:
  *
  *    -ERR syntax: <what is wrong, where, and what is expected>
  *    -ERR value: <name> is <value>, allowed is <range> */
@@ -23,7 +23,8 @@ static inline int args_left(const struct args *a)
 /* Whether the next argument is that word; then it is passed. */
 bool args_word(struct args *, const char *word);
 
-/* The same for an option that may be there once. Options that exclude each other have the same bit. */
+/* The same for an option that may be there once. Options that exclude each other have the same
+ * bit. */
 bool args_option(struct args *, const char *word, unsigned bit);
 
 /* Always false, after answering what is expected at the next argument. */

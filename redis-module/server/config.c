@@ -38,7 +38,8 @@ static RedisModuleString *get_node(const char *name, void *data)
 
 static int set_node(const char *name, RedisModuleString *value, void *data, RedisModuleString **err)
 {
-    static const char wrong[] = "lane.node is a name of at most 64 characters from A-Z a-z 0-9 . _ -";
+    static const char wrong[] =
+        "lane.node is a name of at most 64 characters from A-Z a-z 0-9 . _ -";
     size_t len;
     const char *text = RedisModule_StringPtrLen(value, &len);
     if (len > NODE_MAX ||
@@ -59,14 +60,14 @@ int config_register(RedisModuleCtx *ctx)
 {
     server.node = must_alloc(1);
     server.node[0] = '\0';
-    if (RedisModule_RegisterStringConfig(ctx, "node", "", REDISMODULE_CONFIG_DEFAULT, get_node, set_node,
-                                         NULL, NULL) != REDISMODULE_OK)
+    if (RedisModule_RegisterStringConfig(ctx, "node", "", REDISMODULE_CONFIG_DEFAULT, get_node,
+                                         set_node, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const struct number_setting *n = &numbers[i];
         *n->value = n->standard;
-        if (RedisModule_RegisterNumericConfig(ctx, n->name, n->standard, REDISMODULE_CONFIG_DEFAULT, n->min,
-                                              n->max, get_number, set_number, NULL,
+        if (RedisModule_RegisterNumericConfig(ctx, n->name, n->standard, REDISMODULE_CONFIG_DEFAULT,
+                                              n->min, n->max, get_number, set_number, NULL,
                                               (void *)(uintptr_t)n) != REDISMODULE_OK)
             return REDISMODULE_ERR;
     }

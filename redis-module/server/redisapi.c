@@ -5,8 +5,8 @@
 REDISAPI_REQUIRED(DEFINE)
 REDISAPI_OPTIONAL(DEFINE)
 
-/* The server stores an address through a pointer to a function pointer of whatever type; all have the size of
- * a plain one. */
+/* The server stores an address through a pointer to a function pointer of whatever type; all
+ * have the size of a plain one. */
 typedef int get_api(const char *name, void *address);
 
 const char *redisapi_resolve(RedisModuleCtx *ctx)

@@ -1,11 +1,11 @@
 /* redisapi - the part of the Redis module interface that this module uses, declared by hand.
  *
- * No Debian package ships redismodule.h. A server that loads a module hands OnLoad a context whose first
- * pointer is its look-up function: given "RedisModule_<call>" it stores the call's address. Calls are asked
- * for by name and never by version, so the same binary loads on Redis 7.0 to 8 and on Valkey 8; a required
- * call that is missing refuses the load and is named, an optional one stays NULL.
- * tests/unit/lane/test_redisapi.py compares every line here with the redismodule.h of the distribution's
- * source package. */
+ * No Debian package ships redismodule.h. A server that loads a module hands OnLoad a context
+ * whose first pointer is its look-up function: given "RedisModule_<call>" it stores the call's
+ * address. Calls are asked for by name and never by version, so the same binary loads on Redis
+ * 7.0 to 8 and on Valkey 8; a required call that is missing refuses the load and is named, an
+ * optional one stays NULL. tests/unit/lane/test_redisapi.py compares every line here with the
+ * redismodule.h of the distribution's source package. */
 #ifndef DOVELANE_REDIS_MODULE_SERVER_REDISAPI_H
 #define DOVELANE_REDIS_MODULE_SERVER_REDISAPI_H
 
@@ -105,16 +105,18 @@ typedef void (*RedisModuleTypeUnlinkFunc2)(RedisModuleKeyOptCtx *ctx, const void
 typedef void *(*RedisModuleTypeCopyFunc)(RedisModuleString *fromkey, RedisModuleString *tokey,
                                          const void *value);
 typedef void *(*RedisModuleTypeCopyFunc2)(RedisModuleKeyOptCtx *ctx, const void *value);
-typedef int (*RedisModuleTypeDefragFunc)(RedisModuleDefragCtx *ctx, RedisModuleString *key, void **value);
+typedef int (*RedisModuleTypeDefragFunc)(RedisModuleDefragCtx *ctx, RedisModuleString *key,
+                                         void **value);
 typedef void (*RedisModuleTimerProc)(RedisModuleCtx *ctx, void *data);
 typedef void (*RedisModuleInfoFunc)(RedisModuleInfoCtx *ctx, int for_crash_report);
 typedef RedisModuleString *(*RedisModuleConfigGetStringFunc)(const char *name, void *privdata);
 typedef long long (*RedisModuleConfigGetNumericFunc)(const char *name, void *privdata);
-typedef int (*RedisModuleConfigSetStringFunc)(const char *name, RedisModuleString *val, void *privdata,
-                                              RedisModuleString **err);
+typedef int (*RedisModuleConfigSetStringFunc)(const char *name, RedisModuleString *val,
+                                              void *privdata, RedisModuleString **err);
 typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long val, void *privdata,
                                                RedisModuleString **err);
-typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata, RedisModuleString **err);
+typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata,
+                                          RedisModuleString **err);
 
 /* ---- Structures ---- */
 
@@ -143,8 +145,8 @@ typedef struct RedisModuleEvent {
     uint64_t id, dataver;
 } RedisModuleEvent;
 
-typedef void (*RedisModuleEventCallback)(struct RedisModuleCtx *ctx, RedisModuleEvent eid, uint64_t subevent,
-                                         void *data);
+typedef void (*RedisModuleEventCallback)(struct RedisModuleCtx *ctx, RedisModuleEvent eid,
+                                         uint64_t subevent, void *data);
 
 typedef struct RedisModuleClientInfo {
     uint64_t version, flags, id;
@@ -198,8 +200,8 @@ typedef struct RedisModuleCommandArg {
     int flags;
     const char *deprecated_since;
     struct RedisModuleCommandArg *subargs;
-    /* Since 7.2, without a new version: a newer server reads it, an older one steps over it by sizeof_arg.
-     * Without it the next argument's name would be shown. */
+    /* Since 7.2, without a new version: a newer server reads it, an older one steps over it by
+     * sizeof_arg. Without it the next argument's name would be shown. */
     const char *display_text;
 } RedisModuleCommandArg;
 
@@ -251,108 +253,114 @@ typedef struct {
 
 /* ---- Calls: name, what it returns, what it takes ---- */
 
-#define REDISAPI_REQUIRED(X)                                                                                 \
-    X(Log, void, (RedisModuleCtx * ctx, const char *levelstr, const char *fmt, ...))                         \
-    X(Alloc, void *, (size_t bytes))                                                                         \
-    X(TryAlloc, void *, (size_t bytes))                                                                      \
-    X(Free, void, (void *ptr))                                                                               \
-    X(CreateCommand, int,                                                                                    \
-      (RedisModuleCtx * ctx, const char *name, RedisModuleCmdFunc cmdfunc, const char *strflags,             \
-       int firstkey, int lastkey, int keystep))                                                              \
-    X(GetCommand, RedisModuleCommand *, (RedisModuleCtx * ctx, const char *name))                            \
-    X(SetCommandInfo, int, (RedisModuleCommand * command, const RedisModuleCommandInfo *info))               \
-    X(SetModuleAttribs, void, (RedisModuleCtx * ctx, const char *name, int ver, int apiver))                 \
-    X(IsModuleNameBusy, int, (const char *name))                                                             \
-    X(SetModuleOptions, void, (RedisModuleCtx * ctx, int options))                                           \
-    X(CreateDataType, RedisModuleType *,                                                                     \
-      (RedisModuleCtx * ctx, const char *name, int encver, RedisModuleTypeMethods *typemethods))             \
-    X(ModuleTypeSetValue, int, (RedisModuleKey * key, RedisModuleType * mt, void *value))                    \
-    X(ModuleTypeGetType, RedisModuleType *, (RedisModuleKey * key))                                          \
-    X(ModuleTypeGetValue, void *, (RedisModuleKey * key))                                                    \
-    X(OpenKey, RedisModuleKey *, (RedisModuleCtx * ctx, RedisModuleString * keyname, int mode))              \
-    X(CloseKey, void, (RedisModuleKey * kp))                                                                 \
-    X(DeleteKey, int, (RedisModuleKey * key))                                                                \
-    X(KeyType, int, (RedisModuleKey * kp))                                                                   \
-    X(GetSelectedDb, int, (RedisModuleCtx * ctx))                                                            \
-    X(SelectDb, int, (RedisModuleCtx * ctx, int newid))                                                      \
-    X(ReplyWithArray, int, (RedisModuleCtx * ctx, long len))                                                 \
-    X(ReplySetArrayLength, void, (RedisModuleCtx * ctx, long len))                                           \
-    X(ReplyWithEmptyArray, int, (RedisModuleCtx * ctx))                                                      \
-    X(ReplyWithLongLong, int, (RedisModuleCtx * ctx, long long ll))                                          \
-    X(ReplyWithStringBuffer, int, (RedisModuleCtx * ctx, const char *buf, size_t len))                       \
-    X(ReplyWithCString, int, (RedisModuleCtx * ctx, const char *buf))                                        \
-    X(ReplyWithString, int, (RedisModuleCtx * ctx, RedisModuleString * str))                                 \
-    X(ReplyWithSimpleString, int, (RedisModuleCtx * ctx, const char *msg))                                   \
-    X(ReplyWithError, int, (RedisModuleCtx * ctx, const char *err))                                          \
-    X(ReplyWithNull, int, (RedisModuleCtx * ctx))                                                            \
-    X(WrongArity, int, (RedisModuleCtx * ctx))                                                               \
-    X(StringPtrLen, const char *, (const RedisModuleString *str, size_t *len))                               \
-    X(CreateString, RedisModuleString *, (RedisModuleCtx * ctx, const char *ptr, size_t len))                \
-    X(FreeString, void, (RedisModuleCtx * ctx, RedisModuleString * str))                                     \
-    X(Replicate, int, (RedisModuleCtx * ctx, const char *cmdname, const char *fmt, ...))                     \
-    X(ReplicateVerbatim, int, (RedisModuleCtx * ctx))                                                        \
-    X(GetContextFlags, int, (RedisModuleCtx * ctx))                                                          \
-    X(GetClientId, unsigned long long, (RedisModuleCtx * ctx))                                               \
-    X(GetCurrentUserName, RedisModuleString *, (RedisModuleCtx * ctx))                                       \
-    X(GetModuleUserFromUserName, RedisModuleUser *, (RedisModuleString * name))                              \
-    X(ACLCheckCommandPermissions, int, (RedisModuleUser * user, RedisModuleString * *argv, int argc))        \
-    X(FreeModuleUser, void, (RedisModuleUser * user))                                                        \
-    X(BlockClientOnKeys, RedisModuleBlockedClient *,                                                         \
-      (RedisModuleCtx * ctx, RedisModuleCmdFunc reply_callback, RedisModuleCmdFunc timeout_callback,         \
-       void (*free_privdata)(RedisModuleCtx *, void *), long long timeout_ms, RedisModuleString **keys,      \
-       int numkeys, void *privdata))                                                                         \
-    X(BlockClient, RedisModuleBlockedClient *,                                                               \
-      (RedisModuleCtx * ctx, RedisModuleCmdFunc reply_callback, RedisModuleCmdFunc timeout_callback,         \
-       void (*free_privdata)(RedisModuleCtx *, void *), long long timeout_ms))                               \
-    X(UnblockClient, int, (RedisModuleBlockedClient * bc, void *privdata))                                   \
-    X(SetDisconnectCallback, void, (RedisModuleBlockedClient * bc, RedisModuleDisconnectFunc callback))      \
-    X(GetBlockedClientHandle, RedisModuleBlockedClient *, (RedisModuleCtx * ctx))                            \
-    X(SignalKeyAsReady, void, (RedisModuleCtx * ctx, RedisModuleString * key))                               \
-    X(CreateTimer, RedisModuleTimerID,                                                                       \
-      (RedisModuleCtx * ctx, mstime_t period, RedisModuleTimerProc callback, void *data))                    \
-    X(StopTimer, int, (RedisModuleCtx * ctx, RedisModuleTimerID id, void **data))                            \
-    X(SubscribeToServerEvent, int,                                                                           \
-      (RedisModuleCtx * ctx, RedisModuleEvent event, RedisModuleEventCallback callback))                     \
-    X(SubscribeToKeyspaceEvents, int, (RedisModuleCtx * ctx, int types, RedisModuleNotificationFunc cb))     \
-    X(NotifyKeyspaceEvent, int, (RedisModuleCtx * ctx, int type, const char *event, RedisModuleString *key)) \
-    X(IsIOError, int, (RedisModuleIO * io))                                                                  \
-    X(SaveUnsigned, void, (RedisModuleIO * io, uint64_t value))                                              \
-    X(LoadUnsigned, uint64_t, (RedisModuleIO * io))                                                          \
-    X(SaveStringBuffer, void, (RedisModuleIO * io, const char *str, size_t len))                             \
-    X(LoadStringBuffer, char *, (RedisModuleIO * io, size_t * lenptr))                                       \
-    X(EmitAOF, void, (RedisModuleIO * io, const char *cmdname, const char *fmt, ...))                        \
-    X(GetKeyNameFromIO, const RedisModuleString *, (RedisModuleIO * io))                                     \
-    X(GetDbIdFromIO, int, (RedisModuleIO * io))                                                              \
-    X(DigestAddStringBuffer, void, (RedisModuleDigest * md, const char *ele, size_t len))                    \
-    X(DigestAddLongLong, void, (RedisModuleDigest * md, long long ele))                                      \
-    X(DigestEndSequence, void, (RedisModuleDigest * md))                                                     \
-    X(GetToKeyNameFromOptCtx, const RedisModuleString *, (RedisModuleKeyOptCtx * ctx))                       \
-    X(GetToDbIdFromOptCtx, int, (RedisModuleKeyOptCtx * ctx))                                                \
-    X(RegisterStringConfig, int,                                                                             \
-      (RedisModuleCtx * ctx, const char *name, const char *default_val, unsigned int flags,                  \
-       RedisModuleConfigGetStringFunc getfn, RedisModuleConfigSetStringFunc setfn,                           \
-       RedisModuleConfigApplyFunc applyfn, void *privdata))                                                  \
-    X(RegisterNumericConfig, int,                                                                            \
-      (RedisModuleCtx * ctx, const char *name, long long default_val, unsigned int flags, long long min,     \
-       long long max, RedisModuleConfigGetNumericFunc getfn, RedisModuleConfigSetNumericFunc setfn,          \
-       RedisModuleConfigApplyFunc applyfn, void *privdata))                                                  \
-    X(LoadConfigs, int, (RedisModuleCtx * ctx))                                                              \
-    X(RegisterInfoFunc, int, (RedisModuleCtx * ctx, RedisModuleInfoFunc cb))                                 \
-    X(InfoAddSection, int, (RedisModuleInfoCtx * ctx, const char *name))                                     \
-    X(InfoAddFieldULongLong, int, (RedisModuleInfoCtx * ctx, const char *field, unsigned long long value))   \
-    X(InfoAddFieldCString, int, (RedisModuleInfoCtx * ctx, const char *field, const char *value))            \
-    X(GetServerInfo, RedisModuleServerInfoData *, (RedisModuleCtx * ctx, const char *section))               \
-    X(FreeServerInfo, void, (RedisModuleCtx * ctx, RedisModuleServerInfoData * data))                        \
-    X(ServerInfoGetFieldC, const char *, (RedisModuleServerInfoData * data, const char *field))              \
-    X(ServerInfoGetFieldUnsigned, unsigned long long,                                                        \
-      (RedisModuleServerInfoData * data, const char *field, int *out_err))                                   \
-    X(GetRandomBytes, void, (unsigned char *dst, size_t len))                                                \
-    X(AvoidReplicaTraffic, int, (void))                                                                      \
-    X(DefragAlloc, void *, (RedisModuleDefragCtx * ctx, void *ptr))                                          \
-    X(DefragShouldStop, int, (RedisModuleDefragCtx * ctx))                                                   \
-    X(DefragCursorSet, int, (RedisModuleDefragCtx * ctx, unsigned long cursor))                              \
-    X(DefragCursorGet, int, (RedisModuleDefragCtx * ctx, unsigned long *cursor))                             \
-    X(GetDetachedThreadSafeContext, RedisModuleCtx *, (RedisModuleCtx * ctx))                                \
+#define REDISAPI_REQUIRED(X)                                                                       \
+    X(Log, void, (RedisModuleCtx * ctx, const char *levelstr, const char *fmt, ...))               \
+    X(Alloc, void *, (size_t bytes))                                                               \
+    X(TryAlloc, void *, (size_t bytes))                                                            \
+    X(Free, void, (void *ptr))                                                                     \
+    X(CreateCommand, int,                                                                          \
+      (RedisModuleCtx * ctx, const char *name, RedisModuleCmdFunc cmdfunc, const char *strflags,   \
+       int firstkey, int lastkey, int keystep))                                                    \
+    X(GetCommand, RedisModuleCommand *, (RedisModuleCtx * ctx, const char *name))                  \
+    X(SetCommandInfo, int, (RedisModuleCommand * command, const RedisModuleCommandInfo *info))     \
+    X(SetModuleAttribs, void, (RedisModuleCtx * ctx, const char *name, int ver, int apiver))       \
+    X(IsModuleNameBusy, int, (const char *name))                                                   \
+    X(SetModuleOptions, void, (RedisModuleCtx * ctx, int options))                                 \
+    X(CreateDataType, RedisModuleType *,                                                           \
+      (RedisModuleCtx * ctx, const char *name, int encver, RedisModuleTypeMethods *typemethods))   \
+    X(ModuleTypeSetValue, int, (RedisModuleKey * key, RedisModuleType * mt, void *value))          \
+    X(ModuleTypeGetType, RedisModuleType *, (RedisModuleKey * key))                                \
+    X(ModuleTypeGetValue, void *, (RedisModuleKey * key))                                          \
+    X(OpenKey, RedisModuleKey *, (RedisModuleCtx * ctx, RedisModuleString * keyname, int mode))    \
+    X(CloseKey, void, (RedisModuleKey * kp))                                                       \
+    X(DeleteKey, int, (RedisModuleKey * key))                                                      \
+    X(KeyType, int, (RedisModuleKey * kp))                                                         \
+    X(GetSelectedDb, int, (RedisModuleCtx * ctx))                                                  \
+    X(SelectDb, int, (RedisModuleCtx * ctx, int newid))                                            \
+    X(ReplyWithArray, int, (RedisModuleCtx * ctx, long len))                                       \
+    X(ReplySetArrayLength, void, (RedisModuleCtx * ctx, long len))                                 \
+    X(ReplyWithEmptyArray, int, (RedisModuleCtx * ctx))                                            \
+    X(ReplyWithLongLong, int, (RedisModuleCtx * ctx, long long ll))                                \
+    X(ReplyWithStringBuffer, int, (RedisModuleCtx * ctx, const char *buf, size_t len))             \
+    X(ReplyWithCString, int, (RedisModuleCtx * ctx, const char *buf))                              \
+    X(ReplyWithString, int, (RedisModuleCtx * ctx, RedisModuleString * str))                       \
+    X(ReplyWithSimpleString, int, (RedisModuleCtx * ctx, const char *msg))                         \
+    X(ReplyWithError, int, (RedisModuleCtx * ctx, const char *err))                                \
+    X(ReplyWithNull, int, (RedisModuleCtx * ctx))                                                  \
+    X(WrongArity, int, (RedisModuleCtx * ctx))                                                     \
+    X(StringPtrLen, const char *, (const RedisModuleString *str, size_t *len))                     \
+    X(CreateString, RedisModuleString *, (RedisModuleCtx * ctx, const char *ptr, size_t len))      \
+    X(FreeString, void, (RedisModuleCtx * ctx, RedisModuleString * str))                           \
+    X(Replicate, int, (RedisModuleCtx * ctx, const char *cmdname, const char *fmt, ...))           \
+    X(ReplicateVerbatim, int, (RedisModuleCtx * ctx))                                              \
+    X(GetContextFlags, int, (RedisModuleCtx * ctx))                                                \
+    X(GetClientId, unsigned long long, (RedisModuleCtx * ctx))                                     \
+    X(GetCurrentUserName, RedisModuleString *, (RedisModuleCtx * ctx))                             \
+    X(GetModuleUserFromUserName, RedisModuleUser *, (RedisModuleString * name))                    \
+    X(ACLCheckCommandPermissions, int,                                                             \
+      (RedisModuleUser * user, RedisModuleString * *argv, int argc))                               \
+    X(FreeModuleUser, void, (RedisModuleUser * user))                                              \
+    X(BlockClientOnKeys, RedisModuleBlockedClient *,                                               \
+      (RedisModuleCtx * ctx, RedisModuleCmdFunc reply_callback,                                    \
+       RedisModuleCmdFunc timeout_callback, void (*free_privdata)(RedisModuleCtx *, void *),       \
+       long long timeout_ms, RedisModuleString **keys, int numkeys, void *privdata))               \
+    X(BlockClient, RedisModuleBlockedClient *,                                                     \
+      (RedisModuleCtx * ctx, RedisModuleCmdFunc reply_callback,                                    \
+       RedisModuleCmdFunc timeout_callback, void (*free_privdata)(RedisModuleCtx *, void *),       \
+       long long timeout_ms))                                                                      \
+    X(UnblockClient, int, (RedisModuleBlockedClient * bc, void *privdata))                         \
+    X(SetDisconnectCallback, void,                                                                 \
+      (RedisModuleBlockedClient * bc, RedisModuleDisconnectFunc callback))                         \
+    X(GetBlockedClientHandle, RedisModuleBlockedClient *, (RedisModuleCtx * ctx))                  \
+    X(SignalKeyAsReady, void, (RedisModuleCtx * ctx, RedisModuleString * key))                     \
+    X(CreateTimer, RedisModuleTimerID,                                                             \
+      (RedisModuleCtx * ctx, mstime_t period, RedisModuleTimerProc callback, void *data))          \
+    X(StopTimer, int, (RedisModuleCtx * ctx, RedisModuleTimerID id, void **data))                  \
+    X(SubscribeToServerEvent, int,                                                                 \
+      (RedisModuleCtx * ctx, RedisModuleEvent event, RedisModuleEventCallback callback))           \
+    X(SubscribeToKeyspaceEvents, int,                                                              \
+      (RedisModuleCtx * ctx, int types, RedisModuleNotificationFunc cb))                           \
+    X(NotifyKeyspaceEvent, int,                                                                    \
+      (RedisModuleCtx * ctx, int type, const char *event, RedisModuleString *key))                 \
+    X(IsIOError, int, (RedisModuleIO * io))                                                        \
+    X(SaveUnsigned, void, (RedisModuleIO * io, uint64_t value))                                    \
+    X(LoadUnsigned, uint64_t, (RedisModuleIO * io))                                                \
+    X(SaveStringBuffer, void, (RedisModuleIO * io, const char *str, size_t len))                   \
+    X(LoadStringBuffer, char *, (RedisModuleIO * io, size_t * lenptr))                             \
+    X(EmitAOF, void, (RedisModuleIO * io, const char *cmdname, const char *fmt, ...))              \
+    X(GetKeyNameFromIO, const RedisModuleString *, (RedisModuleIO * io))                           \
+    X(GetDbIdFromIO, int, (RedisModuleIO * io))                                                    \
+    X(DigestAddStringBuffer, void, (RedisModuleDigest * md, const char *ele, size_t len))          \
+    X(DigestAddLongLong, void, (RedisModuleDigest * md, long long ele))                            \
+    X(DigestEndSequence, void, (RedisModuleDigest * md))                                           \
+    X(GetToKeyNameFromOptCtx, const RedisModuleString *, (RedisModuleKeyOptCtx * ctx))             \
+    X(GetToDbIdFromOptCtx, int, (RedisModuleKeyOptCtx * ctx))                                      \
+    X(RegisterStringConfig, int,                                                                   \
+      (RedisModuleCtx * ctx, const char *name, const char *default_val, unsigned int flags,        \
+       RedisModuleConfigGetStringFunc getfn, RedisModuleConfigSetStringFunc setfn,                 \
+       RedisModuleConfigApplyFunc applyfn, void *privdata))                                        \
+    X(RegisterNumericConfig, int,                                                                  \
+      (RedisModuleCtx * ctx, const char *name, long long default_val, unsigned int flags,          \
+       long long min, long long max, RedisModuleConfigGetNumericFunc getfn,                        \
+       RedisModuleConfigSetNumericFunc setfn, RedisModuleConfigApplyFunc applyfn, void *privdata)) \
+    X(LoadConfigs, int, (RedisModuleCtx * ctx))                                                    \
+    X(RegisterInfoFunc, int, (RedisModuleCtx * ctx, RedisModuleInfoFunc cb))                       \
+    X(InfoAddSection, int, (RedisModuleInfoCtx * ctx, const char *name))                           \
+    X(InfoAddFieldULongLong, int,                                                                  \
+      (RedisModuleInfoCtx * ctx, const char *field, unsigned long long value))                     \
+    X(InfoAddFieldCString, int, (RedisModuleInfoCtx * ctx, const char *field, const char *value))  \
+    X(GetServerInfo, RedisModuleServerInfoData *, (RedisModuleCtx * ctx, const char *section))     \
+    X(FreeServerInfo, void, (RedisModuleCtx * ctx, RedisModuleServerInfoData * data))              \
+    X(ServerInfoGetFieldC, const char *, (RedisModuleServerInfoData * data, const char *field))    \
+    X(ServerInfoGetFieldUnsigned, unsigned long long,                                              \
+      (RedisModuleServerInfoData * data, const char *field, int *out_err))                         \
+    X(GetRandomBytes, void, (unsigned char *dst, size_t len))                                      \
+    X(AvoidReplicaTraffic, int, (void))                                                            \
+    X(DefragAlloc, void *, (RedisModuleDefragCtx * ctx, void *ptr))                                \
+    X(DefragShouldStop, int, (RedisModuleDefragCtx * ctx))                                         \
+    X(DefragCursorSet, int, (RedisModuleDefragCtx * ctx, unsigned long cursor))                    \
+    X(DefragCursorGet, int, (RedisModuleDefragCtx * ctx, unsigned long *cursor))                   \
+    X(GetDetachedThreadSafeContext, RedisModuleCtx *, (RedisModuleCtx * ctx))                      \
     X(LogIOError, void, (RedisModuleIO * io, const char *levelstr, const char *fmt, ...))
 
 /* Since 7.2; may be NULL. */
@@ -364,7 +372,8 @@ REDISAPI_REQUIRED(REDISAPI_DECLARE)
 REDISAPI_OPTIONAL(REDISAPI_DECLARE)
 #undef REDISAPI_DECLARE
 
-/* Resolves all calls. Returns NULL, or the name of the first required one that the server does not have. */
+/* Resolves all calls. Returns NULL, or the name of the first required one that the server does
+ * not have. */
 const char *redisapi_resolve(RedisModuleCtx *ctx);
 
 #endif

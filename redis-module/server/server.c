@@ -9,7 +9,8 @@ struct server server;
 
 static pthread_t main_thread;
 
-/* MODULE LOAD may meet a server that has replicas, had some who may come back to its backlog, or is one. */
+/* MODULE LOAD may meet a server that has replicas, had some who may come back to its backlog, or
+ * is one. */
 static bool has_streams(RedisModuleCtx *ctx)
 {
     int missing = 0;
@@ -17,7 +18,8 @@ static bool has_streams(RedisModuleCtx *ctx)
         return true;
     RedisModuleServerInfoData *info = RedisModule_GetServerInfo(ctx, "replication");
     const char *role = RedisModule_ServerInfoGetFieldC(info, "role");
-    unsigned long long backlog = RedisModule_ServerInfoGetFieldUnsigned(info, "repl_backlog_active", &missing);
+    unsigned long long backlog =
+        RedisModule_ServerInfoGetFieldUnsigned(info, "repl_backlog_active", &missing);
     bool streams = missing || backlog || !role || strcmp(role, "master") != 0;
     RedisModule_FreeServerInfo(ctx, info);
     return streams;

@@ -1,4 +1,5 @@
-/* server - what the module knows of the server it is loaded in: settings, totals, clocks. One thread only. */
+/* server - what the module knows of the server it is loaded in: settings, totals, clocks. One
+ * thread only. */
 #ifndef DOVELANE_REDIS_MODULE_SERVER_SERVER_H
 #define DOVELANE_REDIS_MODULE_SERVER_SERVER_H
 
@@ -11,7 +12,8 @@
 #define GRAMMAR_VERSION 1
 #define ID_LEN LANE_ID_LEN
 
-/* The longest time in a command: a year of milliseconds. Keeps sums of times far from the end of their type.
+/* The longest time in a command: a year of milliseconds. Keeps sums of times far from the end of
+ * their type.
  */
 #define TIME_MAX 31536000000LL
 
@@ -27,7 +29,7 @@ struct server {
     /* totals over all lanes of all databases */
     uint64_t lanes, entries, bytes, leased;
 
-    uint64_t leases; /* the number of the last lease */
+    uint64_t leases;   /* the number of the last lease */
     int64_t loaded_at; /* now_ms() when a file, or a primary's data, was loaded; 0 when none was */
 
     bool streams; /* there may be somebody to whom effects go, see effect.h */
@@ -38,19 +40,21 @@ extern struct server server;
 void server_start(RedisModuleCtx *ctx);
 bool on_main_thread(void);
 
-/* The server's loop has woken, and is about to sleep. Between the two one reading of the clock serves all commands; outside of
- * turns (while a file is loaded) each gets its own. */
+/* The server's loop has woken, and is about to sleep. Between the two one reading of the clock
+ * serves all commands; outside of turns (while a file is loaded) each gets its own. */
 void turn_begins(void);
 void turn_ends(void);
 
-/* Milliseconds since the host's boot, standing still included: what leases, delays, ages and `settle` are
- * measured with. */
+/* Milliseconds since the host's boot, standing still included: what leases, delays, ages and
+ * `settle` are measured with. */
 int64_t now_ms(void);
 
-/* The context's flags as far as they speak of memory (MAXMEMORY, EVICT, OOM); without a limit asked once a turn. */
+/* The context's flags as far as they speak of memory (MAXMEMORY, EVICT, OOM); without a limit
+ * asked once a turn. */
 int memory_flags(RedisModuleCtx *);
 
-/* Milliseconds of the wall clock: only ever written beside a duration, to know how long a server was down. */
+/* Milliseconds of the wall clock: only ever written beside a duration, to know how long a server
+ * was down. */
 int64_t wall_ms(void);
 
 /* Memory that ends the server when there is none left, as Redis does itself. */
@@ -77,7 +81,8 @@ static inline bool over_memory(RedisModuleCtx *ctx)
 static inline bool may_block(RedisModuleCtx *ctx)
 {
     return !(RedisModule_GetContextFlags(ctx) &
-             (REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA | REDISMODULE_CTX_FLAGS_DENY_BLOCKING));
+             (REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA |
+              REDISMODULE_CTX_FLAGS_DENY_BLOCKING));
 }
 
 #endif

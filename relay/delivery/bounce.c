@@ -10,8 +10,10 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 
-#define RECIPIENTS_MOST 1000 /* of one transaction: what our own Postfix takes (smtpd_recipient_limit) */
-#define BOUNCES_APART 8      /* transactions for one mail that differ in no more than what a next hop says */
+/* of one transaction: what our own Postfix takes (smtpd_recipient_limit) */
+#define RECIPIENTS_MOST 1000
+/* transactions for one mail that differ in no more than what a next hop says */
+#define BOUNCES_APART 8
 #define REASON_MOST 400 /* with the name well below the 998 of RFC 5322 section 2.1.1 */
 
 char *bounce_header(const char *text)
@@ -85,8 +87,9 @@ static void without_port(struct entry *e)
     }
 }
 
-/* What is said without whom it is said of: next hops name the address (Postfix: "<a@b>: Recipient address rejected"), and a
- * transaction for each recipient would carry the message as often. */
+/* What is said without whom it is said of: next hops name the address (Postfix: "<a@b>:
+ * Recipient address rejected"), and a transaction for each recipient would carry the message as
+ * often. */
 static char *plain_reason(const struct recipient *r)
 {
     const char *text = r->text ? r->text : "", *address = r->address;
@@ -110,12 +113,14 @@ static bool same_code(const char *a, const char *b)
     return n && n == strcspn(b, " ") && !strncmp(a, b, n);
 }
 
-/* After so many in one round, what else was refused with one code goes together: a next hop that says something of its own for each
- * recipient (an id of its session) must not cost a transaction for each. */
+/* After so many in one round, what else was refused with one code goes together: a next hop that
+ * says something of its own for each recipient (an id of its session) must not cost a
+ * transaction for each. */
 static bool goes_along(const struct entry *e, const char *reason, const struct recipient *r)
 {
     char *other = plain_reason(r);
-    bool along = !strcmp(reason, other) || (e->bounces >= BOUNCES_APART && same_code(reason, other));
+    bool along =
+        !strcmp(reason, other) || (e->bounces >= BOUNCES_APART && same_code(reason, other));
     free(other);
     return along;
 }
@@ -127,7 +132,9 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
         without_port(e);
         return false;
     }
-    size_t first = next_due(e, 0), n = 0, most = e->envelope.nrecipients < RECIPIENTS_MOST ? e->envelope.nrecipients : RECIPIENTS_MOST;
+    size_t first = next_due(e, 0), n = 0,
+           most = e->envelope.nrecipients < RECIPIENTS_MOST ? e->envelope.nrecipients
+                                                            : RECIPIENTS_MOST;
     struct smtp_rcpt *rcpt = mem_alloc(most * sizeof *rcpt);
     char *reason = plain_reason(&e->envelope.recipient[first]);
     for (size_t i = first; i < e->envelope.nrecipients && n < most; i = next_due(e, i + 1)) {
@@ -155,9 +162,11 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
 const char *bounce_cure(const char *reason)
 {
     if (strcasestr(reason, "too many hops"))
-        return "; it has gone in circles: add -o hopcount_limit=1000 to that port's smtpd, and to a cleanup service of its own, as examples/master.cf has it";
+        return "; it has gone in circles: add -o hopcount_limit=1000 to that port's smtpd, and to "
+               "a cleanup service of its own, as examples/master.cf has it";
     if (strstr(reason, "5.3.4"))
-        return "; it is larger than this Postfix takes: add -o message_size_limit=0 to that port's smtpd, and to a cleanup service of its own, as examples/master.cf has it";
+        return "; it is larger than this Postfix takes: add -o message_size_limit=0 to that port's "
+               "smtpd, and to a cleanup service of its own, as examples/master.cf has it";
     return "";
 }
 
@@ -177,8 +186,11 @@ void bounce_results(struct entry *e, const char *relay)
         if (from->verdict == SMTP_UNTRIED && e->leave)
             continue; /* we stop */
         count_try(e, from->index);
-        const char *reason = from->text ? from->text : e->at->trouble ? e->at->trouble : "no connection";
-        log_warning("%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s%s", delivery_queue_id(e), to->address, relay, reason, e->lane->name,
-                    bounce_cure(reason));
+        const char *reason = from->text       ? from->text
+                             : e->at->trouble ? e->at->trouble
+                                              : "no connection";
+        log_warning(
+            "%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s%s",
+            delivery_queue_id(e), to->address, relay, reason, e->lane->name, bounce_cure(reason));
     }
 }

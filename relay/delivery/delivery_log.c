@@ -26,12 +26,15 @@ const char *delivery_why(const struct entry *e, const struct recipient *r)
         return "unknown-reply";
     if (e->lane->place || e->stored_at <= e->lane->moved_at)
         return "takeover";
-    /* It comes from the disk of the own Redis, or was there when a return ended, which brought it maybe: it may have been delivered before. A server tells ages in whole
-     * milliseconds, as of the begin of its turn; nobody stores new mail within a beat of a return's end. */
+    /* It comes from the disk of the own Redis, or was there when a return ended, which brought
+     * it maybe: it may have been delivered before. A server tells ages in whole milliseconds, as
+     * of the begin of its turn; nobody stores new mail within a beat of a return's end. */
     double stored_at = e->stored_at - (double)e->relay->config->beat / 1000.;
-    if (stored_at <= owners_loaded(e->relay) || resync_brought(e->relay, &e->lane->parsed, stored_at))
+    if (stored_at <= owners_loaded(e->relay) ||
+        resync_brought(e->relay, &e->lane->parsed, stored_at))
         return "return";
-    /* A lease that failed without leaving a trace in the envelope: a relay ended in the middle of it. */
+    /* A lease that failed without leaving a trace in the envelope: a relay ended in the middle
+     * of it. */
     return r->attempts || e->failed_leases ? "retry" : "first";
 }
 
@@ -43,7 +46,10 @@ char *delivery_seconds(double s, char out[16])
     *p = '\0';
     if (!(s >= 0.01))
         return memcpy(--p, "0", 1);
-    unsigned long n = (unsigned long)(s < 1. ? s * 100. + 0.5 : s < 10. ? s * 10. + 0.5 : s < 1e9 ? s + 0.5 : 1e9);
+    unsigned long n = (unsigned long)(s < 1.    ? s * 100. + 0.5
+                                      : s < 10. ? s * 10. + 0.5
+                                      : s < 1e9 ? s + 0.5
+                                                : 1e9);
     size_t digits = s < 1. ? 2 : s < 10. ? 1 : 0;
     while (s >= 0.1 && digits && n % 10 == 0)
         n /= 10, digits--;
@@ -74,7 +80,8 @@ static void add_place(struct logline *l, const struct entry *e)
 }
 
 /* Who, and by which relay, after how long in all. */
-static void begin(struct logline *l, const struct entry *e, const struct recipient *to, const char *relay)
+static void begin(struct logline *l, const struct entry *e, const struct recipient *to,
+                  const char *relay)
 {
     l->len = 0;
     logline_add(l, delivery_queue_id(e), 100);
@@ -102,7 +109,8 @@ void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct
 {
     struct logline l;
     double now = clock_monotonic(), all = (double)(clock_wall() - e->envelope.arrived) / 1e6;
-    /* a: until it was taken; b: until a connection had it; c: for setting that up; d: for the transfer. */
+    /* a: until it was taken; b: until a connection had it; c: for setting that up; d: for the
+     * transfer. */
     double in_flight = now - e->taken_at, before = m->begun - e->taken_at;
     double setup = m->setup < before ? m->setup : before;
     begin(&l, e, to, relay);
@@ -126,7 +134,8 @@ void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct
     logline_say(&l);
 }
 
-void delivery_log_away(const struct entry *e, const struct recipient *to, const char *dsn, const char *reason)
+void delivery_log_away(const struct entry *e, const struct recipient *to, const char *dsn,
+                       const char *reason)
 {
     struct logline l;
     begin(&l, e, to, "none");
@@ -141,9 +150,11 @@ void delivery_log_away(const struct entry *e, const struct recipient *to, const 
 }
 
 /* Not "status=sent": Postfix logs that, under the new id that its reply names. */
-void delivery_log_spilled(const struct entry *e, const struct recipient *to, const char *relay, const char *reply)
+void delivery_log_spilled(const struct entry *e, const struct recipient *to, const char *relay,
+                          const char *reply)
 {
-    static const char *const why[] = {"none", "requeue", "drain", "lane_time", "memory", "poison", "8bitmime"};
+    static const char *const why[] = {"none",   "requeue", "drain",   "lane_time",
+                                      "memory", "poison",  "8bitmime"};
     struct logline l;
     begin(&l, e, to, relay);
     LOGLINE(&l, ": given to Postfix's queue (");

@@ -1,27 +1,31 @@
-/* delivery_log - the lines about mails, as Postfix writes them, so that what reads Postfix's log reads ours.
+/* delivery_log - the lines about mails, as Postfix writes them, so that what reads Postfix's log
+ * reads ours.
  */
 #ifndef DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 #define DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 
 #include "relay/state/inflight.h"
 
-/* With this a recipient's text begins (behind its status code) when nobody knows whether it was delivered. */
+/* With this a recipient's text begins (behind its status code) when nobody knows whether it was
+ * delivered. */
 #define DELIVERY_UNKNOWN "unknown-reply: "
 
-/* Why a recipient was tried: first, retry, takeover, unknown-reply. Everything but "first" explains a second
- * delivery. To be asked before the result is put into the envelope. */
+/* Why a recipient was tried: first, retry, takeover, unknown-reply. Everything but "first"
+ * explains a second delivery. To be asked before the result is put into the envelope. */
 const char *delivery_why(const struct entry *, const struct recipient *);
 
-/* ID: to=<a@b>, relay=host[addr]:port, delay=1.2, delays=a/b/c/d, dsn=2.0.0, status=sent (...), why=...,
- * lane=..., id=... */
+/* ID: to=<a@b>, relay=host[addr]:port, delay=1.2, delays=a/b/c/d, dsn=2.0.0, status=sent (...),
+ * why=..., lane=..., id=... */
 void delivery_log(const struct entry *, const struct smtp_mail *, const struct recipient *,
                   const struct smtp_rcpt *, const char *relay, const char *why);
 
 /* For a mail whose next hop is away: nobody was tried. */
-void delivery_log_away(const struct entry *, const struct recipient *, const char *dsn, const char *reason);
+void delivery_log_away(const struct entry *, const struct recipient *, const char *dsn,
+                       const char *reason);
 
 /* A recipient that Postfix's own queue has now. */
-void delivery_log_spilled(const struct entry *, const struct recipient *, const char *relay, const char *reply);
+void delivery_log_spilled(const struct entry *, const struct recipient *, const char *relay,
+                          const char *reply);
 
 /* It loses its place in an ordered lane. */
 void delivery_log_aside(const struct entry *, const char *why);

@@ -29,7 +29,7 @@ struct connection {
     struct smtp_session *session;
     double opened; /* clock_monotonic */
     bool greeted, idle;
-    bool carrying; /* a mail was given to it, and it is not ready again */
+    bool carrying;  /* a mail was given to it, and it is not ready again */
     bool blameless; /* that mail goes to another one, or ends because we do */
 };
 
@@ -41,8 +41,9 @@ static void open_connection(struct destination *);
 static double window_first(const struct destination *d)
 {
     const struct config *c = d->relay->config;
-    return (double)(c->destination_concurrency_first < c->destination_concurrency ? c->destination_concurrency_first
-                                                                                  : c->destination_concurrency);
+    return (double)(c->destination_concurrency_first < c->destination_concurrency
+                        ? c->destination_concurrency_first
+                        : c->destination_concurrency);
 }
 
 static void went_well(struct destination *d)
@@ -54,7 +55,8 @@ static void went_well(struct destination *d)
         intake_want(d);
     }
     /* Only a window that is used shows that a wider one could be. */
-    if (d->window >= (double)d->relay->config->destination_concurrency || d->window >= (double)d->ncarrying + window_first(d))
+    if (d->window >= (double)d->relay->config->destination_concurrency ||
+        d->window >= (double)d->ncarrying + window_first(d))
         return;
     d->grown += 1. / d->window;
     if (d->grown < 0.999)
@@ -112,7 +114,8 @@ static void go_down(struct destination *d, const char *dsn, const char *why)
     }
 }
 
-/* How long the next probe would wait is forgotten with the first mail that is carried: greetings alone prove little. */
+/* How long the next probe would wait is forgotten with the first mail that is carried: greetings
+ * alone prove little. */
 static void go_up(struct destination *d)
 {
     ev_timer_stop(d->relay->loop, &d->probe);
@@ -131,8 +134,8 @@ static void go_up(struct destination *d)
 static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct destination *d = t->data;
-    /* What waits in the lanes may have been taken over or revoked meanwhile: then there is nothing to probe
-     * for. */
+    /* What waits in the lanes may have been taken over or revoked meanwhile: then there is
+     * nothing to probe for. */
     if (!intake_waits(d)) {
         d->down = false;
         d->probe_wait = 0.;
@@ -205,8 +208,8 @@ static void on_done(struct smtp_session *s, struct smtp_mail *m)
 {
     struct connection *c = smtp_arg(s);
     struct destination *d = c->destination;
-    /* ready() or closed() follows and goes on: a mail submitted from within done() may well have this
-     * connection. */
+    /* ready() or closed() follows and goes on: a mail submitted from within done() may well have
+     * this connection. */
     bool pumping = d->pumping;
     d->pumping = true;
     if (m->stale && !m->again) {
@@ -284,7 +287,8 @@ static void open_connection(struct destination *d)
     if (d->address_at || (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
         connect_now(d);
     else if (!d->resolving)
-        resolve_start(d->relay->loop, d->hop.host, d->hop.port, RESOLVE_HOP, on_resolved, d, &d->resolving);
+        resolve_start(d->relay->loop, d->hop.host, d->hop.port, RESOLVE_HOP, on_resolved, d,
+                      &d->resolving);
 }
 
 static size_t most_connections(struct destination *d)
@@ -334,7 +338,8 @@ static void give_mail(struct destination *d, struct connection *c, struct smtp_m
 static bool worn(const struct connection *c)
 {
     const struct config *cfg = c->destination->relay->config;
-    return smtp_mails(c->session) >= cfg->connection_reuse || clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
+    return smtp_mails(c->session) >= cfg->connection_reuse ||
+           clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 
 static void pump(struct destination *d)
@@ -344,7 +349,8 @@ static void pump(struct destination *d)
     d->pumping = true;
     struct smtp_mail *m;
     struct connection *c;
-    while ((double)d->ncarrying < d->window && (m = TAILQ_FIRST(&d->queue)) && (c = TAILQ_FIRST(&d->idle))) {
+    while ((double)d->ncarrying < d->window && (m = TAILQ_FIRST(&d->queue)) &&
+           (c = TAILQ_FIRST(&d->idle))) {
         if (worn(c))
             smtp_quit(c->session);
         else
@@ -396,7 +402,8 @@ static struct destination *find(struct relay *r, const char *name)
 
 static struct destination *add(struct relay *r, const char *name)
 {
-    struct destination *d = mem_zero(sizeof *d), **bucket = &r->destinations->bucket[bucket_of(name)];
+    struct destination *d = mem_zero(sizeof *d),
+                       **bucket = &r->destinations->bucket[bucket_of(name)];
     d->relay = r;
     d->name = mem_strdup(name);
     d->window = window_first(d);
@@ -418,15 +425,17 @@ struct destination *destination_get(struct relay *r, const char *name)
         return d;
     d = add(r, name);
     d->deliverable = nexthop_parse(name, &d->hop);
-    const char *elsewhere = d->deliverable && !d->hop.port ? config_socket_at(r->config, d->hop.host) : NULL;
+    const char *elsewhere =
+        d->deliverable && !d->hop.port ? config_socket_at(r->config, d->hop.host) : NULL;
     if (elsewhere) {
         free(d->hop.host);
         d->hop.host = mem_strdup(elsewhere);
     }
     if (!d->deliverable)
-        log_error("destination %s: no next hop with an address (smtp:[host]:port, lmtp:unix:/path); its "
-                  "lanes are left alone",
-                  name);
+        log_error(
+            "destination %s: no next hop with an address (smtp:[host]:port, lmtp:unix:/path); its "
+            "lanes are left alone",
+            name);
     return d;
 }
 
@@ -525,8 +534,8 @@ static void free_destination(struct destination *d)
 
 static bool in_use(const struct destination *d)
 {
-    return d->queued || d->nopening || d->nready || d->resolving || d->in_flight || d->taking || d->wanted ||
-           !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
+    return d->queued || d->nopening || d->nready || d->resolving || d->in_flight || d->taking ||
+           d->wanted || !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
 }
 
 void destinations_reap(struct relay *r)

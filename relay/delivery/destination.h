@@ -1,13 +1,15 @@
-/* destination - one next hop: the mails that wait for it, the connections to it, and whether it can be
- * reached.
+/* destination - one next hop: the mails that wait for it, the connections to it, and whether it can
+ * be reached.
  *
- * Connections are opened by demand, and never more at a time than there are good ones: a next hop that is away
- * costs one attempt, not one per mail. How many may carry mails is the window: destination_concurrency_first at first, one more
- * for as many successes as it is wide, up to destination_concurrency; one less for each connection that breaks under a mail (the feedback of
- * Postfix's qmgr(8), SCHEDULER_README "concurrency"; answers about a mail or a recipient are no failures of the next hop). When none can be opened, or as many as
- * the window is wide broke with no success between, it is *down*: what waits here goes back to its lanes untried, nothing is
- * taken for it, and one probe connection at a time, with growing waits, finds out when it is back. Greeted, it has
- * to prove itself with one mail; then everything goes on at once. */
+ * Connections are opened by demand, and never more at a time than there are good ones: a next
+ * hop that is away costs one attempt, not one per mail. How many may carry mails is the window:
+ * destination_concurrency_first at first, one more for as many successes as it is wide, up to
+ * destination_concurrency; one less for each connection that breaks under a mail (the feedback
+ * of Postfix's qmgr(8), SCHEDULER_README "concurrency"; answers about a mail or a recipient are
+ * no failures of the next hop). When none can be opened, or as many as the window is wide broke
+ * with no success between, it is *down*: what waits here goes back to its lanes untried, nothing
+ * is taken for it, and one probe connection at a time, with growing waits, finds out when it is
+ * back. Greeted, it has to prove itself with one mail; then everything goes on at once. */
 #ifndef DOVELANE_RELAY_DELIVERY_DESTINATION_H
 #define DOVELANE_RELAY_DELIVERY_DESTINATION_H
 
@@ -35,7 +37,7 @@ struct destination {
     bool own;                   /* a port of our own Postfix */
     struct smtp_policy *policy; /* by destination_policy */
     unsigned policy_turn;       /* of the config that it is from */
-    const char *helo; /* NULL: as naming.h says */
+    const char *helo;           /* NULL: as naming.h says */
 
     struct resolve *resolving; /* under way */
     struct addresses addresses;
@@ -47,16 +49,16 @@ struct destination {
     struct connection_list idle, busy; /* busy: carrying a mail, or not greeted yet */
     size_t nopening, nready;           /* not greeted yet; greeted */
     bool pumping, closing;
-    size_t ncarrying;  /* of nready: with a mail */
-    double window;     /* how many may */
-    double grown;      /* part of the next step of the window, 0 to 1 */
-    double failed;     /* windowfuls of connections that broke since the last success */
-    size_t limit; /* the server refused more connections than this, until limit_until */
+    size_t ncarrying; /* of nready: with a mail */
+    double window;    /* how many may */
+    double grown;     /* part of the next step of the window, 0 to 1 */
+    double failed;    /* windowfuls of connections that broke since the last success */
+    size_t limit;     /* the server refused more connections than this, until limit_until */
     double limit_until;
 
     bool down;
-    bool proving;  /* was down, and has carried no mail yet */
-    char *trouble; /* why, while down */
+    bool proving;                   /* was down, and has carried no mail yet */
+    char *trouble;                  /* why, while down */
     char trouble_dsn[SMTP_DSN_MAX]; /* and as a code: "4.4.1" */
     double probe_wait;
     ev_timer probe;
@@ -93,8 +95,8 @@ struct smtp_policy *destination_policy(struct destination *);
 /* Looks at once whether one that is down is back. */
 void destination_probe(struct destination *);
 
-/* mail->done is called when it is over, maybe from within. While the next hop is down that is at once, with
- * nobody tried. */
+/* mail->done is called when it is over, maybe from within. While the next hop is down that is at
+ * once, with nobody tried. */
 void destination_submit(struct destination *, struct smtp_mail *);
 
 /* Takes a mail back that no connection has begun with. false: too late. done is not called. */

@@ -18,7 +18,8 @@
 #include "relay/smtp/smtp_compose.h"
 #include "relay/intake/spill.h"
 
-#define DELETE_AGAIN 10000 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
+/* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
+#define DELETE_AGAIN 10000
 
 static void go_on(struct entry *);
 
@@ -48,7 +49,8 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
         metric_add(relay_failed, 1);
         break;
     case SMTP_UNKNOWN:
-        /* The word stands in the envelope, so that whoever tries next, here or after a takeover, can say why.
+        /* The word stands in the envelope, so that whoever tries next, here or after a takeover,
+         * can say why.
          */
         to->text = mem_printf("%s " DELIVERY_UNKNOWN "%s", from->dsn, from->text);
         e->sent = true;
@@ -59,8 +61,9 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
     e->dirty = e->attempted = true;
 }
 
-/* The next hop lacks 8BITMIME, and Postfix can convert the mail (smtp(8) does): it goes that way. While reinject_port takes nothing it waits.
- * False: not now, or there is no such port, and the mail fails. */
+/* The next hop lacks 8BITMIME, and Postfix can convert the mail (smtp(8) does): it goes that
+ * way. While reinject_port takes nothing it waits. False: not now, or there is no such port, and
+ * the mail fails. */
 static bool convert(struct entry *e, struct smtp_mail *m)
 {
     if (!*e->relay->config->reinject_port)
@@ -119,7 +122,8 @@ static void on_bounced(struct smtp_mail *m, const char *relay)
 static bool due(const struct entry *e, size_t i)
 {
     enum recipient_state s = e->envelope.recipient[i].state;
-    return (s == RECIPIENT_WAITING || (e->spill && s == RECIPIENT_FAILED)) && !(e->tried[i] & TRIED_DELIVERY);
+    return (s == RECIPIENT_WAITING || (e->spill && s == RECIPIENT_FAILED)) &&
+           !(e->tried[i] & TRIED_DELIVERY);
 }
 
 /* Also on the way through Postfix's queue: it may have been delivered before that. */
@@ -132,7 +136,8 @@ static void add_delivery_id(struct entry *e)
     for (size_t i = 0; i < e->mail.nrcpt; i++)
         address[i] = e->envelope.recipient[e->mail.rcpt[i].index].address;
     free(e->head);
-    e->head = delivery_id_header(there->key, e->id, e->mail.body, e->mail.body_len, address, e->mail.nrcpt);
+    e->head = delivery_id_header(there->key, e->id, e->mail.body, e->mail.body_len, address,
+                                 e->mail.nrcpt);
     e->mail.head = e->head;
     e->mail.head_len = strlen(e->head);
 }
@@ -160,9 +165,10 @@ static bool deliver_batch(struct entry *e)
         if (!due(e, i))
             continue;
         if (!rcpt)
-            rcpt = mem_alloc((e->envelope.nrecipients < SMTP_RECIPIENTS_MAX ? e->envelope.nrecipients
-                                                                            : SMTP_RECIPIENTS_MAX) *
-                             sizeof *rcpt);
+            rcpt =
+                mem_alloc((e->envelope.nrecipients < SMTP_RECIPIENTS_MAX ? e->envelope.nrecipients
+                                                                         : SMTP_RECIPIENTS_MAX) *
+                          sizeof *rcpt);
         rcpt[n++] = (struct smtp_rcpt){.index = i};
         e->tried[i] |= TRIED_DELIVERY;
     }
@@ -185,8 +191,8 @@ static bool anyone_open(const struct entry *e)
     return false;
 }
 
-/* The head of an ordered lane was waited for long enough. Every owner is to know that first: who takes over need not wait again, and what has a higher
- * generation need not wait at all. */
+/* The head of an ordered lane was waited for long enough. Every owner is to know that first: who
+ * takes over need not wait again, and what has a higher generation need not wait at all. */
 static void step_aside(struct entry *e)
 {
     delivery_log_aside(e, "it was waited for as long as head_hold says");
@@ -201,7 +207,8 @@ static void give_back(struct entry *e)
     struct retry_policy p = policy(e->relay);
     if (e->envelope.marks & ENVELOPE_ADMIN) {
         if (ordered_keeps(e) && !(e->envelope.marks & ENVELOPE_DELETED))
-            delivery_log_aside(e, e->envelope.marks & ENVELOPE_HELD ? "an admin holds it" : "it goes to Postfix's queue");
+            delivery_log_aside(e, e->envelope.marks & ENVELOPE_HELD ? "an admin holds it"
+                                                                    : "it goes to Postfix's queue");
         owners_remind(e);
         if (e->envelope.marks & (ENVELOPE_DELETED | ENVELOPE_REQUEUE))
             spill_look_again(e);
@@ -214,7 +221,9 @@ static void give_back(struct entry *e)
         owners_return(e, p.first / 1000);
         return;
     }
-    int64_t left = e->attempted || e->lane->parsed.generation ? retry_left(&p, e->id, &e->envelope, clock_wall()) : 0;
+    int64_t left = e->attempted || e->lane->parsed.generation
+                       ? retry_left(&p, e->id, &e->envelope, clock_wall())
+                       : 0;
     if (!ordered_keeps(e))
         owners_return(e, (left + 999) / 1000);
     else if (ordered_wait_for(e, left))
@@ -237,13 +246,15 @@ static bool obey(struct entry *e)
     return false;
 }
 
-/* Nothing of the entry may be touched after a call that begins something: that may have ended it. */
+/* Nothing of the entry may be touched after a call that begins something: that may have ended
+ * it. */
 static void go_on(struct entry *e)
 {
     if ((e->envelope.marks & ENVELOPE_ADMIN) && obey(e))
         return;
-    /* Between two transactions of a mail with many recipients: who dies in the second must not repeat the first. Where that delivered nothing, it may be
-     * repeated: a META is the whole envelope, and 4,000 recipients who are refused would be 40 of them. */
+    /* Between two transactions of a mail with many recipients: who dies in the second must not
+     * repeat the first. Where that delivered nothing, it may be repeated: a META is the whole
+     * envelope, and 4,000 recipients who are refused would be 40 of them. */
     if (!e->leave && e->dirty && e->sent && anyone_due(e)) {
         owners_record(e);
         return;
@@ -276,11 +287,12 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
     if (!wrong)
         wrong = envelope_unfit(&e->envelope);
     if (wrong) {
-        /* Never dropped: an admin can read it with LANE.GET, and a newer relay may understand it. */
+        /* Never dropped: an admin can read it with LANE.GET, and a newer relay may understand
+         * it. */
         char hex[ENTRYID_HEX];
         entryid_hex(e->id, hex);
-        log_error("lane=%s, id=%s: the envelope cannot be read (%s); left in its lane", e->lane->name, hex,
-                  wrong);
+        log_error("lane=%s, id=%s: the envelope cannot be read (%s); left in its lane",
+                  e->lane->name, hex, wrong);
         metric_add(relay_unreadable, 1);
         owners_return(e, r->config->retry_most);
         return;
@@ -291,7 +303,9 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
         spill_mark(e, SPILL_REQUEUE);
     /* After a takeover, or when a NACK was lost, it comes before its time. */
     struct retry_policy p = policy(r);
-    int64_t left = e->spill || (e->envelope.marks & ENVELOPE_ADMIN) ? 0 : retry_left(&p, e->id, &e->envelope, clock_wall());
+    int64_t left = e->spill || (e->envelope.marks & ENVELOPE_ADMIN)
+                       ? 0
+                       : retry_left(&p, e->id, &e->envelope, clock_wall());
     e->tried = mem_zero(e->envelope.nrecipients);
     if (left && e->lane->parsed.generation) {
         give_back(e);
@@ -322,6 +336,7 @@ bool mail_due(struct relay *r, const unsigned char id[ENTRYID_LEN], const struct
 void mail_leave(struct entry *e)
 {
     e->leave = true;
-    if ((e->state == ENTRY_DELIVERING || e->state == ENTRY_BOUNCING) && destination_withdraw(e->at, &e->mail))
+    if ((e->state == ENTRY_DELIVERING || e->state == ENTRY_BOUNCING) &&
+        destination_withdraw(e->at, &e->mail))
         go_on(e);
 }

@@ -3,14 +3,15 @@
  *   begin ─▶ deliver (in batches) ─▶ [record] ─▶ bounce who failed ─┬▶ nobody open: ack
  *                                                                  └▶ somebody open: record ─▶ return
  *
- * record (META to every owner) comes before everything that may take long or be interrupted, so that whoever
- * goes on with the entry repeats only what is open. */
+ * record (META to every owner) comes before everything that may take long or be interrupted, so
+ * that whoever goes on with the entry repeats only what is open. */
 #ifndef DOVELANE_RELAY_DELIVERY_MAIL_H
 #define DOVELANE_RELAY_DELIVERY_MAIL_H
 
 #include "relay/state/inflight.h"
 
-/* The entry is fresh from TAKE, or was read (spill.h: then e->spill says why); meta is its envelope. */
+/* The entry is fresh from TAKE, or was read (spill.h: then e->spill says why); meta is its
+ * envelope. */
 void mail_begin(struct entry *, const char *meta, size_t len);
 
 /* The own node answered META: held = false when it does not hold the entry any more. */
@@ -19,8 +20,8 @@ void mail_recorded(struct entry *, bool held);
 /* Whether its schedule lets it be tried now. */
 bool mail_due(struct relay *, const unsigned char id[ENTRYID_LEN], const struct envelope *);
 
-/* The entry goes back as soon as possible: at once when no connection has begun with it, else when what goes
- * on is over. Nothing more is begun with it. */
+/* The entry goes back as soon as possible: at once when no connection has begun with it, else
+ * when what goes on is over. Nothing more is begun with it. */
 void mail_leave(struct entry *);
 
 #endif

@@ -13,7 +13,8 @@
 /* A thread's own copy of the settings: the config may be replaced while it asks. */
 struct question {
     char *host_name, *postfix_config;
-    unsigned number; /* of the reload: an answer to an earlier one, that comes later, does not count */
+    /* of the reload: an answer to an earlier one, that comes later, does not count */
+    unsigned number;
 };
 
 static struct {
@@ -32,7 +33,8 @@ static void adopt(struct ourname *name)
     if (ourname_wrong(name) && !(same && ourname_wrong(naming.name)))
         log_warning("%s", ourname_wrong(name));
     else if (!same)
-        log_info("this host calls itself %s to next hops (by %s)", ourname_for(name, NULL), ourname_source(name));
+        log_info("this host calls itself %s to next hops (by %s)", ourname_for(name, NULL),
+                 ourname_source(name));
     ourname_free(naming.name);
     naming.name = name;
 }
@@ -87,7 +89,8 @@ void naming_reload(struct relay *r)
     struct question *q = mem_zero(sizeof *q);
     sigset_t all, before;
     pthread_t thread;
-    *q = (struct question){mem_strdup(r->config->host_name), mem_strdup(r->config->postfix_config), ++naming.asked};
+    *q = (struct question){mem_strdup(r->config->host_name), mem_strdup(r->config->postfix_config),
+                           ++naming.asked};
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     bool started = !pthread_create(&thread, NULL, ask, q);

@@ -1,6 +1,6 @@
-/* naming - what the relay calls itself to next hops (lib/postfix/ourname.h). Asked at start, and again
- * at each reload, then on a thread of its own: postconf(1) and the resolver take their time, and
- * a loop that stands still is found silent by the other nodes. */
+/* naming - what the relay calls itself to next hops (lib/postfix/ourname.h). Asked at start, and
+ * again at each reload, then on a thread of its own: postconf(1) and the resolver take their
+ * time, and a loop that stands still is found silent by the other nodes. */
 #ifndef DOVELANE_RELAY_DELIVERY_NAMING_H
 #define DOVELANE_RELAY_DELIVERY_NAMING_H
 

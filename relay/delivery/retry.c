@@ -3,7 +3,8 @@
 int64_t retry_wait(const struct retry_policy *p, const unsigned char id[ENTRYID_LEN], int64_t age,
                    uint32_t attempts)
 {
-    /* passed: the age at which a mail tried on schedule would have used up the waits up to this one. */
+    /* passed: the age at which a mail tried on schedule would have used up the waits up to this
+     * one. */
     int64_t wait = p->first, passed = p->first;
     for (uint32_t n = 1; wait < p->most && (n < attempts || passed <= age); n++) {
         wait *= 2;

@@ -1,8 +1,9 @@
 /* retry - when a mail is tried again. Pure: no clock is read here.
  *
- * Every owner of an entry must come to the same time without being told, so that a takeover neither begins
- * the schedule anew nor sends everything at once. So the wait depends on nothing but what stands in the
- * envelope, the entry's id, and the two settings. All times are microseconds. */
+ * Every owner of an entry must come to the same time without being told, so that a takeover
+ * neither begins the schedule anew nor sends everything at once. So the wait depends on nothing
+ * but what stands in the envelope, the entry's id, and the two settings. All times are
+ * microseconds. */
 #ifndef DOVELANE_RELAY_DELIVERY_RETRY_H
 #define DOVELANE_RELAY_DELIVERY_RETRY_H
 
@@ -16,19 +17,21 @@ struct retry_policy {
     int64_t most;  /* longest wait at all */
 };
 
-/* The wait after attempt number `attempts` (from 1), made when the mail was `age` old. It doubles with every
- * attempt, and a mail that grew old without attempts (its next hop was away, or a dead owner's count was
- * lost) does not begin at `first` again: the wait is never shorter than for a mail of its age that was tried
- * on schedule. Up to a quarter less by the id, never more. */
+/* The wait after attempt number `attempts` (from 1), made when the mail was `age` old. It
+ * doubles with every attempt, and a mail that grew old without attempts (its next hop was away,
+ * or a dead owner's count was lost) does not begin at `first` again: the wait is never shorter
+ * than for a mail of its age that was tried on schedule. Up to a quarter less by the id, never
+ * more. */
 int64_t retry_wait(const struct retry_policy *, const unsigned char id[ENTRYID_LEN], int64_t age,
                    uint32_t attempts);
 
 /* When the entry is due, in microseconds since 1970; 0: now (no open recipient was tried yet). */
-int64_t retry_due(const struct retry_policy *, const unsigned char id[ENTRYID_LEN], const struct envelope *);
+int64_t retry_due(const struct retry_policy *, const unsigned char id[ENTRYID_LEN],
+                  const struct envelope *);
 
-/* How long from now until then; 0 when due. Never more than the longest wait, whatever the clocks of two
- * hosts say. */
-int64_t retry_left(const struct retry_policy *, const unsigned char id[ENTRYID_LEN], const struct envelope *,
-                   int64_t now);
+/* How long from now until then; 0 when due. Never more than the longest wait, whatever the
+ * clocks of two hosts say. */
+int64_t retry_left(const struct retry_policy *, const unsigned char id[ENTRYID_LEN],
+                   const struct envelope *, int64_t now);
 
 #endif

@@ -80,7 +80,8 @@ static void tell_config(struct admin_requests *o)
 {
     char digest[CONFIG_DIGEST];
     config_digest(o->relay->config, digest);
-    wire_sendf(owners_wire(o->relay), on_told, o, "EVAL %s 1 " CONTROL_CONFIG " %d relay %s", CONTROL_FIELDS, TOLD, digest);
+    wire_sendf(owners_wire(o->relay), on_told, o, "EVAL %s 1 " CONTROL_CONFIG " %d relay %s",
+               CONTROL_FIELDS, TOLD, digest);
 }
 
 static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)

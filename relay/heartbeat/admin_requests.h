@@ -1,4 +1,5 @@
-/* admin_requests - what an admin asks of this relay, and what it tells him, by small keys in its own Redis (control_keys.h). */
+/* admin_requests - what an admin asks of this relay, and what it tells him, by small keys in its
+ * own Redis (control_keys.h). */
 #ifndef DOVELANE_RELAY_HEARTBEAT_ADMIN_REQUESTS_H
 #define DOVELANE_RELAY_HEARTBEAT_ADMIN_REQUESTS_H
 

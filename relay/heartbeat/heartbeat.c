@@ -22,8 +22,10 @@
 #include "relay/repair/resync.h"
 
 #define BEATS_MOST 300 /* in one answer */
-#define UNTOLD_SAID 60. /* seconds in which no server tells which nodes there are, until the log says so */
-#define QUIET_SAID 3   /* beats that may be missed before the log says that a node is suspected, beyond suspect_after */
+/* seconds in which no server tells which nodes there are, until the log says so */
+#define UNTOLD_SAID 60.
+/* beats that may be missed before the log says that a node is suspected, beyond suspect_after */
+#define QUIET_SAID 3
 
 struct heartbeat {
     struct relay *relay;
@@ -36,13 +38,14 @@ struct heartbeat {
     struct buf text;
     ev_timer tick;
     bool asked_own, awake, up;
-    double *asked;     /* per node: when the BEAT was sent that its server has not answered yet; 0: none */
-    bool *suspected;   /* per node: as the log said last */
-    bool *refused;     /* per node: its server took no beat, and the log said so */
+    /* per node: when the BEAT was sent that its server has not answered yet; 0: none */
+    double *asked;
+    bool *suspected; /* per node: as the log said last */
+    bool *refused;   /* per node: its server took no beat, and the log said so */
     bool *busy, *called_dead;
-    bool *away;        /* per node: as lanes were judged by last */
+    bool *away; /* per node: as lanes were judged by last */
     struct contact *contact;
-    bool serving;      /* the same */
+    bool serving; /* the same */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
     bool leaving, *told; /* per node: that we leave */
@@ -65,20 +68,31 @@ static bool is_text(const redisReply *r)
     return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS;
 }
 
-static void read_beats(struct heartbeat *v, size_t server, unsigned generation, const redisReply *list)
+static void read_beats(struct heartbeat *v, size_t server, unsigned generation,
+                       const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
-    for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST; i++) {
+    for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST;
+         i++) {
         const redisReply *b = list->element[i];
-        if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 || !is_text(b->element[0]) || !is_text(b->element[1]) ||
-            b->element[2]->type != REDIS_REPLY_INTEGER || !is_text(b->element[4]))
+        if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 || !is_text(b->element[0]) ||
+            !is_text(b->element[1]) || b->element[2]->type != REDIS_REPLY_INTEGER ||
+            !is_text(b->element[4]))
             continue;
-        news[n++] = (struct liveness_news){b->element[0]->str, b->element[1]->str, b->element[4]->str, b->element[0]->len, b->element[1]->len,
-                                           b->element[4]->len, (uint64_t)b->element[2]->integer,
-                                           b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
+        news[n++] = (struct liveness_news){b->element[0]->str,
+                                           b->element[1]->str,
+                                           b->element[4]->str,
+                                           b->element[0]->len,
+                                           b->element[1]->len,
+                                           b->element[4]->len,
+                                           (uint64_t)b->element[2]->integer,
+                                           b->element[3]->type == REDIS_REPLY_INTEGER
+                                               ? (double)b->element[3]->integer / 1000.
+                                               : 0.};
         if (membership_joining(v->relay) && b->element[3]->integer < v->relay->config->dead_after)
-            contact_beat(v->contact, b->element[0]->str, b->element[4]->str, clock_monotonic() - news[n - 1].age, server == v->self);
+            contact_beat(v->contact, b->element[0]->str, b->element[4]->str,
+                         clock_monotonic() - news[n - 1].age, server == v->self);
     }
     liveness_update(v->liveness, server, generation, news, n, clock_monotonic());
 }
@@ -90,8 +104,10 @@ static bool heard(struct beating *b, const redisReply *reply)
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
         if (reply && !v->refused[b->node]) {
             v->refused[b->node] = true;
-            log_warning("node %s: BEAT was refused: %s; %s", v->name[b->node], reply->str ? reply->str : "no list",
-                        b->node == v->self ? "the others will think that this node is dead" : "nothing is heard by that server");
+            log_warning("node %s: BEAT was refused: %s; %s", v->name[b->node],
+                        reply->str ? reply->str : "no list",
+                        b->node == v->self ? "the others will think that this node is dead"
+                                           : "nothing is heard by that server");
         }
         return false;
     }
@@ -120,8 +136,10 @@ static bool beat(struct heartbeat *v, struct wire *w, size_t node, wire_reply_fn
     struct beating *b = mem_alloc(sizeof *b);
     *b = (struct beating){v, node, liveness_generation(v->liveness)};
     const char *argv[] = {"LANE.BEAT", v->name[v->self], v->incarnation, counter, v->text.data};
-    size_t len[] = {9, strlen(v->name[v->self]), strlen(v->incarnation), (size_t)snprintf(counter, sizeof counter, "%llu", (unsigned long long)v->counter),
-                    v->text.len};
+    size_t len[] = {
+        9, strlen(v->name[v->self]), strlen(v->incarnation),
+        (size_t)snprintf(counter, sizeof counter, "%llu", (unsigned long long)v->counter),
+        v->text.len};
     if (wire_send(w, fn, b, 5, argv, len))
         return true;
     free(b);
@@ -132,7 +150,8 @@ static void tell_peer(struct node *node, void *arg)
 {
     struct heartbeat *v = arg;
     for (size_t i = 0; i < v->n; i++)
-        if (i != v->self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) && node_ready(node) && !strcmp(v->name[i], node_name(node)) &&
+        if (i != v->self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) &&
+            node_ready(node) && !strcmp(v->name[i], node_name(node)) &&
             beat(v, node_wire(node), i, on_peer_beat)) {
             v->asked[i] = clock_monotonic();
             v->told[i] = v->leaving;
@@ -140,16 +159,20 @@ static void tell_peer(struct node *node, void *arg)
         }
 }
 
-/* A connection that carries nothing any more, because of a cut that nobody told TCP of, comes back only as a new one. */
+/* A connection that carries nothing any more, because of a cut that nobody told TCP of, comes
+ * back only as a new one. */
 static void drop_hung(struct node *node, void *arg)
 {
     struct heartbeat *v = arg;
     for (size_t i = 0; i < v->n; i++)
-        if (v->asked[i] > 0. && clock_monotonic() - v->asked[i] > (double)v->relay->config->dead_after / 1000. && !strcmp(v->name[i], node_name(node)))
+        if (v->asked[i] > 0. &&
+            clock_monotonic() - v->asked[i] > (double)v->relay->config->dead_after / 1000. &&
+            !strcmp(v->name[i], node_name(node)))
             node_drop(node, "a beat was not answered for dead_after");
 }
 
-/* The others hear us only as long as our server answers: a relay without its lanes is no living node. */
+/* The others hear us only as long as our server answers: a relay without its lanes is no living
+ * node. */
 static void on_own_beat(struct wire *w, redisReply *reply, void *arg)
 {
     struct beating b = *(struct beating *)arg;
@@ -166,7 +189,10 @@ static void compose(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     double now = clock_monotonic();
-    struct beat b = {.state = role_state(r->role), .leaving = (double)r->config->return_max / 1000., .since = role_since(r->role, now), .in_flight = inflight_count(r)};
+    struct beat b = {.state = role_state(r->role),
+                     .leaving = (double)r->config->return_max / 1000.,
+                     .since = role_since(r->role, now),
+                     .in_flight = inflight_count(r)};
     b.done = (uint64_t)metric_value(relay_removed);
     snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
     snprintf(b.config, sizeof b.config, "%s", v->config);
@@ -199,7 +225,8 @@ static void fill_busy(struct heartbeat *v)
     struct relay *r = v->relay;
     for (size_t i = 0; i < v->n; i++) {
         v->busy[i] = false;
-        if (!role_taken(r->role)[i] || liveness_state(v->liveness, i, clock_monotonic()) != STATE_READY)
+        if (!role_taken(r->role)[i] ||
+            liveness_state(v->liveness, i, clock_monotonic()) != STATE_READY)
             continue;
         v->busy[i] = owners_owes(r, v->name[i]);
         for (struct entry *e = inflight_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
@@ -216,7 +243,11 @@ static void fill_called_dead(struct heartbeat *v)
 static struct role_view view(struct heartbeat *v)
 {
     struct relay *r = v->relay;
-    struct role_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_flight = inflight_count(r), .busy = v->busy, .called_dead = v->called_dead};
+    struct role_view see = {.now = clock_monotonic(),
+                            .own_up = owners_ready(r),
+                            .in_flight = inflight_count(r),
+                            .busy = v->busy,
+                            .called_dead = v->called_dead};
     fill_busy(v);
     see.comparing = resync_comparing(r);
     see.nsets = resync_sets(r, &see.set);
@@ -230,24 +261,39 @@ static void tell(struct heartbeat *v, const struct role_event *e)
     switch (e->kind) {
     case ROLE_RETURNS:
         metric_add(relay_returns, 1);
-        log_info("returning (%s): nothing is taken until what is here was compared with the other owners%s", e->why,
+        log_info("returning (%s): nothing is taken until what is here was compared with the other "
+                 "owners%s",
+                 e->why,
                  role_damped(r->role) > 0. ? "; more slowly, since this node came and went" : "");
         break;
-    case ROLE_READY: log_info("ready: compared, and nothing in hand; waiting for the others to give back what they took over"); break;
-    case ROLE_ALIVE: log_info("alive%s%s", e->why ? ", though not all gave back: " : "", e->why ? e->why : ""); break;
+    case ROLE_READY:
+        log_info("ready: compared, and nothing in hand; waiting for the others to give back what "
+                 "they took over");
+        break;
+    case ROLE_ALIVE:
+        log_info("alive%s%s", e->why ? ", though not all gave back: " : "", e->why ? e->why : "");
+        break;
     case ROLE_TOOK:
         metric_add(relay_takeovers, 1);
         silence = liveness_silence(v->liveness, e->node, now);
         if (v->called_dead[e->node])
-            log_warning("node %s is dead, as the configuration says: its mail is delivered here where this is the next owner", v->name[e->node]);
+            log_warning("node %s is dead, as the configuration says: its mail is delivered here "
+                        "where this is the next owner",
+                        v->name[e->node]);
         else if (silence >= 0. && silence < (double)r->config->dead_after / 1000.)
-            log_warning("node %s is %s for too long: its mail is delivered here where this is the next owner", v->name[e->node],
+            log_warning("node %s is %s for too long: its mail is delivered here where this is the "
+                        "next owner",
+                        v->name[e->node],
                         node_state_word(liveness_state(v->liveness, e->node, now)));
         else
-            log_warning("node %s is dead (silent for %.0f s, and nobody hears it): its mail is delivered here where this is the next owner", v->name[e->node],
-                        silence >= 0. ? silence : role_since(r->role, now));
+            log_warning("node %s is dead (silent for %.0f s, and nobody hears it): its mail is "
+                        "delivered here where this is the next owner",
+                        v->name[e->node], silence >= 0. ? silence : role_since(r->role, now));
         break;
-    case ROLE_GAVE: log_info("node %s is ready to come back: what was taken over is given back", v->name[e->node]); break;
+    case ROLE_GAVE:
+        log_info("node %s is ready to come back: what was taken over is given back",
+                 v->name[e->node]);
+        break;
     case ROLE_SAME: break;
     }
 }
@@ -256,21 +302,27 @@ static void tell(struct heartbeat *v, const struct role_event *e)
 static void tell_silence(struct heartbeat *v)
 {
     double now = clock_monotonic();
-    if (!v->untold && !membership_known(v->relay) && role_since(v->relay->role, now) > UNTOLD_SAID) {
+    if (!v->untold && !membership_known(v->relay) &&
+        role_since(v->relay->role, now) > UNTOLD_SAID) {
         v->untold = true;
-        log_warning("still returning: this node's own server has not told which nodes there are (membership = learned), or that could not be kept in %s", v->relay->config->state_directory);
+        log_warning("still returning: this node's own server has not told which nodes there are "
+                    "(membership = learned), or that could not be kept in %s",
+                    v->relay->config->state_directory);
     }
-    double long_enough = (double)(v->relay->config->suspect_after + QUIET_SAID * v->relay->config->beat) / 1000.;
+    double long_enough =
+        (double)(v->relay->config->suspect_after + QUIET_SAID * v->relay->config->beat) / 1000.;
     for (size_t i = 0; i < v->n; i++) {
         double silence = liveness_silence(v->liveness, i, now);
         if (i == v->self || silence < 0.)
             continue;
         if (!v->suspected[i] && silence >= long_enough) {
             v->suspected[i] = true;
-            log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail", v->name[i], silence);
+            log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail", v->name[i],
+                        silence);
         } else if (v->suspected[i] && silence < (double)v->relay->config->suspect_after / 1000.) {
             v->suspected[i] = false;
-            log_info("node %s is heard again: %s", v->name[i], node_state_word(liveness_state(v->liveness, i, now)));
+            log_info("node %s is heard again: %s", v->name[i],
+                     node_state_word(liveness_state(v->liveness, i, now)));
         }
     }
 }
@@ -285,7 +337,8 @@ static bool is_away(const struct heartbeat *v, size_t node, double now)
 static bool changed(struct heartbeat *v)
 {
     double now = clock_monotonic();
-    bool serving = role_serves(v->relay->role, NULL, 0, v->called_dead, now), change = serving != v->serving;
+    bool serving = role_serves(v->relay->role, NULL, 0, v->called_dead, now),
+         change = serving != v->serving;
     v->serving = serving;
     for (size_t i = 0; i < v->n; i++) {
         bool away = i != v->self && is_away(v, i, now);
@@ -307,7 +360,8 @@ static void obey(struct heartbeat *v)
 
 static bool may_work(const struct heartbeat *v)
 {
-    return owners_ready(v->relay) && !v->doubled && !v->outcast && membership_known(v->relay) && !membership_joining(v->relay);
+    return owners_ready(v->relay) && !v->doubled && !v->outcast && membership_known(v->relay) &&
+           !membership_joining(v->relay);
 }
 
 static void look(struct heartbeat *v)
@@ -315,7 +369,9 @@ static void look(struct heartbeat *v)
     struct relay *r = v->relay;
     if (liveness_duplicate_name(v->liveness) && !v->doubled) {
         v->doubled = true;
-        log_error("another relay beats as node %s: nothing is taken by either until one is stopped, and the other restarted", r->node);
+        log_error("another relay beats as node %s: nothing is taken by either until one is "
+                  "stopped, and the other restarted",
+                  r->node);
         role_return(r->role, "another relay has this node's name", clock_monotonic());
     }
     bool up = owners_ready(r);
@@ -323,7 +379,8 @@ static void look(struct heartbeat *v)
         role_up(r->role, clock_monotonic());
     v->up = up;
     struct role_view see = view(v);
-    for (struct role_event e; see.own_up = may_work(v), (e = role_next(r->role, &see)).kind != ROLE_SAME;) {
+    for (struct role_event e;
+         see.own_up = may_work(v), (e = role_next(r->role, &see)).kind != ROLE_SAME;) {
         tell(v, &e);
         fill_busy(v);
     }
@@ -354,7 +411,9 @@ enum ownership heartbeat_judge(const struct relay *r, const struct lanename *nam
     for (size_t i = 0; i < name->nowners; i++) {
         if (!strcmp(name->owner[i], r->node)) {
             *place_r = i;
-            return role_serves(r->role, before, i, v->called_dead, clock_monotonic()) ? OWNERSHIP_OURS : OWNERSHIP_LATER;
+            return role_serves(r->role, before, i, v->called_dead, clock_monotonic())
+                       ? OWNERSHIP_OURS
+                       : OWNERSHIP_LATER;
         }
         before[i] = config_node_index(r->config, name->owner[i]);
     }
@@ -374,31 +433,40 @@ bool heartbeat_alive(const struct relay *r, const char *node)
     int i = config_node_index(r->config, node);
     if (!r->heartbeat || i < 0)
         return true;
-    return (size_t)i == r->heartbeat->self ? role_state(r->role) == STATE_ALIVE : liveness_state(r->heartbeat->liveness, (size_t)i, clock_monotonic()) == STATE_ALIVE;
+    return (size_t)i == r->heartbeat->self ? role_state(r->role) == STATE_ALIVE
+                                           : liveness_state(r->heartbeat->liveness, (size_t)i,
+                                                            clock_monotonic()) == STATE_ALIVE;
 }
 
 bool heartbeat_lost_for_good(const struct relay *r, int node, double now)
 {
     const struct heartbeat *v = r->heartbeat;
     const struct config *c = r->config;
-    double alive = role_state(r->role) == STATE_ALIVE ? role_since(r->role, now) : 0., least = (double)(c->dead_after + c->settle) / 1000.;
+    double alive = role_state(r->role) == STATE_ALIVE ? role_since(r->role, now) : 0.,
+           least = (double)(c->dead_after + c->settle) / 1000.;
     if (node < 0)
         return alive >= least;
-    if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != STATE_SILENT || liveness_others_hear(v->liveness, (size_t)node, now))
+    if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != STATE_SILENT ||
+        liveness_others_hear(v->liveness, (size_t)node, now))
         return false;
-    double silence = liveness_silence(v->liveness, (size_t)node, now), replace = (double)c->replace_after / 1000.;
+    double silence = liveness_silence(v->liveness, (size_t)node, now),
+           replace = (double)c->replace_after / 1000.;
     if (silence < 0.)
         silence = alive;
     if (v->called_dead[node])
         return silence >= least;
-    return role_taken(r->role)[node] && replace > 0. && silence >= (replace > least ? replace : least);
+    return role_taken(r->role)[node] && replace > 0. &&
+           silence >= (replace > least ? replace : least);
 }
 
 bool heartbeat_mutual(const struct relay *r, size_t node, double now)
 {
     const struct heartbeat *v = r->heartbeat;
-    return node != v->self && !v->called_dead[node] && liveness_state_for_placement(v->liveness, node, now) == STATE_ALIVE && !role_taken(r->role)[node] &&
-           liveness_reported_state(v->liveness, node, v->self) == STATE_ALIVE && !liveness_has_taken_over(v->liveness, node, v->self);
+    return node != v->self && !v->called_dead[node] &&
+           liveness_state_for_placement(v->liveness, node, now) == STATE_ALIVE &&
+           !role_taken(r->role)[node] &&
+           liveness_reported_state(v->liveness, node, v->self) == STATE_ALIVE &&
+           !liveness_has_taken_over(v->liveness, node, v->self);
 }
 
 void heartbeat_own_server(struct relay *r, bool restarted)
@@ -422,7 +490,8 @@ void heartbeat_stood_still(struct relay *r, bool ourselves, double seconds)
     if (ourselves)
         liveness_begin(r->heartbeat->liveness, now);
     if (ourselves || role_state(r->role) != STATE_RETURNING)
-        role_return(r->role, ourselves ? "the relay stood still" : "the node's Redis stood still", now);
+        role_return(r->role, ourselves ? "the relay stood still" : "the node's Redis stood still",
+                    now);
     else
         role_up(r->role, now);
     heartbeat_wake(r);
@@ -430,7 +499,9 @@ void heartbeat_stood_still(struct relay *r, bool ourselves, double seconds)
 
 struct unmet_node heartbeat_unmet(const struct relay *r)
 {
-    return r->heartbeat ? contact_unmet(r->heartbeat->contact, r->heartbeat->liveness, clock_monotonic()) : (struct unmet_node){NULL};
+    return r->heartbeat
+               ? contact_unmet(r->heartbeat->contact, r->heartbeat->liveness, clock_monotonic())
+               : (struct unmet_node){NULL};
 }
 
 static void on_greeted(struct wire *w, redisReply *reply, void *arg)
@@ -443,7 +514,8 @@ void heartbeat_greet(struct relay *r, struct wire *w)
 {
     struct heartbeat *v = r->heartbeat;
     if (v && v->text.len && !v->doubled)
-        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->self], v->incarnation, (unsigned long long)v->counter, v->text.data, v->text.len);
+        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->self], v->incarnation,
+                   (unsigned long long)v->counter, v->text.data, v->text.len);
 }
 
 void heartbeat_exclude(struct relay *r, const char *why)
@@ -478,7 +550,8 @@ void heartbeat_leave(struct relay *r)
     if (!r->heartbeat)
         return;
     role_leave(r->role, clock_monotonic());
-    log_info("leaving: the others are told that this node is back within %.0f s", (double)r->config->return_max / 1000.);
+    log_info("leaving: the others are told that this node is back within %.0f s",
+             (double)r->config->return_max / 1000.);
     r->heartbeat->leaving = true;
     r->heartbeat->asked_own = false; /* at once, whatever is under way */
     say(r->heartbeat);
@@ -492,8 +565,8 @@ bool heartbeat_unanswered(const struct relay *r)
 /* Places for v->n nodes. */
 static void make_places(struct heartbeat *v, size_t had)
 {
-#define MORE(array)                                                                                                                        \
-    v->array = mem_grow(v->array, v->n * sizeof *v->array);                                                                               \
+#define MORE(array)                                         \
+    v->array = mem_grow(v->array, v->n * sizeof *v->array); \
     memset(v->array + had, 0, (v->n - had) * sizeof *v->array)
     MORE(name);
     MORE(asked);
@@ -531,10 +604,13 @@ static void open_names(struct heartbeat *v)
     make_places(v, 0);
     for (size_t i = 0; i < v->n; i++)
         v->name[i] = mem_strdup(c->node[i].name);
-    struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000., (double)c->return_max / 1000.};
-    v->liveness = liveness_open((const char *const *)v->name, v->n, (int)v->self, times, clock_monotonic());
+    struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000.,
+                                   (double)c->return_max / 1000.};
+    v->liveness =
+        liveness_open((const char *const *)v->name, v->n, (int)v->self, times, clock_monotonic());
     liveness_own(v->liveness, v->incarnation);
-    struct role_times role = {(double)c->beat / 1000., times.dead_after, (double)c->settle / 1000., (double)c->handover_wait / 1000.,
+    struct role_times role = {(double)c->beat / 1000.,       times.dead_after,
+                              (double)c->settle / 1000.,     (double)c->handover_wait / 1000.,
                               (double)c->alone_wait / 1000., (double)c->restless_most / 1000.};
     v->relay->role = role_open(v->liveness, v->n, v->self, role, clock_monotonic());
     fill_called_dead(v);

@@ -1,5 +1,6 @@
-/* heartbeat - sends this node's heartbeat, reads the other nodes' heartbeats, and acts on the role changes that role.h
- * derives from them. Only with takeover = automatic; else it does not exist, and the configuration says who is dead. */
+/* heartbeat - sends this node's heartbeat, reads the other nodes' heartbeats, and acts on the
+ * role changes that role.h derives from them. Only with takeover = automatic; else it does not
+ * exist, and the configuration says who is dead. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_HEARTBEAT_H
 #define DOVELANE_RELAY_HEARTBEAT_HEARTBEAT_H
 
@@ -21,14 +22,17 @@ enum ownership heartbeat_judge(const struct relay *, const struct lanename *, si
 /* ownership_dead(), likewise. */
 bool heartbeat_dead(const struct relay *, const char *node);
 
-/* Whether the node serves its lanes now, so that it holds all it promised; anyone, with takeover = manual. */
+/* Whether the node serves its lanes now, so that it holds all it promised; anyone, with takeover
+ * = manual. */
 bool heartbeat_alive(const struct relay *, const char *node);
 
-/* That node is lost for good: nobody hears it, and has not for replace_after, or for dead_after + settle when an admin calls it dead (so long that it has no
- * connection left over which it could still be comparing). node: its index; -1: it is in nobody's table. */
+/* That node is lost for good: nobody hears it, and has not for replace_after, or for dead_after
+ * + settle when an admin calls it dead (so long that it has no connection left over which it
+ * could still be comparing). node: its index; -1: it is in nobody's table. */
 bool heartbeat_lost_for_good(const struct relay *, int node, double now);
 
-/* That node may get mail for which this one is an owner, too: both are alive, hear each other, and neither took the other over. */
+/* That node may get mail for which this one is an owner, too: both are alive, hear each other,
+ * and neither took the other over. */
 bool heartbeat_mutual(const struct relay *, size_t node, double now);
 
 /* The own server answers again; restarted: it is another one than before. */

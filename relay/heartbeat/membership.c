@@ -16,7 +16,7 @@
 #include "lib/redis/control_keys.h"
 #include "relay/heartbeat/heartbeat.h"
 
-#define LOOK 1. /* seconds */
+#define LOOK 1.      /* seconds */
 #define UNMET_SAID 5 /* looks after which the log says whom this node waits for */
 #define OUTCAST "this node was taken out of the group by `dovelane nodes --forget`"
 
@@ -29,9 +29,9 @@ struct membership {
     char *why;                    /* what, as the log has it, or would */
     char *file;
     ev_timer look;
-    bool changed;  /* since it was kept in the file */
-    bool unkept;   /* the file cannot be read or written, and that was logged */
-    bool heard;    /* another node's server has told what it knows */
+    bool changed; /* since it was kept in the file */
+    bool unkept;  /* the file cannot be read or written, and that was logged */
+    bool heard;   /* another node's server has told what it knows */
     bool outcast;
     size_t open;   /* questions that are not answered */
     bool own_told; /* the own server has answered one */
@@ -62,7 +62,8 @@ static void use(struct membership *m)
     if (!changed)
         return;
     for (size_t i = 0; i < r->config->forgotten.n; i++)
-        log_info("node %s is none of the group any more (dovelane nodes --forget)", r->config->forgotten.v[i]);
+        log_info("node %s is none of the group any more (dovelane nodes --forget)",
+                 r->config->forgotten.v[i]);
     owners_reload(r);
     heartbeat_reload(r);
     lanes_judge(r);
@@ -70,14 +71,16 @@ static void use(struct membership *m)
     intake_want_all(r);
 }
 
-/* Kept first: who is whole for owners that it does not know after a restart would deliver what is theirs. */
+/* Kept first: who is whole for owners that it does not know after a restart would deliver what
+ * is theirs. */
 static void keep(struct membership *m)
 {
     if (!m->changed)
         return;
     if (members_save(&m->table, m->file) < 0) {
         if (!m->unkept)
-            log_error("%s: %s: nodes that join are not used until it can be read and written", m->file, strerror(errno));
+            log_error("%s: %s: nodes that join are not used until it can be read and written",
+                      m->file, strerror(errno));
         m->unkept = true;
         return;
     }
@@ -94,7 +97,8 @@ static void look_at_own(struct membership *m)
         return;
     m->outcast = outcast;
     if (outcast)
-        log_error(OUTCAST ": nothing is taken here; `dovelane nodes --join %s` takes it in again", r->node);
+        log_error(OUTCAST ": nothing is taken here; `dovelane nodes --join %s` takes it in again",
+                  r->node);
     else
         log_info("this node may join the group again");
     heartbeat_exclude(m->relay, outcast ? OUTCAST : NULL);
@@ -109,7 +113,8 @@ static bool is_alone(const struct config *c, const char *node)
     return true;
 }
 
-/* Not before another node was heard: it may know that this one was taken out; nor before its own server was, by that address and with that name: others would wait for it. */
+/* Not before another node was heard: it may know that this one was taken out; nor before its own
+ * server was, by that address and with that name: others would wait for it. */
 static bool may_say(const struct membership *m)
 {
     return (m->heard || is_alone(m->relay->config, m->relay->node)) && m->own_told && !m->outcast;
@@ -124,15 +129,18 @@ static char *in_the_way(const struct membership *m)
     if (!m->own_told)
         return mem_printf("its own server has not told which nodes there are");
     if (!may_say(m))
-        return mem_printf("no other node's server has told which nodes there are. Mend that, or, if all others are gone for good, name them in `dead` here");
+        return mem_printf("no other node's server has told which nodes there are. Mend that, or, "
+                          "if all others are gone for good, name them in `dead` here");
     struct unmet_node u = heartbeat_unmet(r);
     if (!u.why)
         return NULL;
-    return mem_printf("%s %s%s%s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", u.why, u.node, u.by ? ", which is known to node " : "", u.by ? u.by : "",
-                      u.node);
+    return mem_printf(
+        "%s %s%s%s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here",
+        u.why, u.node, u.by ? ", which is known to node " : "", u.by ? u.by : "", u.node);
 }
 
-/* Whoever only some of the group can reach would be waited for by the others: so it is none of them until all that beat reach it and are reached from here. */
+/* Whoever only some of the group can reach would be waited for by the others: so it is none of
+ * them until all that beat reach it and are reached from here. */
 static bool still_joins(struct membership *m)
 {
     const struct member *is = members_find(&m->table, m->relay->node);
@@ -155,8 +163,11 @@ static bool say_own(struct membership *m)
     m->joins = still_joins(m);
     if (joined && m->joins)
         heartbeat_return(m->relay, "taken out of the group, and in again");
-    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, m->joins, is ? is->epoch : 0};
-    bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
+    struct member own = {0,      false,       n->name,  n->redis,          n->standby,
+                         n->tls, n->tls_name, m->joins, is ? is->epoch : 0};
+    bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) &&
+                !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) &&
+                !strcmp(is->tls_name, n->tls_name);
     if (!may_say(m) || same)
         return false;
     if (is && is->joining && !own.joining)
@@ -192,18 +203,24 @@ static void tells_again(struct membership *m, const char *node)
     *at = m->refused[--m->nrefused];
 }
 
-/* Without its own server's word a relay is never ready after a start; so it is said which one it waits for. */
+/* Without its own server's word a relay is never ready after a start; so it is said which one it
+ * waits for. */
 static void refused(struct membership *m, const struct asked *a, const char *why)
 {
-    const char *out = !strncmp(why, "NOPERM", 6)      ? "its users are older than membership = learned: `dovelane acl` again, into its aclfile, and ACL LOAD there"
-                      : !strncmp(why, "WRONGTYPE", 9) ? "something else wrote that key: DEL " CONTROL_NODES " there"
-                                                      : "it is asked again every second";
+    const char *out = !strncmp(why, "NOPERM", 6)
+                          ? "its users are older than membership = learned: `dovelane acl` again, "
+                            "into its aclfile, and ACL LOAD there"
+                      : !strncmp(why, "WRONGTYPE", 9)
+                          ? "something else wrote that key: DEL " CONTROL_NODES " there"
+                          : "it is asked again every second";
     if (find_refused(m, a->node) || !strncmp(why, "LOADING", 7) || !strncmp(why, "BUSY", 4))
         return;
     m->refused = mem_grow(m->refused, (m->nrefused + 1) * sizeof *m->refused);
     m->refused[m->nrefused++] = mem_strdup(a->node);
-    log_error("node %s does not tell which nodes there are (the key " CONTROL_NODES "): %s: %s. %s", a->node, why, out,
-              a->own ? "Until then nothing is taken here after a start" : "Until then nobody who joins is learned of from it");
+    log_error("node %s does not tell which nodes there are (the key " CONTROL_NODES "): %s: %s. %s",
+              a->node, why, out,
+              a->own ? "Until then nothing is taken here after a start"
+                     : "Until then nobody who joins is learned of from it");
 }
 
 static void on_table(struct wire *w, redisReply *reply, void *arg)
@@ -214,8 +231,12 @@ static void on_table(struct wire *w, redisReply *reply, void *arg)
     m->open--;
     if (!reply || m->relay->stopping)
         return;
-    if ((reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL) || reply->len > MEMBERS_TEXT_MOST) {
-        refused(m, &a, reply->type == REDIS_REPLY_ERROR ? reply->str : reply->type == REDIS_REPLY_STRING ? "it is too long" : "it is no text");
+    if ((reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL) ||
+        reply->len > MEMBERS_TEXT_MOST) {
+        refused(m, &a,
+                reply->type == REDIS_REPLY_ERROR    ? reply->str
+                : reply->type == REDIS_REPLY_STRING ? "it is too long"
+                                                    : "it is no text");
         return;
     }
     tells_again(m, a.node);
@@ -226,7 +247,8 @@ static void on_table(struct wire *w, redisReply *reply, void *arg)
     struct buf ours = {0};
     members_write(&m->table, &ours);
     if (ours.len && strcmp(ours.data, text))
-        wire_sendf(w, on_told, m, "EVAL %s 1 " CONTROL_NODES " %b", CONTROL_SET, ours.data, ours.len);
+        wire_sendf(w, on_told, m, "EVAL %s 1 " CONTROL_NODES " %b", CONTROL_SET, ours.data,
+                   ours.len);
     buf_free(&ours);
 }
 
@@ -295,11 +317,15 @@ struct membership *membership_open(struct relay *r)
     m->join = membership_join_open(r);
     m->file = members_file(r->config->state_directory, "dovelane-relay");
     if (members_load(&m->table, m->file) < 0) {
-        m->changed = true; /* keep() tries again; this relay is not ready before, since it may hold what others deliver */
+        /* keep() tries again; this relay is not ready before, since it may hold what others
+         * deliver */
+        m->changed = true;
         m->unkept = r->config->membership == MEMBERSHIP_LEARNED;
     }
     if (m->unkept)
-        log_warning("%s: %s: who joined the group and who was taken out is not known: nothing is taken here until it can be read", m->file, strerror(errno));
+        log_warning("%s: %s: who joined the group and who was taken out is not known: nothing is "
+                    "taken here until it can be read",
+                    m->file, strerror(errno));
     const struct member *own = members_find(&m->table, r->node);
     m->joins = !own || own->joining;
     ev_timer_init(&m->look, on_look, 0.2, LOOK);

@@ -13,10 +13,12 @@
 struct seen {
     struct seen *next;
     char name[65];
-    double heard;    /* its last beat, or the last of another one that hears it, or when it was named first */
-    double comes;    /* its last beat at the own server; 0: none */
-    char *strangers; /* whom its last beat names and this relay did not know, "mx3,mx4"; NULL: nobody */
-    double told;     /* the time of that beat; 0: there was none */
+    /* its last beat, or the last of another one that hears it, or when it was named first */
+    double heard;
+    double comes; /* its last beat at the own server; 0: none */
+    /* whom its last beat names and this relay did not know, "mx3,mx4"; NULL: nobody */
+    char *strangers;
+    double told; /* the time of that beat; 0: there was none */
 };
 
 struct contact {
@@ -58,10 +60,12 @@ static bool next_name(const char **at, char *name, size_t size, bool *heard)
     return len > 0;
 }
 
-/* Who was taken out and joins again is a stranger like any other that joins: it may count where it has a section. */
+/* Who was taken out and joins again is a stranger like any other that joins: it may count where
+ * it has a section. */
 static bool is_known(const struct relay *r, const char *name)
 {
-    return config_node_index(r->config, name) >= 0 || (config_list_has(&r->config->forgotten, name) && !membership_joins(r, name));
+    return config_node_index(r->config, name) >= 0 ||
+           (config_list_has(&r->config->forgotten, name) && !membership_joins(r, name));
 }
 
 static void read_names(struct contact *m, struct seen *from, const char *text, double when)
@@ -77,7 +81,8 @@ static void read_names(struct contact *m, struct seen *from, const char *text, d
         if (!is_known(m->relay, name))
             buf_printf(&names, "%s%s", names.len ? "," : "", name);
     }
-    if (when >= from->told) { /* an older one may lie in a server that its relay does not reach any more */
+    /* an older one may lie in a server that its relay does not reach any more */
+    if (when >= from->told) {
         free(from->strangers);
         from->strangers = names.len ? mem_strdup(names.data) : NULL;
         from->told = when;
@@ -120,9 +125,11 @@ static bool comes(const struct contact *m, const struct seen *s, double now)
     return s && s->comes > 0. && now - s->comes < (double)m->relay->config->dead_after / 1000.;
 }
 
-/* Who is named by others, and unknown here, joins itself, perhaps together with this one: then the two must reach each other, too, but neither waits until the other is one of the
- * group. Or those whose files name each other in a ring would wait for ever. */
-static struct unmet_node stranger_unmet(const struct contact *m, const char *name, const char *by, double now)
+/* Who is named by others, and unknown here, joins itself, perhaps together with this one: then
+ * the two must reach each other, too, but neither waits until the other is one of the group. Or
+ * those whose files name each other in a ring would wait for ever. */
+static struct unmet_node stranger_unmet(const struct contact *m, const char *name, const char *by,
+                                        double now)
 {
     const struct relay *r = m->relay;
     const struct seen *s = find(m, name);
@@ -134,10 +141,12 @@ static struct unmet_node stranger_unmet(const struct contact *m, const char *nam
         return (struct unmet_node){NULL};
     if (!membership_reaches(r, name))
         return (struct unmet_node){"it does not reach node", s->name, NULL};
-    return comes(m, s, now) ? (struct unmet_node){NULL} : (struct unmet_node){"it is not reached by node", s->name, NULL};
+    return comes(m, s, now) ? (struct unmet_node){NULL}
+                            : (struct unmet_node){"it is not reached by node", s->name, NULL};
 }
 
-static struct unmet_node node_unmet(const struct contact *m, const struct liveness *l, size_t i, double now)
+static struct unmet_node node_unmet(const struct contact *m, const struct liveness *l, size_t i,
+                                    double now)
 {
     const struct relay *r = m->relay;
     const char *node = r->config->node[i].name;
@@ -146,9 +155,11 @@ static struct unmet_node node_unmet(const struct contact *m, const struct livene
     struct unmet_node u = {NULL};
     char name[65];
     bool heard;
-    for (const char *at = s && s->strangers ? s->strangers : ""; !u.why && next_name(&at, name, sizeof name, &heard);)
+    for (const char *at = s && s->strangers ? s->strangers : "";
+         !u.why && next_name(&at, name, sizeof name, &heard);)
         u = stranger_unmet(m, name, node, now);
-    bool has_us = !membership_again(r) && liveness_knows(l, i, (size_t)config_node_index(r->config, r->node));
+    bool has_us =
+        !membership_again(r) && liveness_knows(l, i, (size_t)config_node_index(r->config, r->node));
     if (u.why || has_us)
         return u;
     owners_each_peer((struct relay *)r, is_reached, &there);

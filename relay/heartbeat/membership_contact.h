@@ -1,4 +1,5 @@
-/* membership_contact - which nodes a joining node has no contact with yet (docs/takeover.md, "Membership", 0), as beats say. */
+/* membership_contact - which nodes a joining node has no contact with yet (docs/takeover.md,
+ * "Membership", 0), as beats say. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_CONTACT_H
 #define DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_CONTACT_H
 
@@ -16,13 +17,17 @@ void contact_free(struct contact *);
 void contact_beat(struct contact *, const char *name, const char *text, double at, bool own_server);
 
 struct unmet_node {
-    const char *why;  /* NULL: it has met all; else a text for the log, with the name of the node behind it */
+    /* NULL: it has met all; else a text for the log, with the name of the node behind it */
+    const char *why;
     const char *node;
-    const char *by;   /* NULL, or who knows that node, which is not known here. The texts live as long as the config and the struct contact */
+    /* NULL, or who knows that node, which is not known here. The texts live as long as the
+     * config and the struct contact */
+    const char *by;
 };
 
-/* Every other node that beats, and that no admin calls dead, knows this one, or reaches its server and is reached from here; and so does whom they know and this one does not
- * count: one that joins as well. */
+/* Every other node that beats, and that no admin calls dead, knows this one, or reaches its
+ * server and is reached from here; and so does whom they know and this one does not count: one
+ * that joins as well. */
 struct unmet_node contact_unmet(const struct contact *, const struct liveness *, double now);
 
 #endif

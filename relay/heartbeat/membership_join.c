@@ -11,7 +11,9 @@ struct greeted {
     struct greeted *next;
     char *name;
     unsigned long long serial;
-    struct node *node; /* NULL: it cannot be one of the group, or this relay knows it by another address; the log says why */
+    /* NULL: it cannot be one of the group, or this relay knows it by another address; the log
+     * says why */
+    struct node *node;
     bool seen;
 };
 
@@ -32,12 +34,17 @@ static struct greeted *find(const struct membership_join *j, const struct member
     return g;
 }
 
-/* The connections to a node that has a place, and what is under way on them, stay with the address that it has had from the beginning. */
+/* The connections to a node that has a place, and what is under way on them, stay with the
+ * address that it has had from the beginning. */
 static char *reached_otherwise(const struct config_node *n, const struct member *m)
 {
-    return mem_printf("node %s joins, reached otherwise (redis, standby, tls, tls_name: %s) than it is known here (%s%s): this relay stays with that, and where it leads there no more, the node "
-                      "cannot join: %srestart this relay",
-                      m->name, m->redis, n->learned ? "from before it was taken out: " : "its section in the file: ", n->redis, n->learned ? "" : "mend the section, or take it out, and ");
+    return mem_printf(
+        "node %s joins, reached otherwise (redis, standby, tls, tls_name: %s) than it is known "
+        "here (%s%s): this relay stays with that, and where it leads there no more, the node "
+        "cannot join: %srestart this relay",
+        m->name, m->redis,
+        n->learned ? "from before it was taken out: " : "its section in the file: ", n->redis,
+        n->learned ? "" : "mend the section, or take it out, and ");
 }
 
 static struct greeted *add(struct membership_join *j, const struct member *m)
@@ -82,7 +89,8 @@ void membership_join_look(struct membership_join *j, const struct members *table
     for (size_t i = 0; i < table->n; i++) {
         const struct member *m = &table->v[i];
         int known = config_node_index(j->relay->config, m->name);
-        if (!m->joining || !strcmp(m->name, j->relay->node) || (known >= 0 && config_node_is(&j->relay->config->node[known], m)))
+        if (!m->joining || !strcmp(m->name, j->relay->node) ||
+            (known >= 0 && config_node_is(&j->relay->config->node[known], m)))
             continue; /* a known one gets a beat anyhow */
         struct greeted *g = find(j, m);
         if (!g)

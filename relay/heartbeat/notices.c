@@ -12,8 +12,9 @@
 #include "lib/cluster/admin_notice.h"
 #include "lib/redis/control_keys.h"
 
-#define LOOK 0.25  /* seconds */
-#define REFUSED 30. /* seconds until a node is asked again when one has refused: its users are older */
+#define LOOK 0.25 /* seconds */
+/* seconds until a node is asked again when one has refused: its users are older */
+#define REFUSED 30.
 
 enum { DIVERT, HOLDS, NOTICES };
 
@@ -50,8 +51,8 @@ static void take(struct notice *n, struct admin_notice *s)
         n->said = *s;
 }
 
-/* This relay's file; and that of the milter on this host, which knows what was said before relays kept it. Not the proxy's: that has a user of its own, whose
- * word is not spread. */
+/* This relay's file; and that of the milter on this host, which knows what was said before
+ * relays kept it. Not the proxy's: that has a user of its own, whose word is not spread. */
 static void load(struct notice *n, const char *directory)
 {
     struct admin_notice s;
@@ -83,7 +84,9 @@ static void on_told(struct wire *w, redisReply *reply, void *arg)
     struct notices *all = arg;
     bool refused = reply && reply->type == REDIS_REPLY_ERROR && !strncmp(reply->str, "NOPERM", 6);
     if (refused && !all->refused)
-        log_warning("a node may not be told what `dovelane divert` and `dovelane hold --add` said: %s. `dovelane acl` again, into its aclfile, and ACL LOAD", reply->str);
+        log_warning("a node may not be told what `dovelane divert` and `dovelane hold --add` said: "
+                    "%s. `dovelane acl` again, into its aclfile, and ACL LOAD",
+                    reply->str);
     all->refused |= refused;
     if (refused)
         all->paused = clock_monotonic() + REFUSED;
@@ -93,7 +96,8 @@ static void tell(struct notices *all, struct wire *w, const struct notice *n)
 {
     char serial[24];
     snprintf(serial, sizeof serial, "%llu", n->said.serial);
-    wire_sendf(w, on_told, all, "EVAL %s 1 %s %s %s %s", CONTROL_NEWER, n->key, n->said.text, serial, n->said.on ? "on" : "off");
+    wire_sendf(w, on_told, all, "EVAL %s 1 %s %s %s %s", CONTROL_NEWER, n->key, n->said.text,
+               serial, n->said.on ? "on" : "off");
 }
 
 static void on_value(struct wire *w, redisReply *reply, void *arg)
@@ -102,7 +106,8 @@ static void on_value(struct wire *w, redisReply *reply, void *arg)
     struct admin_notice theirs = {.on = true};
     free(arg);
     on_told(w, reply, a.all);
-    if (!reply || a.all->relay->stopping || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
+    if (!reply || a.all->relay->stopping ||
+        (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
         return;
     /* One that cannot be understood is somebody's own key: ours replaces it. */
     if (reply->type == REDIS_REPLY_STRING && reply->len < ADMIN_NOTICE_MOST)

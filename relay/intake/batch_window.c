@@ -7,6 +7,7 @@ bool batch_window_took(struct batch_window *g, size_t n, bool behind, double now
     g->mails += n;
     g->behind += behind ? n : 0;
     if (past >= BATCH_RATE_SECONDS)
-        *g = (struct batch_window){.began = now, .on = (double)g->mails >= BATCH_RATE * past && g->behind <= g->mails / 2};
+        *g = (struct batch_window){
+            .began = now, .on = (double)g->mails >= BATCH_RATE * past && g->behind <= g->mails / 2};
     return g->on;
 }

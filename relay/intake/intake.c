@@ -19,12 +19,15 @@
 #include "relay/heartbeat/heartbeat.h"
 #include "relay/repair/resync.h"
 
-#define TAKE_BYTES (1024 * 1024)             /* one answer; a larger entry comes alone */
-#define DESTINATION_BYTES (32 * 1024 * 1024) /* in flight for one next hop, beyond which no more is taken */
-#define INFLIGHT_BYTES (256 * 1024 * 1024)   /* in flight for all; beyond, a next hop gets more only when it has none */
-#define PAUSE 1.                             /* after an error */
-#define LATER 0.1                            /* seconds */
-#define SUSPECT_AGAIN 200 /* milliseconds until a suspect is taken again when there is another one in flight */
+#define TAKE_BYTES (1024 * 1024) /* one answer; a larger entry comes alone */
+/* in flight for one next hop, beyond which no more is taken */
+#define DESTINATION_BYTES (32 * 1024 * 1024)
+/* in flight for all; beyond, a next hop gets more only when it has none */
+#define INFLIGHT_BYTES (256 * 1024 * 1024)
+#define PAUSE 1.  /* after an error */
+#define LATER 0.1 /* seconds */
+/* milliseconds until a suspect is taken again when there is another one in flight */
+#define SUSPECT_AGAIN 200
 
 TAILQ_HEAD(want_list, destination);
 
@@ -34,9 +37,9 @@ struct intake {
     ev_timer pause; /* active: TAKE was refused */
     ev_timer later; /* active: a lane's `later` is set */
     struct batch_window batch_window;
-    bool full;      /* INFLIGHT_BYTES was the reason to stop */
-    bool suspect;   /* one is in flight */
-    bool looking;   /* a TAKE that may bring one is under way */
+    bool full;    /* INFLIGHT_BYTES was the reason to stop */
+    bool suspect; /* one is in flight */
+    bool looking; /* a TAKE that may bring one is under way */
 };
 
 struct take {
@@ -45,7 +48,7 @@ struct take {
     struct destination *destination;
     unsigned told;
     size_t asked;
-    double at;   /* when it was sent: clock_boottime() */
+    double at; /* when it was sent: clock_boottime() */
     bool careful;
     bool lost;   /* the server was emptied, and nobody has noticed yet */
     bool unsent; /* its end is the answer to LANE.WHOLE */
@@ -94,12 +97,15 @@ static bool alone(struct relay *r, struct lane *lane, size_t in_reply)
 }
 
 /* true when the entry is in flight now, or was; false: it is to be given back. */
-static bool take_entry(struct relay *r, struct lane *lane, long long lease, redisReply *e, size_t in_reply, double asked_at)
+static bool take_entry(struct relay *r, struct lane *lane, long long lease, redisReply *e,
+                       size_t in_reply, double asked_at)
 {
     const redisReply *id = e->element[1], *meta = e->element[5];
-    struct entry *known = id->len == ENTRYID_LEN ? inflight_find(r, (unsigned char *)id->str) : NULL;
+    struct entry *known =
+        id->len == ENTRYID_LEN ? inflight_find(r, (unsigned char *)id->str) : NULL;
     if (known && known->lane == lane) {
-        /* Its lease ended with a connection or by time, and we go on with it: only the number is new. */
+        /* Its lease ended with a connection or by time, and we go on with it: only the number is
+         * new. */
         known->lease = lease;
         known->generation = owners_generation(r);
         poison_excuse(r, known->id, e->element[3]->integer - known->failed_leases);
@@ -130,22 +136,26 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
     return true;
 }
 
-/* Why an entry that we do not want goes back for how long: one that we can never deliver is not asked for
- * again and again. */
+/* Why an entry that we do not want goes back for how long: one that we can never deliver is not
+ * asked for again and again. */
 static int64_t back_for(struct relay *r, const struct lane *lane, const redisReply *e)
 {
     if (e->element[1]->len == ENTRYID_LEN) {
         bool elsewhere = inflight_find(r, (unsigned char *)e->element[1]->str) != NULL;
-        enum poison_verdict verdict = poison_judge(r, (unsigned char *)e->element[1]->str, e->element[3]->integer);
+        enum poison_verdict verdict =
+            poison_judge(r, (unsigned char *)e->element[1]->str, e->element[3]->integer);
         if (verdict == POISON_LEAVE) {
             char hex[ENTRYID_HEX];
             entryid_hex((unsigned char *)e->element[1]->str, hex);
-            log_error("lane=%s, id=%s: the relay died %lld times with it in hand, also when it gave it to Postfix's hold queue; left in its lane",
+            log_error("lane=%s, id=%s: the relay died %lld times with it in hand, also when it "
+                      "gave it to Postfix's hold queue; left in its lane",
                       lane->name, hex, e->element[3]->integer);
             metric_add(relay_poison_left, 1);
             return r->config->retry_most;
         }
-        return elsewhere ? r->config->retry_first : verdict != POISON_NO && r->intake->suspect ? SUSPECT_AGAIN : 0;
+        return elsewhere                                    ? r->config->retry_first
+               : verdict != POISON_NO && r->intake->suspect ? SUSPECT_AGAIN
+                                                            : 0;
     }
     log_error("lane=%s: an entry without an id of %d bytes (sequence %lld) is not ours, left alone",
               lane->name, ENTRYID_LEN, e->element[0]->integer);
@@ -157,31 +167,37 @@ struct taken {
     bool back; /* some of it was given back */
 };
 
-/* An ordered lane of a server that was emptied begins with what came since: what was before it has the other owners, and goes first. */
+/* An ordered lane of a server that was emptied begins with what came since: what was before it
+ * has the other owners, and goes first. */
 static void give_all_back(struct relay *r, struct lane *lane, const redisReply *l)
 {
-    if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 || l->element[1]->type != REDIS_REPLY_INTEGER || l->element[2]->type != REDIS_REPLY_ARRAY)
+    if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 ||
+        l->element[1]->type != REDIS_REPLY_INTEGER || l->element[2]->type != REDIS_REPLY_ARRAY)
         return;
     for (size_t i = 0; i < l->element[2]->elements; i++)
         if (well_formed(l->element[2]->element[i]))
-            owners_return_taken(r, lane, l->element[1]->integer, l->element[2]->element[i]->element[0]->integer, 0);
-    /* By then the beats have said so, and this node returns; or there is nobody who has what is lost, and it goes on. */
+            owners_return_taken(r, lane, l->element[1]->integer,
+                                l->element[2]->element[i]->element[0]->integer, 0);
+    /* By then the beats have said so, and this node returns; or there is nobody who has what is
+     * lost, and it goes on. */
     ordered_pause(lane, 2. * (double)r->config->beat / 1000.);
     heartbeat_wake(r);
 }
 
-static struct taken take_lane(struct relay *r, struct lane *lane, const redisReply *l, double asked_at)
+static struct taken take_lane(struct relay *r, struct lane *lane, const redisReply *l,
+                              double asked_at)
 {
     struct taken taken = {0};
-    if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 || l->element[1]->type != REDIS_REPLY_INTEGER ||
-        l->element[2]->type != REDIS_REPLY_ARRAY)
+    if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 ||
+        l->element[1]->type != REDIS_REPLY_INTEGER || l->element[2]->type != REDIS_REPLY_ARRAY)
         return taken;
     long long lease = l->element[1]->integer;
     const redisReply *list = l->element[2];
     for (size_t i = 0; i < list->elements; i++) {
         redisReply *e = list->element[i];
         if (!well_formed(e)) {
-            log_error("lane=%s: TAKE gave an entry that does not follow docs/lane-commands.md", lane->name);
+            log_error("lane=%s: TAKE gave an entry that does not follow docs/lane-commands.md",
+                      lane->name);
             continue;
         }
         taken.bytes += (size_t)e->element[5]->len + (size_t)e->element[6]->len;
@@ -206,7 +222,7 @@ static struct taken take_lane(struct relay *r, struct lane *lane, const redisRep
 static void now_after_all(struct destination *d, void *arg)
 {
     struct lane *lane;
-    TAILQ_FOREACH(lane, &d->lanes, beside)
+    TAILQ_FOREACH (lane, &d->lanes, beside)
         if (lane->later) {
             lane->later = false;
             intake_want(d);
@@ -260,7 +276,8 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     if (!reply)
         return; /* lanes.c asks for everything anew when the connection is back */
     if (reply->type != REDIS_REPLY_ARRAY) {
-        log_warning("lane=%s: TAKE was refused: %s", t.lane->name, reply->str ? reply->str : "no list");
+        log_warning("lane=%s: TAKE was refused: %s", t.lane->name,
+                    reply->str ? reply->str : "no list");
         ev_timer_stop(t.relay->loop, &t.relay->intake->pause);
         ev_timer_set(&t.relay->intake->pause, PAUSE, 0.);
         ev_timer_start(t.relay->loop, &t.relay->intake->pause);
@@ -276,14 +293,18 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         all = (struct taken){all.n + one.n, all.bytes + one.bytes, all.back || one.back};
     }
     bool behind = all.n >= t.asked || all.bytes >= TAKE_BYTES / 2 || t.lane->parsed.generation;
-    ev_set_io_collect_interval(t.relay->loop, batch_window_took(&t.relay->intake->batch_window, all.n, behind, clock_monotonic()) ? BATCH_WINDOW : 0.);
+    ev_set_io_collect_interval(t.relay->loop, batch_window_took(&t.relay->intake->batch_window,
+                                                                all.n, behind, clock_monotonic())
+                                                  ? BATCH_WINDOW
+                                                  : 0.);
     if (!all.n)
         t.lane->careful = false;
     if (!all.n && t.lane->parsed.generation)
         ordered_emptied(t.lane);
     if (!all.n && t.lane->told == t.told)
         t.lane->waiting = false;
-    if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back && t.lane->told == t.told && t.lane->in_flight > t.lane->leaving)
+    if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back &&
+        t.lane->told == t.told && t.lane->in_flight > t.lane->leaving)
         wait_with(t.lane, t.relay);
     intake_want(t.destination);
 }
@@ -296,7 +317,8 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
         return;
     }
     bool whole = reply && resync_says_whole(t->relay, &t->lane->parsed, reply);
-    t->lost = reply && !whole && (t->lane->whole || resync_believed_whole(t->relay, &t->lane->parsed));
+    t->lost =
+        reply && !whole && (t->lane->whole || resync_believed_whole(t->relay, &t->lane->parsed));
     t->lane->whole = whole;
 }
 
@@ -310,34 +332,38 @@ static bool may_take(struct relay *r)
            owners_ready(r) && !owners_refused(r);
 }
 
-/* How many more may be taken for it now. A TAKE for a last free place or two would cost as much as one for
- * many, so a quarter of the places must be free unless nearly nothing is in flight. */
+/* How many more may be taken for it now. A TAKE for a last free place or two would cost as much
+ * as one for many, so a quarter of the places must be free unless nearly nothing is in flight. */
 static int64_t credit(const struct destination *d)
 {
     int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_flight;
     if (d->down || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
-    /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in flight. */
+    /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in
+     * flight. */
     if (d->relay->intake->full && d->in_flight)
         return 0;
     return left >= (most + 3) / 4 ? left : 0;
 }
 
-/* An ordered lane has one mail in flight, else a later one could overtake one that is deferred. What is acked was delivered; what is given back is in its place
- * before the TAKE is read. */
+/* An ordered lane has one mail in flight, else a later one could overtake one that is deferred.
+ * What is acked was delivered; what is given back is in its place before the TAKE is read. */
 static bool busy(const struct lane *lane)
 {
-    return lane->careful ? lane->in_flight : lane->parsed.generation ? lane->in_flight > lane->leaving : false;
+    return lane->careful             ? lane->in_flight
+           : lane->parsed.generation ? lane->in_flight > lane->leaving
+                                     : false;
 }
 
 /* The next lane in turn that may have something. */
 static struct lane *next_lane(struct destination *d)
 {
     struct lane *lane;
-    TAILQ_FOREACH(lane, &d->lanes, beside)
-    {
-        if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later && !busy(lane) &&
-            !(lane->careful && (d->relay->intake->suspect || d->relay->intake->looking)) && ordered_may_take(lane))
+    TAILQ_FOREACH (lane, &d->lanes, beside) {
+        if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later &&
+            !busy(lane) &&
+            !(lane->careful && (d->relay->intake->suspect || d->relay->intake->looking)) &&
+            ordered_may_take(lane))
             break;
     }
     if (lane) {
@@ -350,8 +376,17 @@ static struct lane *next_lane(struct destination *d)
 static bool send_take(struct take *t)
 {
     char count[NUMBER_TEXT], bytes[NUMBER_TEXT], lease[NUMBER_TEXT];
-    const char *v[] = {"LANE.TAKE", "1", t->lane->name, "COUNT", count, "BYTES", bytes, "LEASE", lease};
-    size_t len[] = {9, 1, t->lane->name_len, 5, number_text(count, t->asked), 5, number_text(bytes, TAKE_BYTES), 5, number_text(lease, OWNERS_LEASE)};
+    const char *v[] = {"LANE.TAKE", "1",   t->lane->name, "COUNT", count,
+                       "BYTES",     bytes, "LEASE",       lease};
+    size_t len[] = {9,
+                    1,
+                    t->lane->name_len,
+                    5,
+                    number_text(count, t->asked),
+                    5,
+                    number_text(bytes, TAKE_BYTES),
+                    5,
+                    number_text(lease, OWNERS_LEASE)};
     return wire_send(owners_wire(t->relay), on_take, t, 9, v, len);
 }
 
@@ -363,8 +398,15 @@ static void take(struct destination *d, int64_t n)
     struct take *t = mem_alloc(sizeof *t);
     if (lane->parsed.generation || lane->careful)
         n = 1;
-    *t = (struct take){.relay = d->relay, .lane = lane, .destination = d, .told = lane->told, .asked = (size_t)n, .at = clock_boottime(), .careful = lane->careful};
-    bool checked = lane->parsed.generation && d->relay->heartbeat && wire_sendf(owners_wire(d->relay), on_whole, t, "LANE.WHOLE");
+    *t = (struct take){.relay = d->relay,
+                       .lane = lane,
+                       .destination = d,
+                       .told = lane->told,
+                       .asked = (size_t)n,
+                       .at = clock_boottime(),
+                       .careful = lane->careful};
+    bool checked = lane->parsed.generation && d->relay->heartbeat &&
+                   wire_sendf(owners_wire(d->relay), on_whole, t, "LANE.WHOLE");
     if (!send_take(t)) {
         t->unsent = true;
         if (!checked)
@@ -420,8 +462,7 @@ bool intake_waits(struct destination *d)
 {
     bool waits = d->queued > 0;
     struct lane *lane;
-    TAILQ_FOREACH(lane, &d->lanes, beside)
-    {
+    TAILQ_FOREACH (lane, &d->lanes, beside) {
         if (lane->ownership != OWNERSHIP_OURS || !lane->waiting)
             continue;
         waits = true;
@@ -430,7 +471,8 @@ bool intake_waits(struct destination *d)
         struct length *l = mem_alloc(sizeof *l);
         *l = (struct length){lane, lane->told};
         lane->commands++;
-        if (!wire_sendf(owners_wire(d->relay), on_length, l, "LANE.LEN %b", lane->name, lane->name_len)) {
+        if (!wire_sendf(owners_wire(d->relay), on_length, l, "LANE.LEN %b", lane->name,
+                        lane->name_len)) {
             lane->commands--;
             free(l);
         }

@@ -1,12 +1,14 @@
 /* intake - takes entries of our lanes (LANE.TAKE), as many as their next hops have credit for.
  *
- * A lane that has something to take (lanes.h: waiting) is asked until it gives nothing. One TAKE per
- * destination is under way at a time, over all its lanes in turn; destination_in_flight and the bytes bound
- * it.
+ * A lane that has something to take (lanes.h: waiting) is asked until it gives nothing. One TAKE
+ * per destination is under way at a time, over all its lanes in turn; destination_in_flight and the
+ * bytes bound it.
  *
- * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it before a large entry. Only another TAKE can tell, and one round
- * trip per mail for that answer would be a fifth of what a mail costs at moderate load. So that TAKE leaves together with the last ACK or NACK of the lane, in one write, or
- * LATER afterwards; when READY names the lane, at once. */
+ * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it
+ * before a large entry. Only another TAKE can tell, and one round trip per mail for that answer
+ * would be a fifth of what a mail costs at moderate load. So that TAKE leaves together with the
+ * last ACK or NACK of the lane, in one write, or LATER afterwards; when READY names the lane, at
+ * once. */
 #ifndef DOVELANE_RELAY_INTAKE_INTAKE_H
 #define DOVELANE_RELAY_INTAKE_INTAKE_H
 
@@ -30,8 +32,8 @@ void intake_released(const struct entry *);
 /* Takes what may be taken. */
 void intake_run(struct relay *);
 
-/* Whether a lane of it may hold something. Asks the server for the lengths on the way, so that the next
- * answer knows better. */
+/* Whether a lane of it may hold something. Asks the server for the lengths on the way, so that
+ * the next answer knows better. */
 bool intake_waits(struct destination *);
 
 #endif

@@ -79,7 +79,8 @@ static void ask(struct lane_watch *d)
         return;
     char block[NUMBER_TEXT], count[NUMBER_TEXT];
     const char *v[] = {"LANE.READY", d->cursor, "BLOCK", block, "COUNT", count};
-    size_t len[] = {10, strlen(d->cursor), 5, number_text(block, BLOCK), 5, number_text(count, PAGE)};
+    size_t len[] = {10, strlen(d->cursor),       5, number_text(block, BLOCK),
+                    5,  number_text(count, PAGE)};
     d->asked = wire_send(node_wire(d->node), on_ready, d, 6, v, len);
     arm(d, BLOCK / 1000. + PATIENCE);
 }
@@ -102,13 +103,15 @@ struct lane_watch *lane_watch_open(struct relay *r)
     snprintf(d->cursor, sizeof d->cursor, "0");
     ev_timer_init(&d->patience, on_patience, 0., 0.);
     d->patience.data = d;
-    d->node = node_open(r->loop, &(struct node_options){.name = r->node,
-                                                        .link = config_node_link(r->config, (size_t)config_node_index(r->config, r->node)),
-                                                        .purpose = "relay-ready",
-                                                        .blocks = true,
-                                                        .settle = r->config->settle,
-                                                        .state = on_state,
-                                                        .arg = d});
+    d->node = node_open(r->loop, &(struct node_options){
+                                     .name = r->node,
+                                     .link = config_node_link(
+                                         r->config, (size_t)config_node_index(r->config, r->node)),
+                                     .purpose = "relay-ready",
+                                     .blocks = true,
+                                     .settle = r->config->settle,
+                                     .state = on_state,
+                                     .arg = d});
     return d;
 }
 
@@ -147,8 +150,8 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
 static void list_page(struct relay *r, const char *cursor)
 {
     if (owners_ready(r))
-        wire_sendf(owners_wire(r), on_list, r, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", cursor,
-                   PAGE);
+        wire_sendf(owners_wire(r), on_list, r, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d",
+                   cursor, PAGE);
 }
 
 void lane_watch_list(struct relay *r)

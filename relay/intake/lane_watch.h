@@ -1,5 +1,6 @@
-/* lane_watch - which lanes of the own node have something: LANE.READY on a connection of its own, which may
- * block, and LANE.LIST where news are not enough (a new connection, another owner died by the config). */
+/* lane_watch - which lanes of the own node have something: LANE.READY on a connection of its
+ * own, which may block, and LANE.LIST where news are not enough (a new connection, another owner
+ * died by the config). */
 #ifndef DOVELANE_RELAY_INTAKE_LANE_WATCH_H
 #define DOVELANE_RELAY_INTAKE_LANE_WATCH_H
 

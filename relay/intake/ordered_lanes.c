@@ -20,8 +20,9 @@
 #define HUNG 1.      /* a node that has owed an answer for so long is not asked */
 #define LIST_PAGE 1000
 #define LOOK_PAGE 50
-#define LOOKS_MOST 500   /* lanes that are looked into in one round; of the others it is only known that they are there */
-#define LONG_WAIT 60.    /* until the log says what a lane waits for */
+/* lanes that are looked into in one round; of the others it is only known that they are there */
+#define LOOKS_MOST 500
+#define LONG_WAIT 60. /* until the log says what a lane waits for */
 
 TAILQ_HEAD(ordered_list, lane);
 
@@ -48,9 +49,10 @@ struct asked {
     struct round *round;
     char node[65];
     bool alive;
-    bool whole;   /* for all its sets, as its server said while it was asked: it holds what it promised */
-    size_t open;  /* commands that it has not answered */
-    bool failed;  /* one of them */
+    /* for all its sets, as its server said while it was asked: it holds what it promised */
+    bool whole;
+    size_t open; /* commands that it has not answered */
+    bool failed; /* one of them */
 };
 
 struct round {
@@ -78,7 +80,8 @@ static int compare_series(const struct lanename *a, const struct lanename *b)
 
 static int by_series(const void *a, const void *b)
 {
-    const struct lanename *x = &((const struct seek *)a)->lane->parsed, *y = &((const struct seek *)b)->lane->parsed;
+    const struct lanename *x = &((const struct seek *)a)->lane->parsed,
+                          *y = &((const struct seek *)b)->lane->parsed;
     int order = compare_series(x, y);
     return order ? order : x->generation < y->generation ? -1 : x->generation > y->generation;
 }
@@ -116,14 +119,17 @@ static void send_open(struct asked *at)
 static void block(struct seek *s, const struct asked *at, const char *name, size_t len)
 {
     s->blocked = true;
-    snprintf(s->behind, sizeof s->behind, "%.*s on node %s", (int)(len < 120 ? len : 120), name, at->node);
+    snprintf(s->behind, sizeof s->behind, "%.*s on node %s", (int)(len < 120 ? len : 120), name,
+             at->node);
 }
 
-/* Whether those behind it need not wait for this entry: it stepped aside, or an admin has other plans with it, or nobody can ever deliver it. */
+/* Whether those behind it need not wait for this entry: it stepped aside, or an admin has other
+ * plans with it, or nobody can ever deliver it. */
 static bool passed_by(const redisReply *e)
 {
     struct envelope env;
-    if (e->type != REDIS_REPLY_ARRAY || e->elements < 6 || e->element[1]->len != ENTRYID_LEN || e->element[5]->type != REDIS_REPLY_STRING ||
+    if (e->type != REDIS_REPLY_ARRAY || e->elements < 6 || e->element[1]->len != ENTRYID_LEN ||
+        e->element[5]->type != REDIS_REPLY_STRING ||
         envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
         return true;
     bool passed = env.marks != 0;
@@ -138,7 +144,8 @@ static void on_look(struct wire *w, redisReply *reply, void *arg)
     struct look *l = arg;
     struct asked *at = l->at;
     struct seek *s = &at->round->seek[l->seek];
-    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_INTEGER &&
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[0]->type == REDIS_REPLY_INTEGER &&
                 reply->element[1]->type == REDIS_REPLY_ARRAY;
     for (size_t i = 0; good && !s->blocked && i < reply->element[1]->elements; i++)
         if (!passed_by(reply->element[1]->element[i]))
@@ -159,7 +166,8 @@ static void look_into(struct look *l, long long from)
 {
     struct wire *w = wire_of(l->at);
     send_open(l->at);
-    if (w && wire_sendf(w, on_look, l, "LANE.READ %b %lld COUNT %d NOBODY", l->name, l->len, from, LOOK_PAGE))
+    if (w && wire_sendf(w, on_look, l, "LANE.READ %b %lld COUNT %d NOBODY", l->name, l->len, from,
+                        LOOK_PAGE))
         return;
     l->at->open--;
     l->at->round->open--;
@@ -176,7 +184,8 @@ static void listed(struct asked *at, const char *name, size_t len)
     if (!lanename_parse(name, len, &parsed))
         return;
     size_t low = 0, high = r->nseeks;
-    /* The first of its series with a higher generation: the others behind it wait for that one, or are looked at here, too. */
+    /* The first of its series with a higher generation: the others behind it wait for that one,
+     * or are looked at here, too. */
     while (parsed.generation && low < high) {
         size_t middle = (low + high) / 2;
         const struct lanename *m = &r->seek[middle].lane->parsed;
@@ -186,7 +195,9 @@ static void listed(struct asked *at, const char *name, size_t len)
         else
             high = middle;
     }
-    for (size_t i = low; parsed.generation && i < r->nseeks && lanename_same_series(&r->seek[i].lane->parsed, &parsed); i++) {
+    for (size_t i = low; parsed.generation && i < r->nseeks &&
+                         lanename_same_series(&r->seek[i].lane->parsed, &parsed);
+         i++) {
         struct seek *s = &r->seek[i];
         if (s->blocked)
             continue;
@@ -207,7 +218,8 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
 {
     struct asked *at = arg;
     char cursor[32] = "";
-    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_ARRAY;
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[1]->type == REDIS_REPLY_ARRAY;
     if (good && reply->element[0]->type == REDIS_REPLY_INTEGER)
         snprintf(cursor, sizeof cursor, "%lld", reply->element[0]->integer);
     else if (good && reply->element[0]->str)
@@ -227,7 +239,8 @@ static void list(struct asked *at, const char *cursor)
 {
     struct wire *w = wire_of(at);
     send_open(at);
-    if (w && wire_sendf(w, on_list, at, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|*|* COUNT %d", cursor, LIST_PAGE))
+    if (w && wire_sendf(w, on_list, at, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|*|* COUNT %d",
+                        cursor, LIST_PAGE))
         return;
     at->open--;
     at->round->open--;
@@ -246,7 +259,8 @@ static void is_it(const char *node, struct wire *wire, void *arg)
         w->wire = wire;
 }
 
-/* "mx1+mx2": a set of owners of today's file, of nodes that no admin called dead. A server keeps those of former files, too. */
+/* "mx1+mx2": a set of owners of today's file, of nodes that no admin called dead. A server keeps
+ * those of former files, too. */
 static bool of_the_living(const struct config *c, const char *set)
 {
     char name[65];
@@ -281,7 +295,8 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
     bool good = reply && reply->type == REDIS_REPLY_ARRAY;
     size_t sets = 0;
     for (size_t i = 0; good && i + 1 < reply->elements; i += 2)
-        sets += reply->element[i]->type == REDIS_REPLY_STRING && of_the_living(c, reply->element[i]->str);
+        sets += reply->element[i]->type == REDIS_REPLY_STRING &&
+                of_the_living(c, reply->element[i]->str);
     at->whole = good && sets >= sets_of_the_living(c);
     answered(at, good);
 }
@@ -322,12 +337,14 @@ static const struct asked *answer_of(const struct round *r, const char *node)
 {
     for (size_t i = 0; i < r->nasked; i++)
         if (!strcmp(r->asked[i].node, node))
-            return r->asked[i].alive && !r->asked[i].open && !r->asked[i].failed ? &r->asked[i] : NULL;
+            return r->asked[i].alive && !r->asked[i].open && !r->asked[i].failed ? &r->asked[i]
+                                                                                 : NULL;
     return NULL;
 }
 
-/* Enough have answered that one of them holds what any `copies` nodes hold, though copies - 1 of all may be lost. Whom this relay found dead may live beyond a cut, and deliver: only
- * an admin's word makes it less. */
+/* Enough have answered that one of them holds what any `copies` nodes hold, though copies - 1 of
+ * all may be lost. Whom this relay found dead may live beyond a cut, and deliver: only an
+ * admin's word makes it less. */
 static bool enough(const struct round *r)
 {
     const struct config *c = r->relay->config;
@@ -408,7 +425,11 @@ static void end_round(struct round *r)
         }
         if (k->blocked)
             snprintf(why, sizeof why, "%s is not empty", k->behind);
-        still_waits(s, k, k->blocked ? why : "too few nodes are alive and whole and answer whether they hold what comes before it; if they are gone for good, name them in `dead`");
+        still_waits(s, k,
+                    k->blocked
+                        ? why
+                        : "too few nodes are alive and whole and answer whether they hold what "
+                          "comes before it; if they are gone for good, name them in `dead`");
     }
     if (!TAILQ_EMPTY(&s->waiting))
         begin_in(s, AGAIN);
@@ -434,7 +455,7 @@ static void begin_round(struct ordered_lanes *s)
     struct lane *lane;
     struct round *r = mem_zero(sizeof *r);
     r->relay = s->relay;
-    TAILQ_FOREACH(lane, &s->waiting, turn_link)
+    TAILQ_FOREACH (lane, &s->waiting, turn_link)
         n++;
     r->seek = mem_zero((n + 1) * sizeof *r->seek);
     while ((lane = TAILQ_FIRST(&s->waiting))) {
@@ -523,7 +544,8 @@ bool ordered_keeps(const struct entry *e)
 bool ordered_wait_for(struct entry *e, int64_t left)
 {
     struct lane *lane = e->lane;
-    double now = clock_monotonic(), most = (double)e->relay->config->head_hold / 1000., wait = (double)left / 1e6;
+    double now = clock_monotonic(), most = (double)e->relay->config->head_hold / 1000.,
+           wait = (double)left / 1e6;
     if (left <= 0)
         return true;
     if (!lane->head_since || memcmp(lane->head, e->id, ENTRYID_LEN)) {
@@ -570,7 +592,8 @@ void ordered_forget(struct lane *lane)
         TAILQ_REMOVE(&lane->ordered_lanes->waiting, lane, turn_link);
     if (lane->paused)
         TAILQ_REMOVE(&lane->ordered_lanes->paused, lane, pause_link);
-    lane->waits_turn = lane->asks_turn = lane->paused = lane->turn = lane->whole = lane->turn_told = false;
+    lane->waits_turn = lane->asks_turn = lane->paused = lane->turn = lane->whole = lane->turn_told =
+        false;
     lane->turn_since = lane->head_since = 0.;
 }
 

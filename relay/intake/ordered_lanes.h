@@ -1,12 +1,15 @@
-/* ordered_lanes - ordered lanes (docs/takeover.md, "Order"): all lanes of one origin's mail to one destination are a series, of generations that come one after the
- * other.
+/* ordered_lanes - ordered lanes (docs/takeover.md, "Order"): all lanes of one origin's mail to one
+ * destination are a series, of generations that come one after the other.
  *
- * Its turn: nothing is taken from a lane before what has a lower generation in the series is delivered, or has stepped aside. This relay may be no owner
- * of that, so all nodes are asked for it, for all lanes that wait in one round. A generation that has a successor gets no more mail (lib/store/store_order.c),
- * so a lane whose turn has come need not ask again while we have it.
+ * Its turn: nothing is taken from a lane before what has a lower generation in the series is
+ * delivered, or has stepped aside. This relay may be no owner of that, so all nodes are asked for
+ * it, for all lanes that wait in one round. A generation that has a successor gets no more mail
+ * (lib/store/store_order.c), so a lane whose turn has come need not ask again while we have it.
  *
- * Its first mail: one that was deferred goes back to its place without a delay, and the lane is left alone until its time; a delay in the server
- * would let the next one out. After head_hold it steps aside: it is marked so in its envelope, on every owner, gets a delay as others do, and TAKE passes it over. */
+ * Its first mail: one that was deferred goes back to its place without a delay, and the lane is
+ * left alone until its time; a delay in the server would let the next one out. After head_hold
+ * it steps aside: it is marked so in its envelope, on every owner, gets a delay as others do,
+ * and TAKE passes it over. */
 #ifndef DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 #define DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 
@@ -20,7 +23,8 @@
 struct ordered_lanes *ordered_open(struct relay *);
 void ordered_close(struct ordered_lanes *); /* after the connections and lanes */
 
-/* Whether an entry of the lane, which is ours and has something, may be taken. One whose turn has not come is wanted (intake.h) when it has. */
+/* Whether an entry of the lane, which is ours and has something, may be taken. One whose turn
+ * has not come is wanted (intake.h) when it has. */
 bool ordered_may_take(struct lane *);
 
 /* The lane became ours, is ours no more, or ends. */
@@ -38,8 +42,9 @@ void ordered_pause(struct lane *, double seconds);
 /* An admin changed entries of the lane: its first mail may be due now. */
 void ordered_look(struct lane *);
 
-/* A mail that came from the head of an ordered lane goes back, and is due again in `left` microseconds (0: it was not its own fault). true: it stays the head, and
- * the lane waits for it; false: it was that for head_hold. */
+/* A mail that came from the head of an ordered lane goes back, and is due again in `left`
+ * microseconds (0: it was not its own fault). true: it stays the head, and the lane waits for
+ * it; false: it was that for head_hold. */
 bool ordered_wait_for(struct entry *, int64_t left);
 
 /* Whether this entry keeps its place in an ordered lane. */

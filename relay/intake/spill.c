@@ -19,16 +19,18 @@
 #include "relay/intake/stall.h"
 
 #define TICK 0.25
-#define PERIOD 5.        /* seconds between two rounds through all lanes; one tick while there is pressure or a drain */
-#define PAGE 200         /* entries looked at with one READ */
-#define FETCH 50         /* read into the in-flight table with one GET */
+/* seconds between two rounds through all lanes; one tick while there is pressure or a drain */
+#define PERIOD 5.
+#define PAGE 200 /* entries looked at with one READ */
+#define FETCH 50 /* read into the in-flight table with one GET */
 #define FETCH_BYTES (8 * 1024 * 1024)
-#define IN_HAND 100      /* on their way to Postfix at one time */
-#define PAUSE 5.         /* seconds after Postfix did not take one */
-#define AGAIN 10.        /* seconds until a mark that could not be obeyed is looked at again */
-#define ROW 20           /* refusals for good, none taken between them: then it is the port and not the mails */
-#define REFUSED 1000     /* mails of which it is known that Postfix refused them */
-#define REFUSED_FOR 60.  /* seconds for which that counts */
+#define IN_HAND 100 /* on their way to Postfix at one time */
+#define PAUSE 5.    /* seconds after Postfix did not take one */
+#define AGAIN 10.   /* seconds until a mark that could not be obeyed is looked at again */
+/* refusals for good, none taken between them: then it is the port and not the mails */
+#define ROW 20
+#define REFUSED 1000    /* mails of which it is known that Postfix refused them */
+#define REFUSED_FOR 60. /* seconds for which that counts */
 #define LIST_PAGE 1000
 
 enum job_reason {
@@ -64,10 +66,12 @@ struct spill {
     struct job_list jobs;
     double tokens, last; /* spill_rate */
     double next_round, pause_until;
-    size_t round;  /* jobs of the present round that are left */
+    size_t round; /* jobs of the present round that are left */
     size_t in_flight;
     bool draining, listing;
-    bool full; /* there was no room for the next one: looked at again when something has left the in-flight table, or with the next tick */
+    /* there was no room for the next one: looked at again when something has left the in-flight
+     * table, or with the next tick */
+    bool full;
 
     /* What Postfix takes never must not keep back what lies behind it. */
     struct refusal refused[REFUSED];
@@ -95,12 +99,14 @@ bool spill_draining(const struct relay *r)
 
 /* ---- jobs ---- */
 
-static void add_job(struct spill *s, const char *name, size_t len, enum job_reason why, double not_before)
+static void add_job(struct spill *s, const char *name, size_t len, enum job_reason why,
+                    double not_before)
 {
     struct job *j;
     /* A round lists each lane once. What was too young must be looked at after its own time. */
-    TAILQ_FOREACH(j, &s->jobs, next)
-        if ((why == JOB_ASKED || why == JOB_MARKED) && j->reason == why && j->len == len && !memcmp(j->name, name, len))
+    TAILQ_FOREACH (j, &s->jobs, next)
+        if ((why == JOB_ASKED || why == JOB_MARKED) && j->reason == why && j->len == len &&
+            !memcmp(j->name, name, len))
             return;
     j = mem_alloc(sizeof *j + len + 1);
     j->reason = why;
@@ -124,9 +130,11 @@ static int64_t settled(const struct config *c)
 
 static void end_job(struct spill *s)
 {
-    /* What was too young is looked at again when it is old enough, once: what comes later was not marked by that command. */
+    /* What was too young is looked at again when it is old enough, once: what comes later was
+     * not marked by that command. */
     if (s->job && s->young)
-        add_job(s, s->job->name, s->job->len, JOB_YOUNG, clock_monotonic() + (double)settled(s->relay->config) / 1000. + TICK);
+        add_job(s, s->job->name, s->job->len, JOB_YOUNG,
+                clock_monotonic() + (double)settled(s->relay->config) / 1000. + TICK);
     s->young = false;
     s->round -= s->job && s->job->reason == JOB_ROUND;
     if (s->lane)
@@ -140,7 +148,7 @@ static void begin_job(struct spill *s)
 {
     double now = clock_monotonic();
     while (!s->job) {
-        TAILQ_FOREACH(s->job, &s->jobs, next)
+        TAILQ_FOREACH (s->job, &s->jobs, next)
             if (s->job->not_before <= now)
                 break;
         if (!s->job)
@@ -178,22 +186,30 @@ static bool refused_lately(const struct spill *s, const void *id)
 
 static bool room(struct spill *s, bool limited)
 {
-    return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH && (!limited || s->tokens >= 1.);
+    return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH &&
+           (!limited || s->tokens >= 1.);
 }
 
 /* What is in flight already hears of an admin's marks, too. */
 static void tell_known(struct entry *e, const struct envelope *env, long long revision)
 {
-    if (!(env->marks & ENVELOPE_ADMIN) || env->marks == e->envelope.marks || e->dirty || e->state == ENTRY_RECORDING)
+    if (!(env->marks & ENVELOPE_ADMIN) || env->marks == e->envelope.marks || e->dirty ||
+        e->state == ENTRY_RECORDING)
         return;
     e->envelope.marks = env->marks;
     e->revision = (uint32_t)revision;
     mail_leave(e);
 }
 
-enum choice { CHOICE_NO, CHOICE_YES, CHOICE_LATER /* there is no room */, CHOICE_END /* nor is anything behind it */ };
+enum choice {
+    CHOICE_NO,
+    CHOICE_YES,
+    CHOICE_LATER /* there is no room */,
+    CHOICE_END /* nor is anything behind it */
+};
 
-static enum choice choose(struct spill *s, const redisReply *r, const struct envelope *env, enum spill_reason *reason)
+static enum choice choose(struct spill *s, const redisReply *r, const struct envelope *env,
+                          enum spill_reason *reason)
 {
     const struct config *c = s->relay->config;
     long long age = r->element[4]->integer;
@@ -205,7 +221,8 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     }
     if (env->marks & ENVELOPE_DELETED)
-        return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH ? CHOICE_YES : CHOICE_LATER;
+        return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH ? CHOICE_YES
+                                                                         : CHOICE_LATER;
     if (env->marks & ENVELOPE_HELD)
         return CHOICE_NO;
     if (env->marks & ENVELOPE_REQUEUE)
@@ -218,13 +235,15 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         *reason = SPILL_MEMORY, limited = true;
     else if (s->job->reason == JOB_ROUND)
         return CHOICE_END;
-    else if (strcmp(r->element[7]->str, "delayed") || s->lane->destination->down || !mail_due(s->relay, (unsigned char *)r->element[1]->str, env))
+    else if (strcmp(r->element[7]->str, "delayed") || s->lane->destination->down ||
+             !mail_due(s->relay, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
     if (*reason && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     if (*reason && s->job->reason != JOB_ASKED && refused_lately(s, r->element[1]->str))
         return CHOICE_NO;
-    if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >= (size_t)c->destination_in_flight))
+    if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >=
+                                              (size_t)c->destination_in_flight))
         return CHOICE_LATER;
     if (limited)
         s->tokens -= 1.;
@@ -244,11 +263,12 @@ static enum spill_reason reason_of(const struct spill *s, const redisReply *id)
 static void fetched(struct spill *s, redisReply *e)
 {
     struct relay *r = s->relay;
-    if (e->type != REDIS_REPLY_ARRAY || e->elements < 8 || e->element[1]->len != ENTRYID_LEN || e->element[5]->type != REDIS_REPLY_STRING ||
-        e->element[6]->type != REDIS_REPLY_STRING)
+    if (e->type != REDIS_REPLY_ARRAY || e->elements < 8 || e->element[1]->len != ENTRYID_LEN ||
+        e->element[5]->type != REDIS_REPLY_STRING || e->element[6]->type != REDIS_REPLY_STRING)
         return;
     const redisReply *id = e->element[1], *meta = e->element[5];
-    if (inflight_find(r, (unsigned char *)id->str) || s->lane->ownership != OWNERSHIP_OURS || !s->lane->destination)
+    if (inflight_find(r, (unsigned char *)id->str) || s->lane->ownership != OWNERSHIP_OURS ||
+        !s->lane->destination)
         return;
     struct entry *entry = inflight_add(r, s->lane, (unsigned char *)id->str, e->element[6]);
     e->element[6] = NULL;
@@ -295,7 +315,8 @@ static void fetch(struct spill *s)
 
 static bool well_formed(const redisReply *e)
 {
-    return e->type == REDIS_REPLY_ARRAY && e->elements >= 8 && e->element[1]->len == ENTRYID_LEN && e->element[4]->type == REDIS_REPLY_INTEGER &&
+    return e->type == REDIS_REPLY_ARRAY && e->elements >= 8 && e->element[1]->len == ENTRYID_LEN &&
+           e->element[4]->type == REDIS_REPLY_INTEGER &&
            e->element[5]->type == REDIS_REPLY_STRING && e->element[7]->str;
 }
 
@@ -307,12 +328,15 @@ static bool look_at_page(struct spill *s, const redisReply *page)
         const redisReply *e = page->element[i];
         struct envelope env;
         enum spill_reason reason;
-        if (!well_formed(e) || envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
+        if (!well_formed(e) ||
+            envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
             continue;
         struct entry *known = inflight_find(s->relay, (unsigned char *)e->element[1]->str);
         if (known)
             tell_known(known, &env, e->element[2]->integer);
-        enum choice choice = known || !strcmp(e->element[7]->str, "leased") ? CHOICE_NO : choose(s, e, &env, &reason);
+        enum choice choice = known || !strcmp(e->element[7]->str, "leased")
+                                 ? CHOICE_NO
+                                 : choose(s, e, &env, &reason);
         if (choice == CHOICE_YES && s->nchosen && bytes + env.size > FETCH_BYTES)
             choice = CHOICE_LATER;
         bytes += env.size;
@@ -339,7 +363,8 @@ static void on_page(struct wire *w, redisReply *reply, void *arg)
     struct spill *s = arg;
     s->asking = false;
     s->lane->commands--;
-    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_ARRAY;
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[1]->type == REDIS_REPLY_ARRAY;
     s->nchosen = 0;
     if (!good) {
         end_job(s); /* the next round begins anew */
@@ -372,7 +397,8 @@ static void go_on(struct spill *s)
         return;
     s->asking = true;
     s->lane->commands++;
-    if (!wire_sendf(owners_wire(s->relay), on_page, s, "LANE.READ %b %lld COUNT %d NOBODY", s->lane->name, s->lane->name_len, s->at, PAGE))
+    if (!wire_sendf(owners_wire(s->relay), on_page, s, "LANE.READ %b %lld COUNT %d NOBODY",
+                    s->lane->name, s->lane->name_len, s->at, PAGE))
         on_page(owners_wire(s->relay), NULL, s);
 }
 
@@ -385,7 +411,8 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
     struct spill *s = arg;
     char cursor[32] = "0";
     s->listing = false;
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_ARRAY)
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 ||
+        reply->element[1]->type != REDIS_REPLY_ARRAY)
         return;
     const redisReply *lanes = reply->element[1];
     for (size_t i = 0; i + 2 < lanes->elements; i += 3)
@@ -401,13 +428,15 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
 
 static void list(struct spill *s, const char *cursor)
 {
-    s->listing = wire_sendf(owners_wire(s->relay), on_list, s, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", cursor, LIST_PAGE);
+    s->listing = wire_sendf(owners_wire(s->relay), on_list, s,
+                            "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", cursor, LIST_PAGE);
 }
 
 static void begin_round(struct spill *s, double now)
 {
     bool urgent = s->draining || pressure_any(s->relay);
-    if (!*s->relay->config->reinject_port || s->listing || s->round || s->job || !may_look(s) || now < s->next_round)
+    if (!*s->relay->config->reinject_port || s->listing || s->round || s->job || !may_look(s) ||
+        now < s->next_round)
         return;
     s->next_round = now + (urgent ? TICK : PERIOD);
     list(s, "0");
@@ -460,7 +489,8 @@ void spill_results(struct entry *e, const char *relay)
             metric_add(relay_spilled, 1);
             if (e->spill == SPILL_POISON) {
                 metric_add(relay_poison_held, 1);
-                log_warning("%s: to=<%.256s>: relays died %lld times with this mail in hand; given to Postfix's hold queue (%.300s): see postqueue -p, "
+                log_warning("%s: to=<%.256s>: relays died %lld times with this mail in hand; given "
+                            "to Postfix's hold queue (%.300s): see postqueue -p, "
                             "let it go with postsuper -H",
                             delivery_queue_id(e), to->address, e->failed_leases, from->text);
             }
@@ -471,14 +501,19 @@ void spill_results(struct entry *e, const char *relay)
             to->text = mem_printf("%s " DELIVERY_UNKNOWN "%s", from->dsn, from->text);
             e->dirty = e->sent = true;
         }
-        const char *reason = from->text ? from->text : e->at->trouble ? e->at->trouble : "no connection";
+        const char *reason = from->text       ? from->text
+                             : e->at->trouble ? e->at->trouble
+                                              : "no connection";
         bool this_one = from->verdict == SMTP_FAILED && ++s->row < ROW;
         if (from->verdict == SMTP_FAILED)
             remember_refusal(s, e);
         /* Once per pause, unless it is for the mail's own sake. */
         if (this_one || clock_monotonic() >= s->pause_until)
-            log_warning("%s: to=<%.256s>, relay=%s: reinject_port did not take it (%.512s); stays in lane=%.300s%s%s", delivery_queue_id(e), to->address,
-                        relay, reason, e->lane->name, from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "", bounce_cure(reason));
+            log_warning("%s: to=<%.256s>, relay=%s: reinject_port did not take it (%.512s); stays "
+                        "in lane=%.300s%s%s",
+                        delivery_queue_id(e), to->address, relay, reason, e->lane->name,
+                        from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "",
+                        bounce_cure(reason));
         if (!this_one)
             s->pause_until = clock_monotonic() + PAUSE;
         e->leave = true;
@@ -512,7 +547,8 @@ void spill_look(struct relay *r, const char *lane, size_t len)
 
 void spill_look_again(const struct entry *e)
 {
-    add_job(e->relay->spill, e->lane->name, e->lane->name_len, JOB_MARKED, clock_monotonic() + AGAIN);
+    add_job(e->relay->spill, e->lane->name, e->lane->name_len, JOB_MARKED,
+            clock_monotonic() + AGAIN);
 }
 
 void spill_drain(struct relay *r, bool on)
@@ -522,8 +558,9 @@ void spill_drain(struct relay *r, bool on)
         return;
     s->draining = on;
     s->next_round = 0.;
-    log_info(on ? "an admin drains this node: everything goes to Postfix's queue, nothing is delivered"
-                : "the drain is over: mail is delivered again");
+    log_info(
+        on ? "an admin drains this node: everything goes to Postfix's queue, nothing is delivered"
+           : "the drain is over: mail is delivered again");
     if (!on) {
         intake_want_all(r);
         return;

@@ -1,4 +1,5 @@
-/* spill - the second way out: what must not stay in memory goes through reinject_port into Postfix's own disk queue, and is acked after its
+/* spill - the second way out: what must not stay in memory goes through reinject_port into
+ * Postfix's own disk queue, and is acked after its
  * 250 (docs/design.md, "Mail in" 10).
  *
  *   why          which entries of our lanes                                       how fast
@@ -8,12 +9,15 @@
  *   8bitmime     those whose next hop turned out to lack 8BITMIME                 at once
  *   drain        all, while `dovelane drain` runs; nothing is delivered meanwhile as Postfix takes it
  *
- * Lanes are looked through with READ, in order, and what is chosen is read into the in-flight table, not taken: it may be delayed, and TAKE gives no such
- * thing; its next hop may be away, and nothing is taken for it then. In flight it is safe from being delivered beside (inflight.h). An entry without a lease can
- * be revoked, so only those are chosen that no milter can still be revoking.
+ * Lanes are looked through with READ, in order, and what is chosen is read into the in-flight
+ * table, not taken: it may be delayed, and TAKE gives no such thing; its next hop may be away, and
+ * nothing is taken for it then. In flight it is safe from being delivered beside (inflight.h). An
+ * entry without a lease can be revoked, so only those are chosen that no milter can still be
+ * revoking.
  *
- * The same looking-through obeys what admins wrote into envelopes, when admin_requests.h says that a lane has such entries: deleted ones go, held
- * ones stop, and those whose schedule was made to end (flush, release) are delivered. */
+ * The same looking-through obeys what admins wrote into envelopes, when admin_requests.h says
+ * that a lane has such entries: deleted ones go, held ones stop, and those whose schedule was
+ * made to end (flush, release) are delivered. */
 #ifndef DOVELANE_RELAY_INTAKE_SPILL_H
 #define DOVELANE_RELAY_INTAKE_SPILL_H
 
@@ -32,8 +36,8 @@ void spill_run(struct relay *);
 /* Look through this lane now: an admin changed entries of it. */
 void spill_look(struct relay *, const char *lane, size_t len);
 
-/* An admin's mark on this entry could not be obeyed now: Postfix did not take it, or an owner could not be told. TAKE alone would not
- * bring it again while its next hop is away. */
+/* An admin's mark on this entry could not be obeyed now: Postfix did not take it, or an owner
+ * could not be told. TAKE alone would not bring it again while its next hop is away. */
 void spill_look_again(const struct entry *);
 
 /* A drain began or ended. */

@@ -1,31 +1,32 @@
 /* Why a relay must not take from a Redis that stood still.
  *
- * The milter sends PUSH to every owner and waits store_deadline (1.5 s) for their answers. When one is
- * missing it gives up, sends REVOKE on the same connections, and leaves the mail to Postfix's own queue: from
- * then on delivering the entry makes a duplicate. On the owner that did not answer, PUSH and REVOKE lie in
- * the socket's buffer, one behind the other. When that server goes on (SIGCONT, the end of a fork or of a
- * slow command, a VM that is resumed) it executes the PUSH, and wakes whoever waits in READY, before it has
- * even read the REVOKE: it reads a connection in pieces of 16 KB, and other connections are served in
- * between. A TAKE sent at that moment leases an entry that is about to be revoked, and a next hop takes it
- * within milliseconds.
+ * The milter sends PUSH to every owner and waits store_deadline (1.5 s) for their answers. When one
+ * is missing it gives up, sends REVOKE on the same connections, and leaves the mail to Postfix's
+ * own queue: from then on delivering the entry makes a duplicate. On the owner that did not answer,
+ * PUSH and REVOKE lie in the socket's buffer, one behind the other. When that server goes on
+ * (SIGCONT, the end of a fork or of a slow command, a VM that is resumed) it executes the PUSH, and
+ * wakes whoever waits in READY, before it has even read the REVOKE: it reads a connection in pieces
+ * of 16 KB, and other connections are served in between. A TAKE sent at that moment leases an entry
+ * that is about to be revoked, and a next hop takes it within milliseconds.
  *
- * So: when the server was silent for as long as it takes a milter to give up, what comes out of TAKE goes
- * back (KEEP 0: its place and its count are untouched), and for `settle` nothing is taken. Within that time
- * every revocation under way has arrived: they are in the same buffers as their pushes, or were sent at most
- * store_deadline later, and settle is at least twice that. What was not revoked is then taken as ever. An
- * entry that waits for a connection when the silence is noticed goes back as well; one that is being sent is
- * finished, since REVOKE answers LEASED or GONE for it and the milter knows what to do.
+ * So: when the server was silent for as long as it takes a milter to give up, what comes out of
+ * TAKE goes back (KEEP 0: its place and its count are untouched), and for `settle` nothing is
+ * taken. Within that time every revocation under way has arrived: they are in the same buffers as
+ * their pushes, or were sent at most store_deadline later, and settle is at least twice that. What
+ * was not revoked is then taken as ever. An entry that waits for a connection when the silence is
+ * noticed goes back as well; one that is being sent is finished, since REVOKE answers LEASED or
+ * GONE for it and the milter knows what to do.
  *
- * The same holds when we stood still ourselves (SIGSTOP, a paused VM: then server and relay go on at the same
- * time and the server has the same late PUSHes before it). Our own pause alone would do no harm to late
- * PUSHes, but it hides the server's: nobody measured its silence meanwhile.
+ * The same holds when we stood still ourselves (SIGSTOP, a paused VM: then server and relay go on
+ * at the same time and the server has the same late PUSHes before it). Our own pause alone would do
+ * no harm to late PUSHes, but it hides the server's: nobody measured its silence meanwhile.
  *
- * How long is too long: the gap must be noticed when it is shorter than store_deadline by the time between
- * two pings and two looks (0.3 s): two thirds of the deadline, at most 1 s. With a store_deadline below half
- * a second the rule cannot be kept, and a late PUSH may be delivered.
+ * How long is too long: the gap must be noticed when it is shorter than store_deadline by the time
+ * between two pings and two looks (0.3 s): two thirds of the deadline, at most 1 s. With a
+ * store_deadline below half a second the rule cannot be kept, and a late PUSH may be delivered.
  *
- * The silence of the server is measured by pings of our own, on the connection that takes, by a clock that
- * does not jump. */
+ * The silence of the server is measured by pings of our own, on the connection that takes, by a
+ * clock that does not jump. */
 #include "relay/intake/stall.h"
 
 #include <stdlib.h>
@@ -78,9 +79,10 @@ static void stood_still(struct stall *s, bool ourselves, double seconds)
         return;
     s->still = true;
     metric_add(relay_stillness, 1);
-    log_warning("%s stood still for %.1f s: nothing is taken until it has answered for %.1f s, so that "
-                "revocations under way win",
-                who, seconds, (double)s->relay->config->settle / 1000.);
+    log_warning(
+        "%s stood still for %.1f s: nothing is taken until it has answered for %.1f s, so that "
+        "revocations under way win",
+        who, seconds, (double)s->relay->config->settle / 1000.);
     for (struct entry *e = inflight_first(s->relay), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         mail_leave(e);
@@ -119,8 +121,8 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
         s->asked = now;
 }
 
-/* Comes before everything else that a turn of the loop has to handle: before answers that lay in our socket
- * while we slept. */
+/* Comes before everything else that a turn of the loop has to handle: before answers that lay in
+ * our socket while we slept. */
 static void on_turn(struct ev_loop *loop, ev_check *c, int events)
 {
     struct stall *s = c->data;

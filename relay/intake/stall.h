@@ -1,5 +1,5 @@
-/* stall - times at which nothing may be taken, because the own Redis or this relay stood still. stall.c gives
- * the reason. */
+/* stall - times at which nothing may be taken, because the own Redis or this relay stood still.
+ * stall.c gives the reason. */
 #ifndef DOVELANE_RELAY_INTAKE_STALL_H
 #define DOVELANE_RELAY_INTAKE_STALL_H
 

@@ -27,7 +27,7 @@ struct owners {
     struct node *own;
     unsigned generation;
     struct peers *peers;
-    struct lane_queue lanes; /* with metas or acks to send */
+    struct lane_queue lanes;  /* with metas or acks to send */
     struct batch_list acking; /* ACKs under way */
     bool refused;
     ev_timer again;
@@ -149,7 +149,8 @@ static void passed(struct owners *o)
 static void refuse(struct owners *o, const char *what, const char *why)
 {
     if (!o->refused)
-        log_error("node %s refuses %s: %s; nothing is taken until it passes", o->relay->node, what, why);
+        log_error("node %s refuses %s: %s; nothing is taken until it passes", o->relay->node, what,
+                  why);
     o->refused = true;
     metric_add(relay_acks_refused, 1);
     ev_timer_stop(o->relay->loop, &o->again);
@@ -166,10 +167,12 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 
 static bool is_word(const redisReply *r, const char *word)
 {
-    return (r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS) && !strcmp(r->str, word);
+    return (r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS) &&
+           !strcmp(r->str, word);
 }
 
-/* Without what need not be known to go on. Memory is short then, and META that does not grow always passes.
+/* Without what need not be known to go on. Memory is short then, and META that does not grow always
+ * passes.
  */
 static void encode_lean(const struct envelope *env, struct buf *out)
 {
@@ -202,8 +205,9 @@ static void encode_short(const struct envelope *env, size_t most, struct buf *ou
     free(brief.recipient);
 }
 
-/* What META says. Many recipients with long addresses, and a next hop that says much about each of them, make more than an envelope may have:
- * no node would take it, and nothing else either. The lean one is never longer than the one that the milter stored. */
+/* What META says. Many recipients with long addresses, and a next hop that says much about each
+ * of them, make more than an envelope may have: no node would take it, and nothing else either.
+ * The lean one is never longer than the one that the milter stored. */
 static void encode(const struct entry *e, struct buf *out)
 {
     static const size_t most[] = {256, 64}; /* 64: code and "unknown-reply" are in it */
@@ -219,8 +223,9 @@ static void encode(const struct entry *e, struct buf *out)
     encode_lean(&e->envelope, out);
 }
 
-/* Somebody wrote a higher revision meanwhile. With our own text it was this META, over a connection that was lost. Else an admin's command
- * wrote its marks (or, in a configuration with two living first owners, another relay its results): the marks are taken over, our results
+/* Somebody wrote a higher revision meanwhile. With our own text it was this META, over a
+ * connection that was lost. Else an admin's command wrote its marks (or, in a configuration with
+ * two living first owners, another relay its results): the marks are taken over, our results
  * stand, and go out above it. */
 static void on_reread(struct wire *w, redisReply *reply, void *arg)
 {
@@ -228,8 +233,9 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
     struct envelope theirs;
     struct buf ours = {0};
     e->lane->commands--;
-    bool held = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 && reply->element[0]->type == REDIS_REPLY_ARRAY &&
-                reply->element[0]->elements >= 6 && reply->element[0]->element[5]->type == REDIS_REPLY_STRING;
+    bool held = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
+                reply->element[0]->type == REDIS_REPLY_ARRAY && reply->element[0]->elements >= 6 &&
+                reply->element[0]->element[5]->type == REDIS_REPLY_STRING;
     if (!held) {
         if (reply && reply->type == REDIS_REPLY_ARRAY)
             mail_recorded(e, false);
@@ -237,7 +243,8 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
             owners_record(e); /* lost with the connection, or refused: asked again with the META */
         return;
     }
-    const redisReply *revision = reply->element[0]->element[2], *meta = reply->element[0]->element[5];
+    const redisReply *revision = reply->element[0]->element[2],
+                     *meta = reply->element[0]->element[5];
     encode(e, &ours);
     bool same = ours.len == (size_t)meta->len && !memcmp(ours.data, meta->str, ours.len);
     buf_free(&ours);
@@ -245,7 +252,8 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
         mail_recorded(e, true);
         return;
     }
-    e->envelope.marks = (theirs.marks & ENVELOPE_ADMIN) | ((theirs.marks | e->envelope.marks) & ENVELOPE_ASIDE);
+    e->envelope.marks =
+        (theirs.marks & ENVELOPE_ADMIN) | ((theirs.marks | e->envelope.marks) & ENVELOPE_ASIDE);
     e->revision = (uint32_t)revision->integer;
     e->dirty = true;
     envelope_free(&theirs);
@@ -255,8 +263,8 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
 static void reread(struct entry *e)
 {
     e->lane->commands++;
-    if (!wire_sendf(owners_wire(e->relay), on_reread, e, "LANE.GET %b IDS 1 %b NOBODY", e->lane->name, e->lane->name_len, e->id,
-                    (size_t)ENTRYID_LEN))
+    if (!wire_sendf(owners_wire(e->relay), on_reread, e, "LANE.GET %b IDS 1 %b NOBODY",
+                    e->lane->name, e->lane->name_len, e->id, (size_t)ENTRYID_LEN))
         on_reread(NULL, NULL, e);
 }
 
@@ -293,8 +301,9 @@ static void tell_others(struct owners *o, const struct lane *lane, struct entry 
         peers_ack(o->peers, lane, untold, k);
 }
 
-/* The own node is away or silent, maybe for good, or takes no ack, and another owner may take over: it must know what is delivered. Where nodes compare nothing comes of it if this
- * program ends before its own node is told: what the others do not hold is dropped there. */
+/* The own node is away or silent, maybe for good, or takes no ack, and another owner may take
+ * over: it must know what is delivered. Where nodes compare nothing comes of it if this program
+ * ends before its own node is told: what the others do not hold is dropped there. */
 static void tell_meanwhile(struct owners *o)
 {
     struct lane *lane;
@@ -302,11 +311,11 @@ static void tell_meanwhile(struct owners *o)
     struct entry *e, *some[BATCH];
     if (!o->relay->heartbeat)
         return;
-    TAILQ_FOREACH(b, &o->acking, under_way)
+    TAILQ_FOREACH (b, &o->acking, under_way)
         tell_others(o, b->lane, b->entry, b->n);
-    TAILQ_FOREACH(lane, &o->lanes, list) {
+    TAILQ_FOREACH (lane, &o->lanes, list) {
         size_t n = 0;
-        TAILQ_FOREACH(e, &lane->acks, queued) {
+        TAILQ_FOREACH (e, &lane->acks, queued) {
             if (e->told)
                 continue;
             some[n++] = e;
@@ -336,7 +345,8 @@ static void on_batch(struct wire *w, redisReply *reply, void *arg)
     b->lane->commands--;
     if (b->ack)
         TAILQ_REMOVE(&o->acking, b, under_way);
-    bool answered = reply && reply->type == REDIS_REPLY_ARRAY && (b->ack || reply->elements == b->n);
+    bool answered =
+        reply && reply->type == REDIS_REPLY_ARRAY && (b->ack || reply->elements == b->n);
     if (!reply) {
         queue_again(b);
     } else if (!answered) {
@@ -442,7 +452,8 @@ static void send_metas(struct owners *o, struct lane *lane)
     free(a.len);
 }
 
-/* Requests that a lost connection answers with NULL must not be sent again before it is really gone. */
+/* Requests that a lost connection answers with NULL must not be sent again before it is really
+ * gone. */
 static bool can_send(const struct owners *o)
 {
     return node_ready(o->own) && wire_up(node_wire(o->own));
@@ -491,8 +502,9 @@ void owners_return(struct entry *e, int64_t delay)
     metric_add(relay_given_back, 1);
     e->lane->commands++;
     if (e->lease && can_send(o) && e->generation == o->generation &&
-        wire_sendf(node_wire(o->own), on_returned, e, "LANE.NACK %b %lld KEEP %lld IDS 1 %b", e->lane->name,
-                   e->lane->name_len, e->lease, (long long)delay, e->id, (size_t)ENTRYID_LEN))
+        wire_sendf(node_wire(o->own), on_returned, e, "LANE.NACK %b %lld KEEP %lld IDS 1 %b",
+                   e->lane->name, e->lane->name_len, e->lease, (long long)delay, e->id,
+                   (size_t)ENTRYID_LEN))
         return;
     if (e->lease)
         poison_excuse(e->relay, e->id, 1); /* its lease ended with a connection */
@@ -505,11 +517,11 @@ static void ignore(struct wire *w, redisReply *reply, void *arg)
         log_warning("%s was refused: %s", (const char *)arg, reply->str);
 }
 
-void owners_return_taken(struct relay *r, const struct lane *lane, long long lease, long long sequence,
-                         int64_t delay)
+void owners_return_taken(struct relay *r, const struct lane *lane, long long lease,
+                         long long sequence, int64_t delay)
 {
-    wire_sendf(owners_wire(r), ignore, "NACK", "LANE.NACK %b %lld KEEP %lld SEQS 1 %lld", lane->name,
-               lane->name_len, lease, (long long)delay, sequence);
+    wire_sendf(owners_wire(r), ignore, "NACK", "LANE.NACK %b %lld KEEP %lld SEQS 1 %lld",
+               lane->name, lane->name_len, lease, (long long)delay, sequence);
 }
 
 struct entry *owners_extend(struct entry *e)
@@ -545,7 +557,12 @@ void owners_remind(struct entry *e)
         return;
     encode(e, &meta);
     const char *v[] = {"LANE.META", e->lane->name, "1", (const char *)e->id, revision, meta.data};
-    size_t len[] = {9, e->lane->name_len, 1, ENTRYID_LEN, (size_t)snprintf(revision, sizeof revision, "%u", (unsigned)e->revision), meta.len};
+    size_t len[] = {9,
+                    e->lane->name_len,
+                    1,
+                    ENTRYID_LEN,
+                    (size_t)snprintf(revision, sizeof revision, "%u", (unsigned)e->revision),
+                    meta.len};
     peers_send(e->relay->owners->peers, e->lane, 0, 6, v, len);
     buf_free(&meta);
 }
@@ -599,13 +616,15 @@ struct owners *owners_open(struct relay *r)
     TAILQ_INIT(&o->lanes);
     TAILQ_INIT(&o->acking);
     ev_timer_init(&o->again, on_again, 0., 0.);
-    o->own = node_open(r->loop, &(struct node_options){.name = r->node,
-                                                       .link = config_node_link(r->config, (size_t)config_node_index(r->config, r->node)),
-                                                       .purpose = "relay",
-                                                       .ping_every = 0,
-                                                       .settle = r->config->settle,
-                                                       .state = on_state,
-                                                       .arg = o});
+    o->own = node_open(r->loop, &(struct node_options){
+                                    .name = r->node,
+                                    .link = config_node_link(
+                                        r->config, (size_t)config_node_index(r->config, r->node)),
+                                    .purpose = "relay",
+                                    .ping_every = 0,
+                                    .settle = r->config->settle,
+                                    .state = on_state,
+                                    .arg = o});
     o->peers = peers_open(r);
     return o;
 }

@@ -10,8 +10,8 @@
 #include "relay/owners/pending.h"
 #include "relay/heartbeat/heartbeat.h"
 
-#define AGAIN 1. /* seconds, after a refusal */
-#define ABSENT_AGAIN 0.2 /* seconds, after an answer that the entry is not there */
+#define AGAIN 1.                      /* seconds, after a refusal */
+#define ABSENT_AGAIN 0.2              /* seconds, after an answer that the entry is not there */
 #define UNSENT_MOST (8 * 1024 * 1024) /* to a peer that takes nothing; then it counts as away */
 
 struct peer {
@@ -19,14 +19,17 @@ struct peer {
     struct relay *relay;
     char *name, *link; /* link: config_link_text */
     struct node *node;
-    long long dropped; /* entries, in this outage: it is said once when it begins and once when it ends */
-    size_t open;       /* requests */
-    size_t before;     /* of them, those about lanes that it serves when they are given back */
+    /* entries, in this outage: it is said once when it begins and once when it ends */
+    long long dropped;
+    size_t open;   /* requests */
+    size_t before; /* of them, those about lanes that it serves when they are given back */
     struct pending_queue pending;
-    ev_timer again;       /* then it is told what it refused */
-    struct pending_queue absent; /* records of entries that it does not hold: they may be on their way to it */
+    ev_timer again; /* then it is told what it refused */
+    /* records of entries that it does not hold: they may be on their way to it */
+    struct pending_queue absent;
     ev_timer absent_again;
-    double refused_until; /* clock_monotonic: it refused an ack a moment ago, and is not asked again before */
+    /* clock_monotonic: it refused an ack a moment ago, and is not asked again before */
+    double refused_until;
 };
 
 /* An ack or a record under way. */
@@ -57,8 +60,9 @@ static void keep(struct peer *p, struct pending_command *o)
         drop(p, forgotten, "it was away for too long");
 }
 
-/* Whoever stores a mail may be done at the first owner, which delivers it at once, before it comes to this one; it has decided within settle. A record that finds nothing by then is of
- * an entry that was never stored there, or is done with. */
+/* Whoever stores a mail may be done at the first owner, which delivers it at once, before it
+ * comes to this one; it has decided within settle. A record that finds nothing by then is of an
+ * entry that was never stored there, or is done with. */
 static void keep_absent(struct peer *p, const struct pending_command *o, const redisReply *answer)
 {
     struct pending_command *rest = o->until > clock_monotonic() ? pending_absent(o, answer) : NULL;
@@ -82,7 +86,8 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
         pending_end(t.command);
         return;
     }
-    /* Lost with the connection, or refused (a peer that loads, whose disk is full): told again later. */
+    /* Lost with the connection, or refused (a peer that loads, whose disk is full): told again
+     * later. */
     keep(t.peer, t.command);
     if (!reply)
         return;
@@ -94,12 +99,14 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
 
 static bool can_be_told(const struct peer *p)
 {
-    return node_ready(p->node) && clock_monotonic() >= p->refused_until && wire_unsent_bytes(node_wire(p->node)) <= UNSENT_MOST;
+    return node_ready(p->node) && clock_monotonic() >= p->refused_until &&
+           wire_unsent_bytes(node_wire(p->node)) <= UNSENT_MOST;
 }
 
 static void send_pending(struct peer *p)
 {
-    /* Only what is pending now: what is refused comes back into the queue, with the answers, later. */
+    /* Only what is pending now: what is refused comes back into the queue, with the answers,
+     * later. */
     for (size_t left = p->pending.n; left && can_be_told(p);) {
         struct pending_command *o = pending_next(&p->pending);
         left = left > o->n ? left - o->n : 0;
@@ -131,15 +138,19 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     struct peer *p = arg;
     if (!ready)
         return;
-    /* With takeover = manual nothing refills it, and what it owned first waits here until somebody says so. */
+    /* With takeover = manual nothing refills it, and what it owned first waits here until
+     * somebody says so. */
     if (new_life && node_life(node) > 1 && !p->relay->heartbeat)
-        log_warning("node %s was restarted and does not know what it held: what it owned first waits on the other owners; put it into "
+        log_warning("node %s was restarted and does not know what it held: what it owned first "
+                    "waits on the other owners; put it into "
                     "`dead`, see the admin guide, \"When a node dies, or its Redis was restarted\"",
                     p->name);
     send_pending(p);
     if (!p->dropped)
         return;
-    log_warning("node %s is back; it holds up to %lld entries of which it does not know all that was done", p->name, p->dropped);
+    log_warning(
+        "node %s is back; it holds up to %lld entries of which it does not know all that was done",
+        p->name, p->dropped);
     p->dropped = 0;
 }
 
@@ -162,13 +173,14 @@ static struct peer *find(const struct peers *peers, const char *name)
 static bool is_before(const struct peers *peers, const struct lane *lane, const char *owner)
 {
     size_t i = 0;
-    while (strcmp(lane->parsed.owner[i], peers->relay->node) && strcmp(lane->parsed.owner[i], owner))
+    while (strcmp(lane->parsed.owner[i], peers->relay->node) &&
+           strcmp(lane->parsed.owner[i], owner))
         i++;
     return !strcmp(lane->parsed.owner[i], owner);
 }
 
-void peers_send(struct peers *peers, const struct lane *lane, size_t entries, int argc, const char **argv,
-                const size_t *argvlen)
+void peers_send(struct peers *peers, const struct lane *lane, size_t entries, int argc,
+                const char **argv, const size_t *argvlen)
 {
     for (size_t i = 0; i < lane->parsed.nowners; i++) {
         const char *owner = lane->parsed.owner[i];
@@ -186,7 +198,8 @@ void peers_send(struct peers *peers, const struct lane *lane, size_t entries, in
             o->before = is_before(peers, lane, owner);
             keep(p, o);
             send_pending(p);
-        } else if (can_be_told(p) && wire_send(node_wire(p->node), on_answer, p, argc, argv, argvlen)) {
+        } else if (can_be_told(p) &&
+                   wire_send(node_wire(p->node), on_answer, p, argc, argv, argvlen)) {
             p->open++; /* a reminder, which comes again */
         }
     }
@@ -211,7 +224,8 @@ void peers_ack(struct peers *peers, const struct lane *lane, struct entry *const
     }
 }
 
-void peers_moved(struct peers *peers, const char *lane, size_t len, const char *owner, bool before, const char *ids, size_t n)
+void peers_moved(struct peers *peers, const char *lane, size_t len, const char *owner, bool before,
+                 const char *ids, size_t n)
 {
     struct peer *p = find(peers, owner);
     if (!p)
@@ -304,8 +318,8 @@ static void remove_peer(struct peer **at)
     free(p);
 }
 
-/* Nodes of the `dead` list are peers, too: it is their relay that is counted out, and when their Redis can be
- * told, the better. */
+/* Nodes of the `dead` list are peers, too: it is their relay that is counted out, and when their
+ * Redis can be told, the better. */
 void peers_reload(struct peers *peers)
 {
     const struct config *c = peers->relay->config;

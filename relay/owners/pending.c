@@ -26,7 +26,8 @@ struct pending_command *pending_make(const char *lane, size_t lane_len, size_t n
     return o;
 }
 
-struct pending_command *pending_command(size_t entries, int argc, const char **argv, const size_t *argvlen)
+struct pending_command *pending_command(size_t entries, int argc, const char **argv,
+                                        const size_t *argvlen)
 {
     size_t count = (size_t)argc, bytes = 0;
     for (size_t i = 0; i < count; i++)

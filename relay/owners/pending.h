@@ -1,7 +1,10 @@
-/* pending - acks and records (META) that a peer could not be told, kept until it can: a connection that was cut for a moment must not leave it with entries or
- * recipients that are delivered (they would be delivered again after a takeover). A record that comes late does no harm: revisions decide.
+/* pending - acks and records (META) that a peer could not be told, kept until it can: a connection
+ * that was cut for a moment must not leave it with entries or recipients that are delivered (they
+ * would be delivered again after a takeover). A record that comes late does no harm: revisions
+ * decide.
  *
- * Bounded: beyond PENDING_MOST entries or PENDING_BYTES the oldest are forgotten; comparing nodes (docs/design.md, "Mail in" 4) is for what outlasts that. */
+ * Bounded: beyond PENDING_MOST entries or PENDING_BYTES the oldest are forgotten; comparing
+ * nodes (docs/design.md, "Mail in" 4) is for what outlasts that. */
 #ifndef DOVELANE_RELAY_OWNERS_PENDING_H
 #define DOVELANE_RELAY_OWNERS_PENDING_H
 
@@ -20,8 +23,12 @@ struct pending_command {
     TAILQ_ENTRY(pending_command) next;
     char *lane; /* NULL: another command */
     size_t lane_len, n, bytes;
-    bool before; /* the peer comes before us among the owners: given back, it serves the lane, and must know of this first */
-    double until; /* of META: before that (clock_monotonic) an entry that the peer does not hold may still be on its way there */
+    /* the peer comes before us among the owners: given back, it serves the lane, and must know
+     * of this first */
+    bool before;
+    /* of META: before that (clock_monotonic) an entry that the peer does not hold may still be
+     * on its way there */
+    double until;
     int argc;
     char **argv; /* its words, in one allocation with their lengths */
     size_t *argvlen;
@@ -39,13 +46,15 @@ struct pending_queue {
 void pending_init(struct pending_queue *);
 void pending_free(struct pending_queue *);
 
-/* Of a META that was answered: the same about those entries that the peer does not hold; NULL: it holds all. */
+/* Of a META that was answered: the same about those entries that the peer does not hold; NULL:
+ * it holds all. */
 struct pending_command *pending_absent(const struct pending_command *, const redisReply *answer);
 
 /* A new one, with room for n ids that the caller fills in. */
 struct pending_command *pending_make(const char *lane, size_t lane_len, size_t n);
 /* Another command; it is copied. */
-struct pending_command *pending_command(size_t entries, int argc, const char **argv, const size_t *argvlen);
+struct pending_command *pending_command(size_t entries, int argc, const char **argv,
+                                        const size_t *argvlen);
 void pending_end(struct pending_command *);
 
 /* Keeps it; returns how many entries were forgotten for it. */

@@ -9,7 +9,8 @@
 #include "lib/base/mem.h"
 
 #define BLOCK_BYTES (1024 * 1024)
-#define AHEAD 3       /* blocks on their way into the own server, beyond which no further one is read */
+/* blocks on their way into the own server, beyond which no further one is read */
+#define AHEAD 3
 #define PAUSE_LEAST 0.005 /* seconds */
 #define ID_FOLLOWS 0x80000000u
 
@@ -88,7 +89,8 @@ static void on_late_dropped(struct wire *w, redisReply *reply, void *arg)
 static bool still_whole(const struct backfill *r, const redisReply *list)
 {
     for (size_t i = 0; i + 1 < list->elements; i += 2)
-        if (list->element[i]->str && list->element[i + 1]->str && !strcmp(list->element[i]->str, r->o.set))
+        if (list->element[i]->str && list->element[i + 1]->str &&
+            !strcmp(list->element[i]->str, r->o.set))
             return !strcmp(list->element[i + 1]->str, r->o.token);
     return false;
 }
@@ -102,7 +104,8 @@ static void on_late_whole(struct wire *w, redisReply *reply, void *arg)
     if (!reply || reply->type != REDIS_REPLY_ARRAY || !still_whole(r, reply)) {
         fail(r, "the other owner is not whole any more");
     } else if (l->gone.len && !r->closed) {
-        if (wire_sendf(r->o.to, on_late_dropped, l, "LANE.ACK %b PACKED %b", r->o.lane, r->o.lane_len, l->gone.data, l->gone.len)) {
+        if (wire_sendf(r->o.to, on_late_dropped, l, "LANE.ACK %b PACKED %b", r->o.lane,
+                       r->o.lane_len, l->gone.data, l->gone.len)) {
             r->open++;
             return;
         }
@@ -115,7 +118,8 @@ static bool has(const redisReply *entries, const char *id)
 {
     for (size_t i = 0; i < entries->elements; i++) {
         const redisReply *e = entries->element[i];
-        if (e->type == REDIS_REPLY_ARRAY && e->elements > 1 && e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == ENTRYID_LEN &&
+        if (e->type == REDIS_REPLY_ARRAY && e->elements > 1 &&
+            e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == ENTRYID_LEN &&
             !memcmp(e->element[1]->str, id, ENTRYID_LEN))
             return true;
     }
@@ -138,7 +142,8 @@ static void on_late_held(struct wire *w, redisReply *reply, void *arg)
 static void look_again(struct backfill *r, struct late *l)
 {
     if (!r->closed && !r->failed && *r->o.token &&
-        wire_sendf(r->o.from, on_late_held, l, "LANE.GET %b PACKED %b NOBODY", r->o.lane, r->o.lane_len, l->ids.data, l->ids.len)) {
+        wire_sendf(r->o.from, on_late_held, l, "LANE.GET %b PACKED %b NOBODY", r->o.lane,
+                   r->o.lane_len, l->ids.data, l->ids.len)) {
         r->open++;
         if (wire_sendf(r->o.from, on_late_whole, l, "LANE.WHOLE")) {
             r->open++;
@@ -150,14 +155,17 @@ static void look_again(struct backfill *r, struct late *l)
     end_late(l);
 }
 
-/* Answers of PUSH, 8 bytes each: stored; -1 held or removed before; -2 revoked; the rest are refusals. */
+/* Answers of PUSH, 8 bytes each: stored; -1 held or removed before; -2 revoked; the rest are
+ * refusals. */
 static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 {
     static const char *const words[] = {"", "", "", "FULL", "MEMORY", "POLICY", "WRONGTYPE"};
     struct late *l = arg;
     struct backfill *r = l->r;
     r->open--;
-    const redisReply *answers = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 ? reply->element[1] : NULL;
+    const redisReply *answers = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3
+                                    ? reply->element[1]
+                                    : NULL;
     if (!answers || answers->type != REDIS_REPLY_STRING) {
         fail(r, reply && reply->str ? reply->str : "the connection it is stored by was lost");
     } else {
@@ -171,7 +179,8 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
                 r->o.stored(l->wanted[i / 8], r->arg);
             if (answer < -2) {
                 char text[80];
-                snprintf(text, sizeof text, "the node does not store copies: %s", answer >= -6 ? words[-answer] : "?");
+                snprintf(text, sizeof text, "the node does not store copies: %s",
+                         answer >= -6 ? words[-answer] : "?");
                 fail(r, text);
             }
         }
@@ -242,14 +251,15 @@ static void send_changes(struct backfill *r, const struct block *b)
     size_t n = 3 + 3 * b->nchanged, k = 0;
     const char **v = mem_alloc(n * sizeof *v);
     size_t *len = mem_alloc(n * sizeof *len);
-    char (*revision)[24] = mem_alloc(b->nchanged * sizeof *revision), count[24];
+    char(*revision)[24] = mem_alloc(b->nchanged * sizeof *revision), count[24];
     v[k] = "LANE.META", len[k++] = 9;
     v[k] = target(r, &len[k]), k++;
     v[k] = count, len[k++] = (size_t)snprintf(count, sizeof count, "%zu", b->nchanged);
     for (size_t i = 0; i < b->nchanged; i++) {
         const struct record *e = &b->changed[i];
         v[k] = (const char *)e->id, len[k++] = ENTRYID_LEN;
-        v[k] = revision[i], len[k++] = (size_t)snprintf(revision[i], sizeof revision[i], "%u", (unsigned)e->revision);
+        v[k] = revision[i],
+        len[k++] = (size_t)snprintf(revision[i], sizeof revision[i], "%u", (unsigned)e->revision);
         v[k] = e->meta, len[k++] = e->meta_len;
     }
     if (wire_send(r->o.to, on_meta, r, (int)n, v, len))
@@ -301,13 +311,17 @@ static uint64_t little(const unsigned char *p, unsigned n)
 
 #define HEAD 52 /* sequence 8, id 16, revision 4, attempts 4, age 8, lengths 4 + 4, state 4 */
 
-/* Takes the next record off the string; false at its end, and where it is not made of whole records. */
+/* Takes the next record off the string; false at its end, and where it is not made of whole
+ * records. */
 static bool next_record(const unsigned char **p, size_t *left, struct record *e)
 {
     if (*left < HEAD)
         return false;
     const unsigned char *h = *p;
-    *e = (struct record){.sequence = little(h, 8), .id = h + 8, .revision = (uint32_t)little(h + 24, 4), .meta_len = (uint32_t)little(h + 40, 4),
+    *e = (struct record){.sequence = little(h, 8),
+                         .id = h + 8,
+                         .revision = (uint32_t)little(h + 24, 4),
+                         .meta_len = (uint32_t)little(h + 40, 4),
                          .body_len = (uint32_t)little(h + 44, 4)};
     size_t size = (size_t)HEAD + e->meta_len + e->body_len;
     if (size > *left)
@@ -319,7 +333,8 @@ static bool next_record(const unsigned char **p, size_t *left, struct record *e)
     return true;
 }
 
-/* What lies between those that are wanted, because some of them went meanwhile, is passed over. What went is not wanted any more. */
+/* What lies between those that are wanted, because some of them went meanwhile, is passed over.
+ * What went is not wanted any more. */
 static void choose(struct backfill *r, const redisReply *reply, struct block *b)
 {
     const struct missing_entry *w = r->o.wanted;
@@ -331,7 +346,8 @@ static void choose(struct backfill *r, const redisReply *reply, struct block *b)
     while (next_record(&p, &left, &e)) {
         while (r->at < r->o.n && w[r->at].sequence < e.sequence)
             r->at++;
-        if (r->at < r->o.n && w[r->at].sequence == e.sequence && !memcmp(w[r->at].id, e.id, ENTRYID_LEN)) {
+        if (r->at < r->o.n && w[r->at].sequence == e.sequence &&
+            !memcmp(w[r->at].id, e.id, ENTRYID_LEN)) {
             add_entry(b, &e, r->at);
             r->at++;
         }
@@ -350,10 +366,13 @@ static void on_read(struct wire *wire, redisReply *reply, void *arg)
     struct block b = {0};
     r->open--;
     r->reading = false;
-    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_INTEGER &&
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[0]->type == REDIS_REPLY_INTEGER &&
                 reply->element[1]->type == REDIS_REPLY_STRING;
     if (!good) {
-        fail(r, reply && reply->str ? reply->str : reply ? "READ gave no list" : "the connection was lost");
+        fail(r, reply && reply->str ? reply->str
+                : reply             ? "READ gave no list"
+                                    : "the connection was lost");
     } else if (!r->closed && !r->failed) {
         b.is_late = clock_boottime() - r->asked_at > r->o.settle / 2;
         choose(r, reply, &b);
@@ -385,8 +404,9 @@ static void read_more(struct backfill *r)
     while (n < most && n < (size_t)r->o.block && w[n].place == w[n - 1].place + 1)
         n++;
     r->asked_at = clock_boottime();
-    if (!wire_sendf(r->o.from, on_read, r, "LANE.READ %b %llu COUNT %llu BYTES %d PACKED", r->o.lane, r->o.lane_len, (unsigned long long)w->sequence, (unsigned long long)n,
-                    BLOCK_BYTES)) {
+    if (!wire_sendf(r->o.from, on_read, r, "LANE.READ %b %llu COUNT %llu BYTES %d PACKED",
+                    r->o.lane, r->o.lane_len, (unsigned long long)w->sequence,
+                    (unsigned long long)n, BLOCK_BYTES)) {
         fail(r, "the connection was lost");
         return;
     }

@@ -1,8 +1,12 @@
-/* backfill - the bodies that are missing here, from another owner's server into the own one (or from the own one into another's: rereplicate.h), in blocks: READ there,
- * PUSH here under the same ids, and META where the envelope was changed since it was stored (docs/takeover.md, "Comparing with a whole owner", step 4).
+/* backfill - the bodies that are missing here, from another owner's server into the own one (or
+ * from the own one into another's: rereplicate.h), in blocks: READ there, PUSH here under the same
+ * ids, and META where the envelope was changed since it was stored (docs/takeover.md, "Comparing
+ * with a whole owner", step 4).
  *
- * What was acked here meanwhile is answered DONE and not stored; the server remembers that for `settle`. Of a block that was under way for more than half
- * of it (a large mail, a slow link) the other is asked once more when it is stored: what it does not hold any more was delivered, and goes here, too. */
+ * What was acked here meanwhile is answered DONE and not stored; the server remembers that for
+ * `settle`. Of a block that was under way for more than half of it (a large mail, a slow link)
+ * the other is asked once more when it is stored: what it does not hold any more was delivered,
+ * and goes here, too. */
 #ifndef DOVELANE_RELAY_REPAIR_BACKFILL_H
 #define DOVELANE_RELAY_REPAIR_BACKFILL_H
 
@@ -14,7 +18,8 @@
 #include "lib/mail/entryid.h"
 #include "lib/redis/wire.h"
 
-/* An entry that is missing here. place: its position in the other server's list, by which neighbours are known. */
+/* An entry that is missing here. place: its position in the other server's list, by which
+ * neighbours are known. */
 struct missing_entry {
     uint64_t sequence;
     uint32_t revision, place;
@@ -30,14 +35,17 @@ struct backfill_options {
     size_t n;
     const char *to_lane; /* NULL: the same */
     size_t to_lane_len;
-    void (*stored)(size_t wanted, void *arg); /* NULL, or told of each that was not there and is now: its index in wanted */
-    int64_t block;   /* entries */
-    int64_t rate;    /* bytes a second */
-    double settle;   /* seconds */
-    const char *set, *token; /* of the witness that `from` is; token "": it is none, and then what comes late stays */
+    /* NULL, or told of each that was not there and is now: its index in wanted */
+    void (*stored)(size_t wanted, void *arg);
+    int64_t block; /* entries */
+    int64_t rate;  /* bytes a second */
+    double settle; /* seconds */
+    /* of the witness that `from` is; token "": it is none, and then what comes late stays */
+    const char *set, *token;
 };
 
-/* trouble: why it ended before its end, NULL when all that is still there was stored. The backfill is freed afterwards. */
+/* trouble: why it ended before its end, NULL when all that is still there was stored. The
+ * backfill is freed afterwards. */
 typedef void backfill_done_fn(const char *trouble, size_t entries, size_t bytes, void *arg);
 
 struct backfill;

@@ -6,18 +6,18 @@
 
 #include "lib/base/mem.h"
 
-#define LANES 500  /* in one answer to LIST; their IDS are asked for together */
-#define IDS 10000  /* in one answer to IDS */
+#define LANES 500 /* in one answer to LIST; their IDS are asked for together */
+#define IDS 10000 /* in one answer to IDS */
 #define RECORD 32
 
 struct lane_scan {
     struct wire *wire;
     struct lane_scan_calls calls;
     void *arg;
-    size_t open;      /* requests */
-    bool closed;      /* nobody wants it any more */
+    size_t open; /* requests */
+    bool closed; /* nobody wants it any more */
     bool failed;
-    char cursor[32];  /* of the next LIST; "0": none */
+    char cursor[32]; /* of the next LIST; "0": none */
     char trouble[160];
 };
 
@@ -84,7 +84,8 @@ static void on_ids(struct wire *w, redisReply *reply, void *arg)
     l->open--;
     if (!reply) {
         fail(l, "the connection was lost");
-    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_INTEGER ||
+    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+               reply->element[0]->type != REDIS_REPLY_INTEGER ||
                reply->element[1]->type != REDIS_REPLY_STRING || reply->element[1]->len % RECORD) {
         fail(l, reply->str ? reply->str : "IDS gave no list");
     } else if (!l->closed && !l->failed) {
@@ -101,7 +102,8 @@ static void on_ids(struct wire *w, redisReply *reply, void *arg)
 
 static bool ask_ids(struct asked *a, long long from)
 {
-    if (!wire_sendf(a->scan->wire, on_ids, a, "LANE.IDS %b %lld COUNT %d", a->name, a->len, from, IDS))
+    if (!wire_sendf(a->scan->wire, on_ids, a, "LANE.IDS %b %lld COUNT %d", a->name, a->len, from,
+                    IDS))
         return false;
     a->scan->open++;
     return true;
@@ -128,17 +130,21 @@ static void look_at(struct lane_scan *l, const char *name, size_t len)
 static void on_list(struct wire *w, redisReply *reply, void *arg)
 {
     struct lane_scan *l = arg;
-    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_ARRAY &&
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[1]->type == REDIS_REPLY_ARRAY &&
                 reply->element[0]->type == REDIS_REPLY_INTEGER;
     if (good) {
         snprintf(l->cursor, sizeof l->cursor, "%lld", reply->element[0]->integer);
         const redisReply *names = reply->element[1];
         for (size_t i = 0; i + 2 < names->elements && !l->closed && !l->failed; i += 3)
-            if (names->element[i]->type == REDIS_REPLY_STRING && names->element[i + 1]->type == REDIS_REPLY_INTEGER &&
+            if (names->element[i]->type == REDIS_REPLY_STRING &&
+                names->element[i + 1]->type == REDIS_REPLY_INTEGER &&
                 names->element[i + 1]->integer > 0)
                 look_at(l, names->element[i]->str, (size_t)names->element[i]->len);
     } else {
-        fail(l, reply && reply->str ? reply->str : reply ? "LIST gave no list" : "the connection was lost");
+        fail(l, reply && reply->str ? reply->str
+                : reply             ? "LIST gave no list"
+                                    : "the connection was lost");
     }
     l->open--;
     go_on(l);
@@ -146,7 +152,8 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
 
 static bool list(struct lane_scan *l)
 {
-    if (!wire_sendf(l->wire, on_list, l, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", l->cursor, LANES))
+    if (!wire_sendf(l->wire, on_list, l, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d",
+                    l->cursor, LANES))
         return false;
     l->open++;
     return true;

@@ -1,4 +1,5 @@
-/* lane_scan - goes once through the lanes of a server, and through the ids in those that are wanted (LANE.LIST, LANE.IDS). */
+/* lane_scan - goes once through the lanes of a server, and through the ids in those that are
+ * wanted (LANE.LIST, LANE.IDS). */
 #ifndef DOVELANE_RELAY_REPAIR_LANE_SCAN_H
 #define DOVELANE_RELAY_REPAIR_LANE_SCAN_H
 
@@ -19,11 +20,13 @@ struct scanned_entry {
 };
 
 struct lane_scan_calls {
-    /* A lane of ours that holds something. NULL: its ids are not wanted; else it is given to `ids`. */
+    /* A lane of ours that holds something. NULL: its ids are not wanted; else it is given to
+     * `ids`. */
     void *(*lane)(const char *name, size_t len, const struct lanename *, void *arg);
     /* Some entries of it, in the order of their sequences; further ones follow in further calls. */
     void (*ids)(void *lane, const struct scanned_entry *, size_t n, void *arg);
-    /* All was listed; or why not: a text that is the caller's for this call. The scan is freed afterwards. */
+    /* All was listed; or why not: a text that is the caller's for this call. The scan is freed
+     * afterwards. */
     void (*done)(const char *trouble, void *arg);
 };
 

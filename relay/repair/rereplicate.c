@@ -30,17 +30,21 @@ struct job {
     struct job *next;
     char *name, *to_name;
     size_t len, to_len;
-    char *lost;                         /* for the log */
+    char *lost;                                 /* for the log */
     size_t nowners, owner[LANENAME_OWNERS_MAX]; /* of the new lane: indexes */
-    struct lane *ordered; /* of an ordered destination: it is copied as a whole, and nothing is taken from it meanwhile. NULL: it is not */
-    bool unfit;           /* ordered: something of it is young or in flight, so that nothing is copied now */
+    /* of an ordered destination: it is copied as a whole, and nothing is taken from it
+     * meanwhile. NULL: it is not */
+    struct lane *ordered;
+    /* ordered: something of it is young or in flight, so that nothing is copied now */
+    bool unfit;
     struct missing_entry *wanted;
     size_t n, size, at, place;
     size_t moved;
     bool skipped; /* a mail of it is too large for the time that there is */
 };
 
-/* A lane that was tried in vain: each attempt sends its bodies, so it is left out for a while, longer each time. What came of it lies on the others until they compare. */
+/* A lane that was tried in vain: each attempt sends its bodies, so it is left out for a while,
+ * longer each time. What came of it lies on the others until they compare. */
 struct aside {
     struct aside *next;
     char *name;
@@ -77,7 +81,8 @@ static double settle(const struct rereplicate *p)
     return (double)p->relay->config->settle / 1000.;
 }
 
-/* What is known of others may be suspect_after old, and nobody who returned meanwhile may have begun to compare. */
+/* What is known of others may be suspect_after old, and nobody who returned meanwhile may have
+ * begun to compare. */
 static long long window(const struct rereplicate *p)
 {
     const struct config *c = p->relay->config;
@@ -93,7 +98,9 @@ static void free_job(struct job *j)
     if (j->ordered)
         ordered_hold(j->ordered, false);
     if (j->moved)
-        log_info("lane=%s: node %s is lost for good: %zu of %zu mails were copied, and lie in %s now", j->name, j->lost, j->moved, j->n, j->to_name);
+        log_info(
+            "lane=%s: node %s is lost for good: %zu of %zu mails were copied, and lie in %s now",
+            j->name, j->lost, j->moved, j->n, j->to_name);
     free(j->name);
     free(j->to_name);
     free(j->lost);
@@ -133,7 +140,9 @@ static void set_aside(struct rereplicate *p, const struct job *j, const char *wh
     double first = (double)p->relay->config->compare_every / 1000.;
     struct aside *a = find_aside(p, j->name, j->len);
     if (!a) {
-        log_warning("lane=%s: node %s is lost for good: %s; it stays on fewer than `copies` nodes until that is otherwise, and is tried again now and then", j->name, j->lost, why);
+        log_warning("lane=%s: node %s is lost for good: %s; it stays on fewer than `copies` nodes "
+                    "until that is otherwise, and is tried again now and then",
+                    j->name, j->lost, why);
         a = mem_zero(sizeof *a);
         a->name = mem_strndup(j->name, j->len);
         a->len = j->len;
@@ -153,7 +162,8 @@ static bool is_in(const struct job *j, size_t node)
     return false;
 }
 
-/* All the others are alive and together with us, and all of them, and we, are whole for these owners: like for new mail. */
+/* All the others are alive and together with us, and all of them, and we, are whole for these
+ * owners: like for new mail. */
 static bool fit(const struct rereplicate *p, const struct job *j)
 {
     const struct config *c = p->relay->config;
@@ -163,7 +173,9 @@ static bool fit(const struct rereplicate *p, const struct job *j)
         name[i] = c->node[j->owner[i]].name;
     for (size_t i = 0; i < j->nowners; i++) {
         bool own = !strcmp(name[i], p->relay->node);
-        if ((!own && !heartbeat_mutual(p->relay, j->owner[i], now)) || !resync_wire(p->relay, j->owner[i]) || !resync_node_is_whole(p->relay, j->owner[i], name, j->nowners))
+        if ((!own && !heartbeat_mutual(p->relay, j->owner[i], now)) ||
+            !resync_wire(p->relay, j->owner[i]) ||
+            !resync_node_is_whole(p->relay, j->owner[i], name, j->nowners))
             return false;
     }
     return true;
@@ -208,7 +220,8 @@ static bool is_quiet(const struct lane *lane)
     return !lane->in_flight && !lane->taking && !lane->commands;
 }
 
-/* The first mails of an ordered lane must not be in one lane, and those behind them in another: both would be delivered at a time. */
+/* The first mails of an ordered lane must not be in one lane, and those behind them in another:
+ * both would be delivered at a time. */
 static bool hold_ordered(struct rereplicate *p, struct job *j)
 {
     struct lane *lane = lanes_get(p->relay, j->name, j->len);
@@ -225,12 +238,15 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
     const char *owner[LANENAME_OWNERS_MAX];
     size_t place;
     const struct aside *aside = find_aside(p, name, len);
-    if (heartbeat_judge(p->relay, parsed, &place) != OWNERSHIP_OURS || (aside && clock_monotonic() < aside->until))
+    if (heartbeat_judge(p->relay, parsed, &place) != OWNERSHIP_OURS ||
+        (aside && clock_monotonic() < aside->until))
         return NULL;
     struct job *j = mem_zero(sizeof *j);
     if (!choose(p, j, parsed)) {
         if (j->lost && !p->said) {
-            log_warning("node %s is lost for good: its mail stays on fewer than `copies` nodes, since there is none to take its place that is alive and whole", j->lost);
+            log_warning("node %s is lost for good: its mail stays on fewer than `copies` nodes, "
+                        "since there is none to take its place that is alive and whole",
+                        j->lost);
             p->said = true;
         }
         free_job(j);
@@ -240,7 +256,8 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
         owner[i] = p->relay->config->node[j->owner[i]].name;
     j->name = mem_strndup(name, len);
     j->len = len;
-    j->to_name = lanename_make(parsed->destination, owner, j->nowners, parsed->origin, parsed->generation);
+    j->to_name =
+        lanename_make(parsed->destination, owner, j->nowners, parsed->origin, parsed->generation);
     j->to_len = strlen(j->to_name);
     if (parsed->generation && !hold_ordered(p, j)) {
         free_job(j);
@@ -265,7 +282,8 @@ static void on_ids(void *lane, const struct scanned_entry *l, size_t n, void *ar
             j->size = j->size ? 2 * j->size : 256;
             j->wanted = mem_grow(j->wanted, j->size * sizeof *j->wanted);
         }
-        j->wanted[j->n] = (struct missing_entry){l[i].sequence, l[i].revision, (uint32_t)j->place, {0}};
+        j->wanted[j->n] =
+            (struct missing_entry){l[i].sequence, l[i].revision, (uint32_t)j->place, {0}};
         memcpy(j->wanted[j->n++].id, l[i].id, ENTRYID_LEN);
     }
 }
@@ -306,8 +324,11 @@ static void drop_unfit(struct rereplicate *p)
             continue;
         }
         if (large && !p->said)
-            log_warning("lane=%s: node %s is lost for good: its %zu mails stay on fewer than `copies` nodes until there are at most refill_block = %lld, since a lane of an ordered "
-                        "destination is copied as a whole", j->name, j->lost, j->n, (long long)p->relay->config->refill_block);
+            log_warning(
+                "lane=%s: node %s is lost for good: its %zu mails stay on fewer than `copies` "
+                "nodes until there are at most refill_block = %lld, since a lane of an ordered "
+                "destination is copied as a whole",
+                j->name, j->lost, j->n, (long long)p->relay->config->refill_block);
         p->said |= large;
         *at = j->next;
         free_job(j);
@@ -333,7 +354,8 @@ static void on_listed(const char *trouble, void *arg)
 
 static void give_up(struct rereplicate *p, const char *why)
 {
-    log_warning("copying what a lost node held to another one was interrupted, and goes on later: %s", why);
+    log_warning(
+        "copying what a lost node held to another one was interrupted, and goes on later: %s", why);
     pause_for(p, true);
 }
 
@@ -368,9 +390,11 @@ static void on_there(struct wire *w, redisReply *reply, void *arg)
     struct rereplicate *p = l->rereplicate;
     struct buf ids = {0};
     p->open--;
-    for (size_t i = 0; !p->closing && reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++) {
+    for (size_t i = 0;
+         !p->closing && reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++) {
         const redisReply *e = reply->element[i];
-        if (e->type == REDIS_REPLY_ARRAY && e->elements > 1 && e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == ENTRYID_LEN)
+        if (e->type == REDIS_REPLY_ARRAY && e->elements > 1 &&
+            e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == ENTRYID_LEN)
             buf_add(&ids, e->element[1]->str, ENTRYID_LEN);
     }
     if (ids.len)
@@ -379,12 +403,14 @@ static void on_there(struct wire *w, redisReply *reply, void *arg)
     free(l);
 }
 
-/* They hold it under the old name. A lost one's server may live on without its relay, whole, and be the witness of that name when the own server was emptied: all of it would come back,
- * and be delivered again. What was not moved may be there only, and is not spoken of. */
+/* They hold it under the old name. A lost one's server may live on without its relay, whole, and
+ * be the witness of that name when the own server was emptied: all of it would come back, and be
+ * delivered again. What was not moved may be there only, and is not spoken of. */
 static void tell_old(struct rereplicate *p, size_t moved)
 {
     struct job *j = p->jobs;
-    struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
+    struct wire *own =
+        resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     if (moved * ENTRYID_LEN == p->ids.len) {
         owners_moved(p->relay, j->name, j->len, p->ids.data, moved);
         return;
@@ -392,7 +418,8 @@ static void tell_old(struct rereplicate *p, size_t moved)
     struct looking *l = mem_alloc(sizeof *l + j->len);
     *l = (struct looking){p, j->len};
     memcpy(l->name, j->name, j->len);
-    if (own && wire_sendf(own, on_there, l, "LANE.GET %b PACKED %b NOBODY", j->to_name, j->to_len, p->ids.data, p->ids.len))
+    if (own && wire_sendf(own, on_there, l, "LANE.GET %b PACKED %b NOBODY", j->to_name, j->to_len,
+                          p->ids.data, p->ids.len))
         p->open++;
     else
         free(l);
@@ -439,8 +466,8 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
     next_block(p);
 }
 
-/* In flight by now, without a lease that MOVE would see: what goes to Postfix's queue has none (spill.h), and one may have ended with its connection. Its ack
- * goes to the old lane. */
+/* In flight by now, without a lease that MOVE would see: what goes to Postfix's queue has none
+ * (spill.h), and one may have ended with its connection. Its ack goes to the old lane. */
 static bool is_busy(const struct rereplicate *p, const unsigned char *id)
 {
     return inflight_find(p->relay, id) || spill_fetches(p->relay, id);
@@ -451,7 +478,8 @@ static void move(struct rereplicate *p)
     struct job *j = p->jobs;
     struct buf *ids = &p->ids;
     char before[24];
-    struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
+    struct wire *own =
+        resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     buf_consume(ids, ids->len);
     for (size_t i = 0; i < p->n; i++)
         if (p->stored[i] == j->nowners - 1 && !is_busy(p, j->wanted[j->at + i].id))
@@ -467,7 +495,8 @@ static void move(struct rereplicate *p)
         return;
     }
     snprintf(before, sizeof before, "%lld", p->before);
-    if (own && wire_sendf(own, on_moved, p, "LANE.MOVE %b %b BEFORE %s PACKED %b", j->name, j->len, j->to_name, j->to_len, before, ids->data, ids->len)) {
+    if (own && wire_sendf(own, on_moved, p, "LANE.MOVE %b %b BEFORE %s PACKED %b", j->name, j->len,
+                          j->to_name, j->to_len, before, ids->data, ids->len)) {
         p->open++;
         p->moving = true;
     } else {
@@ -507,30 +536,32 @@ static void store_next(struct rereplicate *p)
         move(p);
         return;
     }
-    struct wire *own = resync_wire(p->relay, self), *to = resync_wire(p->relay, j->owner[p->target]);
+    struct wire *own = resync_wire(p->relay, self),
+                *to = resync_wire(p->relay, j->owner[p->target]);
     if (!own || !to) {
         give_up(p, "a connection was lost");
         return;
     }
     p->backfill = backfill_open(&(struct backfill_options){.loop = p->relay->loop,
-                                                     .from = own,
-                                                     .to = to,
-                                                     .lane = j->name,
-                                                     .lane_len = j->len,
-                                                     .to_lane = j->to_name,
-                                                     .to_lane_len = j->to_len,
-                                                     .wanted = j->wanted + j->at,
-                                                     .n = p->n,
-                                                     .stored = on_one_stored,
-                                                     .block = c->refill_block,
-                                                     .rate = c->refill_rate,
-                                                     .settle = settle(p),
-                                                     .set = "",
-                                                     .token = ""},
+                                                           .from = own,
+                                                           .to = to,
+                                                           .lane = j->name,
+                                                           .lane_len = j->len,
+                                                           .to_lane = j->to_name,
+                                                           .to_lane_len = j->to_len,
+                                                           .wanted = j->wanted + j->at,
+                                                           .n = p->n,
+                                                           .stored = on_one_stored,
+                                                           .block = c->refill_block,
+                                                           .rate = c->refill_rate,
+                                                           .settle = settle(p),
+                                                           .set = "",
+                                                           .token = ""},
                                 on_stored, p);
 }
 
-/* What is sent now is of no use any more. Its lane is frozen all the time, and everything else waits behind it. */
+/* What is sent now is of no use any more. Its lane is frozen all the time, and everything else
+ * waits behind it. */
 static void on_late(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct rereplicate *p = t->data;
@@ -552,7 +583,8 @@ static void on_clock(struct wire *w, redisReply *reply, void *arg)
         return;
     p->before = 0;
     for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2)
-        if (reply->element[i]->str && !strcmp(reply->element[i]->str, "clock-ms") && reply->element[i + 1]->type == REDIS_REPLY_INTEGER)
+        if (reply->element[i]->str && !strcmp(reply->element[i]->str, "clock-ms") &&
+            reply->element[i + 1]->type == REDIS_REPLY_INTEGER)
             p->before = reply->element[i + 1]->integer + window(p);
     if (!p->before) {
         give_up(p, reply && reply->str ? reply->str : "the own node does not tell its clock");
@@ -562,7 +594,8 @@ static void on_clock(struct wire *w, redisReply *reply, void *arg)
         leave_out(p, "a mail of it is being delivered");
         return;
     }
-    if (role_turn(p->relay->role) != p->turn || role_state(p->relay->role) != STATE_ALIVE || !fit(p, j)) {
+    if (role_turn(p->relay->role) != p->turn || role_state(p->relay->role) != STATE_ALIVE ||
+        !fit(p, j)) {
         give_up(p, "nodes came or went");
         return;
     }
@@ -586,7 +619,8 @@ static bool still_gone(struct rereplicate *p, const struct job *j)
         return false;
     for (size_t i = 0; i < lane.nowners; i++) {
         int node = config_node_index(p->relay->config, lane.owner[i]);
-        gone &= (node >= 0 && is_in(j, (size_t)node)) || heartbeat_lost_for_good(p->relay, node, clock_monotonic());
+        gone &= (node >= 0 && is_in(j, (size_t)node)) ||
+                heartbeat_lost_for_good(p->relay, node, clock_monotonic());
     }
     lanename_free(&lane);
     return gone;
@@ -597,7 +631,9 @@ static void next_block(struct rereplicate *p)
     for (struct job *j; (j = p->jobs) && j->at == j->n;) {
         p->jobs = j->next;
         if (j->skipped)
-            set_aside(p, j, "a mail of it cannot be stored on another node in the time that there is for it");
+            set_aside(
+                p, j,
+                "a mail of it cannot be stored on another node in the time that there is for it");
         free_job(j);
     }
     if (!p->jobs) {
@@ -611,7 +647,8 @@ static void next_block(struct rereplicate *p)
         p->owed = 0.;
         return;
     }
-    struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
+    struct wire *own =
+        resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     if (!own || !still_gone(p, p->jobs)) {
         give_up(p, own ? "it came back" : "the connection to the own node was lost");
         return;

@@ -1,4 +1,5 @@
-/* The rounds of the comparison, one step after the other, and what begins them. The steps stand in resync.h. */
+/* The rounds of the comparison, one step after the other, and what begins them. The steps stand
+ * in resync.h. */
 #include "relay/repair/resync_work.h"
 
 #include <stdio.h>
@@ -15,7 +16,9 @@
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
 #define AGAIN_MOST 30.
 
-static const char *const steps[] = {"idle", "discover", "ask", "list here", "list there", "ask again", "fetch", "ask at last", "revise", "drop", "end"};
+static const char *const steps[] = {"idle",       "discover",  "ask",   "list here",
+                                    "list there", "ask again", "fetch", "ask at last",
+                                    "revise",     "drop",      "end"};
 
 /* ---- for the rest of the relay ---- */
 
@@ -53,7 +56,8 @@ size_t resync_sets(struct relay *r, const struct role_set **out)
     n = 0;
     for (struct set *s = w->sets; s; s = s->next) {
         bool fresh = !s->ever && !s->lanes_here && !s->stale;
-        /* A set that is new to us is no reason to return: JOIN makes us whole for it, unless others have entries of it. */
+        /* A set that is new to us is no reason to return: JOIN makes us whole for it, unless
+         * others have entries of it. */
         if (fresh && !s->whole && role_state(r->role) == STATE_ALIVE)
             continue;
         w->view[n++] = (struct role_set){s->name, s->n, s->other, s->reach, s->whole, s->checked};
@@ -76,8 +80,10 @@ static void tell(const struct resync *w, const struct set *s)
         log_debug("%s: compared with %s: the same", s->name, with);
         return;
     }
-    log_info("%s: compared with %s: %zu entries fetched (%.1f MB), %zu dropped that were delivered or never promised, %zu results taken over, in %.2f s",
-             s->name, with, s->fetched, (double)s->bytes / 1e6, s->dropped, s->revised, clock_monotonic() - w->began);
+    log_info("%s: compared with %s: %zu entries fetched (%.1f MB), %zu dropped that were delivered "
+             "or never promised, %zu results taken over, in %.2f s",
+             s->name, with, s->fetched, (double)s->bytes / 1e6, s->dropped, s->revised,
+             clock_monotonic() - w->began);
 }
 
 static bool open_sets(const struct resync *w)
@@ -159,7 +165,8 @@ static void discover(struct resync *w)
         s->seen = s->lanes_here = false;
     for (size_t i = 0; i < w->nsites; i++) {
         struct site *site = &w->site[i];
-        site->failed = !node_ready(site->node) || !lane_scan_open(node_wire(site->node), &calls, site);
+        site->failed =
+            !node_ready(site->node) || !lane_scan_open(node_wire(site->node), &calls, site);
         w->open += !site->failed;
     }
     if (w->site[w->self].failed)
@@ -230,14 +237,16 @@ static void begin(struct resync *w)
         s->fetched = s->bytes = s->dropped = s->revised = s->held = 0;
         if (!s->active || w->mode == PERIODIC)
             continue;
-        if (wire_sendf(node_wire(w->site[w->self].node), on_begun, w, "LANE.WHOLE BEGIN %s %s", s->name, w->token))
+        if (wire_sendf(node_wire(w->site[w->self].node), on_begun, w, "LANE.WHOLE BEGIN %s %s",
+                       s->name, w->token))
             w->open++;
         else
             w->abandoned = true;
     }
 }
 
-/* A witness, or all the others; but for those of whom an admin says that they are dead, and those in nobody's table. */
+/* A witness, or all the others; but for those of whom an admin says that they are dead, and
+ * those in nobody's table. */
 static void choose(struct resync *w)
 {
     for (struct set *s = w->sets; s; s = s->next) {
@@ -246,7 +255,9 @@ static void choose(struct resync *w)
             struct site *site = s->other[i] < 0 ? NULL : &w->site[s->other[i]];
             bool reached = site && !site->failed && node_ready(site->node);
             const char *token = reached ? resync_said(site, s->name) : NULL;
-            s->without[i] = !reached && (s->other[i] < 0 || config_list_has(&w->relay->config->dead, w->relay->config->node[s->other[i]].name));
+            s->without[i] = !reached && (s->other[i] < 0 ||
+                                         config_list_has(&w->relay->config->dead,
+                                                         w->relay->config->node[s->other[i]].name));
             all &= reached || s->without[i];
             if (token && s->witness < 0) {
                 s->witness = s->other[i];
@@ -294,7 +305,8 @@ static void on_end(struct wire *wire, redisReply *reply, void *arg)
     struct ending *e = arg;
     struct resync *w = e->w;
     if (!reply || reply->type != REDIS_REPLY_INTEGER)
-        resync_fail_set(e->set, reply && reply->str ? reply->str : "the connection to the own node was lost");
+        resync_fail_set(e->set, reply && reply->str ? reply->str
+                                                    : "the connection to the own node was lost");
     else if (!reply->integer)
         resync_fail_set(e->set, "the own node lost what it held meanwhile");
     else
@@ -311,7 +323,8 @@ static void end(struct resync *w)
             continue;
         struct ending *e = mem_alloc(sizeof *e);
         *e = (struct ending){w, s};
-        if (wire_sendf(node_wire(w->site[w->self].node), on_end, e, "LANE.WHOLE END %s %s", s->name, w->token)) {
+        if (wire_sendf(node_wire(w->site[w->self].node), on_end, e, "LANE.WHOLE END %s %s", s->name,
+                       w->token)) {
             w->open++;
             continue;
         }
@@ -331,11 +344,21 @@ static void enter(struct resync *w)
 {
     switch (w->phase) {
     case DISCOVER: discover(w); break;
-    case ASK: begin(w); ask(w); break;
-    case LIST_HERE: choose(w); resync_list_here(w); break;
+    case ASK:
+        begin(w);
+        ask(w);
+        break;
+    case LIST_HERE:
+        choose(w);
+        resync_list_here(w);
+        break;
     case LIST_THERE: resync_list_there(w); break;
     case ASK_AGAIN: ask(w); break;
-    case FETCH: judge(w); w->fetching = w->there; resync_fetch_next(w); break;
+    case FETCH:
+        judge(w);
+        w->fetching = w->there;
+        resync_fetch_next(w);
+        break;
     case ASK_LAST: ask(w); break;
     case REVISE:
         judge(w);
@@ -390,7 +413,8 @@ void resync_tick(struct relay *r, double now)
             s->checked = s->stale = false;
     }
     for (size_t i = 0; i < w->nsites; i++)
-        if (node_ready(w->site[i].node) && wire_standstill(node_wire(w->site[i].node)) > (double)r->config->dead_after / 1000.)
+        if (node_ready(w->site[i].node) &&
+            wire_standstill(node_wire(w->site[i].node)) > (double)r->config->dead_after / 1000.)
             node_drop(w->site[i].node, "no answer for dead_after");
     if (w->phase == IDLE && w->renamed) {
         w->renamed = false;
@@ -433,7 +457,8 @@ static void link_back(struct relay *r, double now)
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
     struct site *site = arg;
-    /* What the own server is whole for is told with each beat, too: a connection alone that broke is no FLUSHALL. */
+    /* What the own server is whole for is told with each beat, too: a connection alone that
+     * broke is no FLUSHALL. */
     if (site->index != site->w->self || new_life)
         resync_forget_said(site);
     resync_update_sets(site->w);
@@ -499,7 +524,8 @@ struct resync *resync_open(struct relay *r)
     w->again = AGAIN_FIRST;
     w->periodic_at = clock_monotonic() + (double)r->config->compare_every / 1000.;
     w->self = (size_t)config_node_index(r->config, r->node);
-    w->site = mem_zero(CONFIG_NODES_MAX * sizeof *w->site); /* answers on their way know their places */
+    /* answers on their way know their places */
+    w->site = mem_zero(CONFIG_NODES_MAX * sizeof *w->site);
     open_sites(w);
     resync_configure_sets(w);
     return w;

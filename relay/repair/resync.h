@@ -1,6 +1,8 @@
-/* resync - for which sets of owners the own server is whole, and the comparison that makes it so (docs/takeover.md, "Whole").
+/* resync - for which sets of owners the own server is whole, and the comparison that makes it so
+ * (docs/takeover.md, "Whole").
  *
- * A round goes through these steps, and everything else may happen between any two of them. Data flows down only.
+ * A round goes through these steps, and everything else may happen between any two of them. Data
+ * flows down only.
  *
  *   DISCOVER    which sets of owners have lanes, here or at another owner; those that new mail may be placed on are there without any
  *   ASK         BEGIN here; who is whole? A whole owner is this set's witness; when nobody is and all can be reached, they are united
@@ -13,7 +15,8 @@
  *   DROP        what is older than `settle` here and the witness does not hold, but for what is in flight: it was delivered, or never promised
  *   END         whole, if the token of BEGIN still stands: no FLUSHALL came between
  *
- * An alive node runs the same without BEGIN, FETCH and END every compare_every, for sets that it is whole for. */
+ * An alive node runs the same without BEGIN, FETCH and END every compare_every, for sets that it
+ * is whole for. */
 #ifndef DOVELANE_RELAY_REPAIR_RESYNC_H
 #define DOVELANE_RELAY_REPAIR_RESYNC_H
 
@@ -33,7 +36,8 @@ void resync_told(struct relay *, size_t node, const redisReply *list);
 /* Begins what is due. Called with every beat. */
 void resync_tick(struct relay *, double now);
 
-/* The sets, as the rules want to see them; the array is resync's, and good until the next call of anything here. */
+/* The sets, as the rules want to see them; the array is resync's, and good until the next call
+ * of anything here. */
 size_t resync_sets(struct relay *, const struct role_set **);
 
 /* What the node's server said last: it is whole for these owners (n of them, in any order). */
@@ -42,16 +46,19 @@ bool resync_node_is_whole(const struct relay *, size_t node, const char *const *
 /* There are lanes with an owner in nobody's table. */
 bool resync_unknown_owners(const struct relay *);
 
-/* The connection to that node's server (the own one, too) by which bodies go: NULL while it is not up. */
+/* The connection to that node's server (the own one, too) by which bodies go: NULL while it is
+ * not up. */
 struct wire *resync_wire(const struct relay *, size_t node);
 
 /* Nothing was compared in this return yet, or it is being done. */
 bool resync_comparing(const struct relay *);
 
-/* Whether what lies in this lane since then (clock_boottime()) was there when the own server became whole: from a file, from another owner, or from before. */
+/* Whether what lies in this lane since then (clock_boottime()) was there when the own server
+ * became whole: from a file, from another owner, or from before. */
 bool resync_brought(struct relay *, const struct lanename *, double stored_at);
 
-/* Whether the own server is whole for the set of this lane's owners: as we believe since the last beat, and as it says now (its answer to LANE.WHOLE). */
+/* Whether the own server is whole for the set of this lane's owners: as we believe since the
+ * last beat, and as it says now (its answer to LANE.WHOLE). */
 bool resync_believed_whole(struct relay *, const struct lanename *);
 bool resync_says_whole(struct relay *, const struct lanename *, const redisReply *said);
 

@@ -60,7 +60,8 @@ static void *here_lane(const char *name, size_t len, const struct lanename *pars
     struct set *s = resync_set_of_lane(w, parsed);
     if (!s || !s->active)
         return NULL;
-    struct own_lane *h = mem_zero(sizeof *h), **bucket = &w->bucket[namehash(name, len) & (BUCKETS - 1)];
+    struct own_lane *h = mem_zero(sizeof *h),
+                    **bucket = &w->bucket[namehash(name, len) & (BUCKETS - 1)];
     h->name = mem_strndup(name, len);
     h->len = len;
     h->set = s;
@@ -147,7 +148,8 @@ static void there_ids(void *lane, const struct scanned_entry *l, size_t n, void 
             else
                 t->last = e;
             if (e->revision != l[i].revision)
-                buf_add(e->revision < l[i].revision ? &t->newer_there : &t->newer_here, l[i].id, ENTRYID_LEN);
+                buf_add(e->revision < l[i].revision ? &t->newer_there : &t->newer_here, l[i].id,
+                        ENTRYID_LEN);
             continue;
         }
         /* Between two whole owners what one lacks was delivered, or never promised. */

@@ -1,4 +1,5 @@
-/* What follows from the lists: missing bodies are fetched, newer results taken over, and what another owner is done with is dropped. */
+/* What follows from the lists: missing bodies are fetched, newer results taken over, and what
+ * another owner is done with is dropped. */
 #include "relay/repair/resync_work.h"
 
 #include <stdio.h>
@@ -11,8 +12,8 @@
 #include "lib/base/metrics.h"
 #include "relay/repair/backfill.h"
 
-#define BATCH 1000      /* ids in one ACK */
-#define REVISIONS 500   /* envelopes in one GET and META */
+#define BATCH 1000    /* ids in one ACK */
+#define REVISIONS 500 /* envelopes in one GET and META */
 
 /* ---- FETCH ---- */
 
@@ -34,25 +35,27 @@ static void on_fetched(const char *trouble, size_t entries, size_t bytes, void *
 
 void resync_fetch_next(struct resync *w)
 {
-    while (w->fetching && (!w->fetching->n || !w->fetching->set->active || w->fetching->set->failed || w->abandoned))
+    while (w->fetching && (!w->fetching->n || !w->fetching->set->active ||
+                           w->fetching->set->failed || w->abandoned))
         w->fetching = w->fetching->next;
     struct other_lane *t = w->fetching;
     if (!t)
         return;
     const struct config *c = w->relay->config;
-    w->backfill = backfill_open(&(struct backfill_options){.loop = w->relay->loop,
-                                                     .from = node_wire(w->site[t->site].node),
-                                                     .to = node_wire(w->site[w->self].node),
-                                                     .lane = t->name,
-                                                     .lane_len = t->len,
-                                                     .wanted = t->wanted,
-                                                     .n = t->n,
-                                                     .block = c->refill_block,
-                                                     .rate = c->refill_rate,
-                                                     .settle = (double)c->settle / 1000.,
-                                                     .set = t->set->name,
-                                                     .token = t->set->witness >= 0 ? t->set->token : ""},
-                                on_fetched, w);
+    w->backfill = backfill_open(
+        &(struct backfill_options){.loop = w->relay->loop,
+                                   .from = node_wire(w->site[t->site].node),
+                                   .to = node_wire(w->site[w->self].node),
+                                   .lane = t->name,
+                                   .lane_len = t->len,
+                                   .wanted = t->wanted,
+                                   .n = t->n,
+                                   .block = c->refill_block,
+                                   .rate = c->refill_rate,
+                                   .settle = (double)c->settle / 1000.,
+                                   .set = t->set->name,
+                                   .token = t->set->witness >= 0 ? t->set->token : ""},
+        on_fetched, w);
     w->open++;
 }
 
@@ -81,14 +84,16 @@ static bool send_revisions(struct revising *v, const redisReply *list)
     size_t argc = 3, most = 3 + 3 * list->elements, n = 0;
     const char **word = mem_alloc(most * sizeof *word);
     size_t *len = mem_alloc(most * sizeof *len);
-    char (*revision)[24] = mem_alloc((list->elements + 1) * sizeof *revision), count[24];
+    char(*revision)[24] = mem_alloc((list->elements + 1) * sizeof *revision), count[24];
     for (size_t i = 0; i < list->elements; i++) {
         const redisReply *e = list->element[i];
-        if (e->type != REDIS_REPLY_ARRAY || e->elements < 6 || e->element[1]->type != REDIS_REPLY_STRING || e->element[2]->type != REDIS_REPLY_INTEGER ||
-            e->element[5]->type != REDIS_REPLY_STRING)
+        if (e->type != REDIS_REPLY_ARRAY || e->elements < 6 ||
+            e->element[1]->type != REDIS_REPLY_STRING ||
+            e->element[2]->type != REDIS_REPLY_INTEGER || e->element[5]->type != REDIS_REPLY_STRING)
             continue;
         word[argc] = e->element[1]->str, len[argc++] = e->element[1]->len;
-        word[argc] = revision[n], len[argc++] = (size_t)snprintf(revision[n], sizeof revision[n], "%lld", e->element[2]->integer);
+        word[argc] = revision[n], len[argc++] = (size_t)snprintf(revision[n], sizeof revision[n],
+                                                                 "%lld", e->element[2]->integer);
         word[argc] = e->element[5]->str, len[argc++] = e->element[5]->len;
         n++;
     }
@@ -116,13 +121,17 @@ static void on_envelopes(struct wire *wire, redisReply *reply, void *arg)
     resync_advance(w);
 }
 
-static void revise(struct resync *w, struct other_lane *t, const struct buf *ids, struct wire *from, struct wire *to)
+static void revise(struct resync *w, struct other_lane *t, const struct buf *ids, struct wire *from,
+                   struct wire *to)
 {
     for (size_t at = 0; at < ids->len; at += (size_t)REVISIONS * ENTRYID_LEN) {
-        size_t len = ids->len - at < (size_t)REVISIONS * ENTRYID_LEN ? ids->len - at : (size_t)REVISIONS * ENTRYID_LEN;
+        size_t len = ids->len - at < (size_t)REVISIONS * ENTRYID_LEN
+                         ? ids->len - at
+                         : (size_t)REVISIONS * ENTRYID_LEN;
         struct revising *v = mem_alloc(sizeof *v);
         *v = (struct revising){w, t, to};
-        if (wire_sendf(from, on_envelopes, v, "LANE.GET %b PACKED %b NOBODY", t->name, t->len, ids->data + at, len)) {
+        if (wire_sendf(from, on_envelopes, v, "LANE.GET %b PACKED %b NOBODY", t->name, t->len,
+                       ids->data + at, len)) {
             w->open++;
             continue;
         }
@@ -145,16 +154,20 @@ void resync_revise(struct resync *w)
 
 /* ---- order ---- */
 
-#define ASIDE_LANE "dovelane:order" /* not a lane's name by our rule: nobody takes from it, and nobody sees it */
+/* not a lane's name by our rule: nobody takes from it, and nobody sees it */
+#define ASIDE_LANE "dovelane:order"
 
 static void on_reordered(struct wire *wire, redisReply *reply, void *arg)
 {
     struct revising *v = arg;
     struct resync *w = v->w;
-    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_ARRAY &&
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[0]->type == REDIS_REPLY_ARRAY &&
                 reply->element[1]->type == REDIS_REPLY_ARRAY;
     if (!good)
-        resync_fail_set(v->t->set, reply && reply->str ? reply->str : "the connection was lost, or moving entries was refused");
+        resync_fail_set(v->t->set, reply && reply->str
+                                       ? reply->str
+                                       : "the connection was lost, or moving entries was refused");
     free(v);
     w->open--;
     resync_advance(w);
@@ -164,18 +177,22 @@ static void ignore(struct wire *wire, redisReply *reply, void *arg)
 {
 }
 
-/* What was stored here between the loss of what stood before it and its being noticed stands in front of what was fetched now. Moving entries gives them new
- * places, in one transaction: between the two moves they would be nowhere for others. */
+/* What was stored here between the loss of what stood before it and its being noticed stands in
+ * front of what was fetched now. Moving entries gives them new places, in one transaction:
+ * between the two moves they would be nowhere for others. */
 static void reorder(struct resync *w, struct other_lane *t)
 {
     struct wire *own = node_wire(w->site[w->self].node);
     for (size_t at = 0; at < t->behind.len; at += (size_t)BATCH * ENTRYID_LEN) {
-        size_t len = t->behind.len - at < (size_t)BATCH * ENTRYID_LEN ? t->behind.len - at : (size_t)BATCH * ENTRYID_LEN;
+        size_t len = t->behind.len - at < (size_t)BATCH * ENTRYID_LEN ? t->behind.len - at
+                                                                      : (size_t)BATCH * ENTRYID_LEN;
         struct revising *v = mem_alloc(sizeof *v);
         *v = (struct revising){w, t, own};
         bool sent = wire_sendf(own, ignore, NULL, "MULTI") &&
-                    wire_sendf(own, ignore, NULL, "LANE.MOVE %b " ASIDE_LANE " PACKED %b", t->name, t->len, t->behind.data + at, len) &&
-                    wire_sendf(own, ignore, NULL, "LANE.MOVE " ASIDE_LANE " %b UPTO %lld", t->name, t->len, 9223372036854775807LL) &&
+                    wire_sendf(own, ignore, NULL, "LANE.MOVE %b " ASIDE_LANE " PACKED %b", t->name,
+                               t->len, t->behind.data + at, len) &&
+                    wire_sendf(own, ignore, NULL, "LANE.MOVE " ASIDE_LANE " %b UPTO %lld", t->name,
+                               t->len, 9223372036854775807LL) &&
                     wire_sendf(own, on_reordered, v, "EXEC");
         if (!sent) {
             free(v);
@@ -199,7 +216,8 @@ static void on_dropped(struct wire *wire, redisReply *reply, void *arg)
 {
     struct resync *w = arg;
     if (!reply || reply->type == REDIS_REPLY_ERROR) {
-        log_warning("entries that another owner is done with could not be dropped: %s", reply ? reply->str : "the connection was lost");
+        log_warning("entries that another owner is done with could not be dropped: %s",
+                    reply ? reply->str : "the connection was lost");
         w->abandoned = true;
     }
     w->open--;
@@ -210,7 +228,8 @@ static void drop_batch(struct resync *w, struct own_lane *h, struct buf *ids)
 {
     if (!ids->len)
         return;
-    if (wire_sendf(node_wire(w->site[w->self].node), on_dropped, w, "LANE.ACK %b PACKED %b", h->name, h->len, ids->data, ids->len))
+    if (wire_sendf(node_wire(w->site[w->self].node), on_dropped, w, "LANE.ACK %b PACKED %b",
+                   h->name, h->len, ids->data, ids->len))
         w->open++;
     else
         w->abandoned = true;

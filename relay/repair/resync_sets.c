@@ -7,7 +7,7 @@
 
 #include "lib/base/clock.h"
 
-#define SETS_MOST 1000  /* that are there without any lane */
+#define SETS_MOST 1000 /* that are there without any lane */
 
 static int by_name(const void *a, const void *b)
 {
@@ -147,7 +147,8 @@ bool resync_unknown_owners(const struct relay *r)
 struct wire *resync_wire(const struct relay *r, size_t node)
 {
     const struct resync *w = r->resync;
-    return node < w->nsites && node_ready(w->site[node].node) ? node_wire(w->site[node].node) : NULL;
+    return node < w->nsites && node_ready(w->site[node].node) ? node_wire(w->site[node].node)
+                                                              : NULL;
 }
 
 void resync_forget_said(struct site *site)
@@ -167,7 +168,9 @@ void resync_update_sets(struct resync *w)
         s->checked &= s->whole;
         for (size_t i = 0; i < s->n; i++) {
             struct site *site = s->other[i] < 0 ? NULL : &w->site[s->other[i]];
-            s->reach[i] = !site || !node_ready(site->node) ? REACH_NOT : resync_said(site, s->name) ? REACH_WHOLE : REACH_NOT_WHOLE;
+            s->reach[i] = !site || !node_ready(site->node) ? REACH_NOT
+                          : resync_said(site, s->name)     ? REACH_WHOLE
+                                                           : REACH_NOT_WHOLE;
         }
     }
 }
@@ -204,7 +207,8 @@ static void on_since(struct wire *wire, redisReply *reply, void *arg)
     for (size_t i = 0; i + 1 < reply->elements; i += 2) {
         if (!reply->element[i]->str || reply->element[i + 1]->type != REDIS_REPLY_INTEGER)
             continue;
-        struct whole_since s = {mem_strdup(reply->element[i]->str), now - (double)reply->element[i + 1]->integer / 1000.};
+        struct whole_since s = {mem_strdup(reply->element[i]->str),
+                                now - (double)reply->element[i + 1]->integer / 1000.};
         w->since[w->nsince++] = s;
         w->latest = s.at > w->latest ? s.at : w->latest;
     }

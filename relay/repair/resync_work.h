@@ -1,4 +1,5 @@
-/* resync_work - what the files of the comparison share: sets of owners, lists, servers, and the round. Belongs to resync*.c alone. */
+/* resync_work - what the files of the comparison share: sets of owners, lists, servers, and the
+ * round. Belongs to resync*.c alone. */
 #ifndef DOVELANE_RELAY_REPAIR_RESYNC_WORK_H
 #define DOVELANE_RELAY_REPAIR_RESYNC_WORK_H
 
@@ -17,7 +18,19 @@
 #define TOKEN 33
 #define BUCKETS 4096
 
-enum phase { IDLE, DISCOVER, ASK, LIST_HERE, LIST_THERE, ASK_AGAIN, FETCH, ASK_LAST, REVISE, DROP, END };
+enum phase {
+    IDLE,
+    DISCOVER,
+    ASK,
+    LIST_HERE,
+    LIST_THERE,
+    ASK_AGAIN,
+    FETCH,
+    ASK_LAST,
+    REVISE,
+    DROP,
+    END
+};
 enum mode { RETURN, PERIODIC, JOIN };
 
 struct set {
@@ -32,7 +45,8 @@ struct set {
     bool stale; /* others hold entries of it that we cannot just take: a return does */
     /* this round */
     bool active, failed, young, unite;
-    bool without[OTHERS]; /* an admin calls it dead and it does not answer: a union is one of the others */
+    /* an admin calls it dead and it does not answer: a union is one of the others */
+    bool without[OTHERS];
     int witness; /* node; -1: none */
     char token[TOKEN];
     size_t fetched, bytes, dropped, revised, held;
@@ -67,9 +81,11 @@ struct other_lane {
     size_t n, size;
     uint32_t place;
     struct buf newer_there, newer_here; /* ids */
-    bool ordered;       /* an ordered lane, and we are not whole: what is here must come to stand in the other's order */
+    /* an ordered lane, and we are not whole: what is here must come to stand in the other's
+     * order */
+    bool ordered;
     const struct own_entry *last; /* the latest one that stands so */
-    struct buf behind;  /* ids of those that do not: they go to the end, in this order */
+    struct buf behind;            /* ids of those that do not: they go to the end, in this order */
 };
 
 struct site {
@@ -90,7 +106,8 @@ struct whole_since {
 struct resync {
     struct relay *relay;
     size_t nsites, self;
-    struct site *site; /* per node of the config, room for CONFIG_NODES_MAX; [self] is the own server */
+    /* per node of the config, room for CONFIG_NODES_MAX; [self] is the own server */
+    struct site *site;
     struct set *sets;
     struct role_set *view;
     size_t nview;
@@ -101,10 +118,10 @@ struct resync {
     enum phase phase;
     enum mode mode;
     bool abandoned, closing;
-    bool renamed;      /* nodes came: the sets of owners are not those of the config yet */
-    bool compared;     /* a round of this return came to its end */
-    unsigned turn;     /* role_turn() of the last look */
-    size_t open;       /* what this phase waits for */
+    bool renamed;  /* nodes came: the sets of owners are not those of the config yet */
+    bool compared; /* a round of this return came to its end */
+    unsigned turn; /* role_turn() of the last look */
+    size_t open;   /* what this phase waits for */
     char token[TOKEN];
     double began, not_before, again, periodic_at;
     int64_t min_age;
@@ -119,14 +136,18 @@ void resync_fail_set(struct set *, const char *why);
 void resync_site_failed(struct resync *, size_t site, const char *why);
 
 /* resync_sets.c */
-struct set *resync_set_of_lane(struct resync *, const struct lanename *); /* NULL when we are none of its owners */
-bool resync_uses(const struct set *, size_t site);                        /* its list is compared with in this round */
+/* NULL when we are none of its owners */
+struct set *resync_set_of_lane(struct resync *, const struct lanename *);
+/* its list is compared with in this round */
+bool resync_uses(const struct set *, size_t site);
 void resync_configure_sets(struct resync *);
-void resync_find_owners(struct resync *); /* owners that were in nobody's table may be in the config now */
+/* owners that were in nobody's table may be in the config now */
+void resync_find_owners(struct resync *);
 void resync_forget_sets(struct resync *);
 void resync_free_set(struct set *);
 void resync_update_sets(struct resync *); /* from what the servers said last */
-const char *resync_said(const struct site *, const char *set); /* the token under which it is whole, or NULL */
+/* the token under which it is whole, or NULL */
+const char *resync_said(const struct site *, const char *set);
 void resync_read_said(struct site *, const redisReply *);
 void resync_forget_said(struct site *);
 void resync_ask_since(struct resync *); /* of the own server; its answer stands in w->since */

@@ -68,8 +68,10 @@ struct delivery_key *delivery_key_read(const char *path, char **error_r)
         return NULL;
     }
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 0027)) {
-        *error_r = mem_printf("%s: must be a file that only its owner writes and others cannot read (mode 0640, 0600 or 0400), "
-                              "it has mode %04o", path, (unsigned)(st.st_mode & 07777));
+        *error_r = mem_printf("%s: must be a file that only its owner writes and others cannot "
+                              "read (mode 0640, 0600 or 0400), "
+                              "it has mode %04o",
+                              path, (unsigned)(st.st_mode & 07777));
         close(fd);
         return NULL;
     }
@@ -80,7 +82,8 @@ struct delivery_key *delivery_key_read(const char *path, char **error_r)
     if (parse(k))
         return k;
     delivery_key_free(k);
-    *error_r = mem_printf("%s: a key has %d to %d bytes, raw or as one line of hex digits", path, KEY_LEAST, KEY_MOST);
+    *error_r = mem_printf("%s: a key has %d to %d bytes, raw or as one line of hex digits", path,
+                          KEY_LEAST, KEY_MOST);
     return NULL;
 }
 
@@ -104,7 +107,8 @@ static void to_hex(char *out, const unsigned char *bytes, size_t n)
     out[2 * n] = '\0';
 }
 
-/* The hash of the message in the form that no way to Dovecot changes: LF for CRLF, and a line end after the last line. */
+/* The hash of the message in the form that no way to Dovecot changes: LF for CRLF, and a line
+ * end after the last line. */
 static void hash_message(char hex[HASH_HEX], const char *message, size_t len)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -114,17 +118,20 @@ static void hash_message(char hex[HASH_HEX], const char *message, size_t len)
     while (ok && message < end) {
         const char *crlf = memmem(message, (size_t)(end - message), "\r\n", 2);
         const char *to = crlf ? crlf : end;
-        ok = EVP_DigestUpdate(ctx, message, (size_t)(to - message)) && (!crlf || EVP_DigestUpdate(ctx, "\n", 1));
+        ok = EVP_DigestUpdate(ctx, message, (size_t)(to - message)) &&
+             (!crlf || EVP_DigestUpdate(ctx, "\n", 1));
         message = crlf ? crlf + 2 : end;
     }
-    if (!ok || (open_line && !EVP_DigestUpdate(ctx, "\n", 1)) || !EVP_DigestFinal_ex(ctx, digest, NULL))
+    if (!ok || (open_line && !EVP_DigestUpdate(ctx, "\n", 1)) ||
+        !EVP_DigestFinal_ex(ctx, digest, NULL))
         abort(); /* it fails only without memory */
     EVP_MD_CTX_free(ctx);
     to_hex(hex, digest, 32);
 }
 
 /* Domains know no case, and Dovecot may write them otherwise than the envelope does. */
-static void add_code(struct buf *line, const struct delivery_key *k, const char *purpose, const char *address)
+static void add_code(struct buf *line, const struct delivery_key *k, const char *purpose,
+                     const char *address)
 {
     char mac[2 * MAC + 1];
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -132,15 +139,16 @@ static void add_code(struct buf *line, const struct delivery_key *k, const char 
     for (char *c = said; *c; c++)
         if (*c >= 'A' && *c <= 'Z')
             *c |= 0x20;
-    if (!HMAC(EVP_sha256(), k->bytes, (int)k->size, (unsigned char *)said, strlen(said), digest, NULL))
+    if (!HMAC(EVP_sha256(), k->bytes, (int)k->size, (unsigned char *)said, strlen(said), digest,
+              NULL))
         abort();
     free(said);
     to_hex(mac, digest, MAC);
     buf_adds(line, mac);
 }
 
-char *delivery_id_header(const struct delivery_key *k, const unsigned char id[ENTRYID_LEN], const char *message, size_t len,
-                         const char *const *address, size_t n)
+char *delivery_id_header(const struct delivery_key *k, const unsigned char id[ENTRYID_LEN],
+                         const char *message, size_t len, const char *const *address, size_t n)
 {
     char entry[ENTRYID_HEX], hash[HASH_HEX];
     struct buf line = {0};

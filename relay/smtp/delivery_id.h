@@ -4,10 +4,12 @@
  *      <code> <code>
  *      <code>
  *
- * entry: the lane entry's id, 32 hex digits. A code for each recipient of the transaction: the first 16 bytes, in hex, of
- * HMAC-SHA256(group key, "dovelane-id 2:" entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the
- * message below the line, with LF for CRLF and a line end after its last line. So the line says nothing of another mail, and
- * nothing to another recipient. What a key file holds: dovecot-plugin/protocol/delivery_id.h. */
+ * entry: the lane entry's id, 32 hex digits. A code for each recipient of the transaction: the
+ * first 16 bytes, in hex, of HMAC-SHA256(group key, "dovelane-id 2:" entry ":" hash ":"
+ * address), the address in lower case. hash: SHA-256, in hex, of the message below the line,
+ * with LF for CRLF and a line end after its last line. So the line says nothing of another mail,
+ * and nothing to another recipient. What a key file holds:
+ * dovecot-plugin/protocol/delivery_id.h. */
 #ifndef DOVELANE_RELAY_SMTP_DELIVERY_ID_H
 #define DOVELANE_RELAY_SMTP_DELIVERY_ID_H
 
@@ -21,8 +23,9 @@ struct delivery_key;
 struct delivery_key *delivery_key_read(const char *path, char **error_r);
 void delivery_key_free(struct delivery_key *); /* NULL is fine; leaves nothing of it in memory */
 
-/* The line with its CRLF, for these recipients' addresses (at most SMTP_RECIPIENTS_MAX); malloc'd. message: what follows it. */
-char *delivery_id_header(const struct delivery_key *, const unsigned char id[ENTRYID_LEN], const char *message, size_t len,
-                         const char *const *address, size_t n);
+/* The line with its CRLF, for these recipients' addresses (at most SMTP_RECIPIENTS_MAX);
+ * malloc'd. message: what follows it. */
+char *delivery_id_header(const struct delivery_key *, const unsigned char id[ENTRYID_LEN],
+                         const char *message, size_t len, const char *const *address, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* smtp - the delivery engine: SMTP (RFC 5321) and LMTP (RFC 2033) as a client, non-blocking, on a libev loop.
- * It knows mails, recipients and replies; it knows nothing of lanes.
+/* smtp - the delivery engine: SMTP (RFC 5321) and LMTP (RFC 2033) as a client, non-blocking, on a
+ * libev loop. It knows mails, recipients and replies; it knows nothing of lanes.
  *
  *   destination                    session
  *        ── smtp_open ───────────────▶     connects, EHLO, STARTTLS, EHLO
@@ -8,7 +8,8 @@
  *        ◀─────────── done(mail) ──
  *        ◀────────────────── ready() ──    or closed()
  *
- * One session is one connection and carries one mail after another. How a mail leaves (R: a round trip):
+ * One session is one connection and carries one mail after another. How a mail leaves (R: a round
+ * trip):
  *
  *   PIPELINING (RFC 2920), CHUNKING (RFC 3030)     MAIL RCPT.. BDAT message R              in one writev
  *     the same, more than SMTP_PIPELINED_MOST      MAIL RCPT.. R BDAT message R
@@ -33,10 +34,12 @@
 /* Text of a result, at most; longer replies are cut. */
 #define SMTP_TEXT_MAX 512
 
-/* Recipients of one transaction, at most: what every server must take (RFC 5321 section 4.5.3.1.8). */
+/* Recipients of one transaction, at most: what every server must take (RFC 5321 section
+ * 4.5.3.1.8). */
 #define SMTP_RECIPIENTS_MAX 100
 
-/* A message of more bytes waits for the answers to its recipients: it would be sent for nothing if there were none left. */
+/* A message of more bytes waits for the answers to its recipients: it would be sent for nothing
+ * if there were none left. */
 #define SMTP_PIPELINED_MOST 65536
 
 enum smtp_verdict {
@@ -44,7 +47,8 @@ enum smtp_verdict {
     SMTP_SENT,     /* 2xx */
     SMTP_DEFERRED, /* 4xx, or the connection was lost before the mail was complete */
     SMTP_FAILED,   /* 5xx, or a mail that this next hop cannot take (SIZE, SMTPUTF8, 8BITMIME) */
-    SMTP_UNKNOWN   /* lost between the message's last byte and its answer: delivered or not, nobody can tell */
+    /* lost between the message's last byte and its answer: delivered or not, nobody can tell */
+    SMTP_UNKNOWN
 };
 
 struct smtp_rcpt {
@@ -52,11 +56,13 @@ struct smtp_rcpt {
     enum smtp_verdict verdict;
     int code;               /* 0 where no reply was had */
     char dsn[SMTP_DSN_MAX]; /* "2.0.0" */
-    char *text;             /* malloc'd; SENT: the reply; else the reason in Postfix's words; NULL: untried */
-    bool accepted;          /* its RCPT had 2xx (the engine's own) */
+    /* malloc'd; SENT: the reply; else the reason in Postfix's words; NULL: untried */
+    char *text;
+    bool accepted; /* its RCPT had 2xx (the engine's own) */
 };
 
-/* One mail for one transaction. The caller owns it; all that it points to stays until done is called. */
+/* One mail for one transaction. The caller owns it; all that it points to stays until done is
+ * called. */
 struct smtp_mail {
     const struct envelope *envelope;
     const char *head; /* header lines to be sent before the message; may be NULL */
@@ -68,8 +74,11 @@ struct smtp_mail {
     void *owner;
 
     /* by the engine */
-    bool convert; /* FAILED for want of 8BITMIME alone: somebody who converts it (RFC 6152 section 3) could send it */
-    bool stale;   /* not tried at all: a connection kept for reuse was gone. Another one may have it */
+    /* FAILED for want of 8BITMIME alone: somebody who converts it (RFC 6152 section 3) could
+     * send it */
+    bool convert;
+    /* not tried at all: a connection kept for reuse was gone. Another one may have it */
+    bool stale;
     double begun; /* when a session began with it (CLOCK_MONOTONIC), 0: not */
     double setup; /* seconds its connection took, 0 for all but the first mail of a session */
 
@@ -83,8 +92,8 @@ struct smtp_mail {
 
 void smtp_rcpts_clear(struct smtp_rcpt *, size_t n); /* frees the texts */
 
-/* The results of a mail whose transaction cannot take place: all its untried recipients. reason: "connect to
- * ...: refused". */
+/* The results of a mail whose transaction cannot take place: all its untried recipients. reason:
+ * "connect to ...: refused". */
 void smtp_mail_refuse(struct smtp_mail *, enum smtp_verdict, const char *dsn, const char *reason);
 
 enum smtp_limit {
@@ -109,17 +118,21 @@ struct smtp_policy {
     int tls;                   /* TLS_* of config.h */
     struct tls_peer *peer;     /* NULL: TLS_NONE */
     char *unusable;            /* why no connection may be made (a certificate file); NULL: none */
-    double plain_until;        /* TLS_MAY and a handshake that failed: none is tried until then (CLOCK_MONOTONIC) */
-    int trust;                 /* TRUST_* */
-    struct delivery_key *key;  /* for whoever makes the head: its mails get a Dovelane-Id; NULL: they do not */
-    bool convert;              /* 8-bit mail needs 8BITMIME */
-    unsigned discard;          /* of enum smtp_feature: never used */
+    /* TLS_MAY and a handshake that failed: none is tried until then (CLOCK_MONOTONIC) */
+    double plain_until;
+    int trust; /* TRUST_* */
+    /* for whoever makes the head: its mails get a Dovelane-Id; NULL: they do not */
+    struct delivery_key *key;
+    bool convert;     /* 8-bit mail needs 8BITMIME */
+    unsigned discard; /* of enum smtp_feature: never used */
 };
 
-/* For a destination's section; idle: seconds for which a connection is kept. Never NULL; the caller's until smtp_policy_release. */
+/* For a destination's section; idle: seconds for which a connection is kept. Never NULL; the
+ * caller's until smtp_policy_release. */
 struct config;
 struct nexthop;
-struct smtp_policy *smtp_policy_new(const struct config *, const char *destination, const struct nexthop *);
+struct smtp_policy *smtp_policy_new(const struct config *, const char *destination,
+                                    const struct nexthop *);
 
 /* Opens the files of all sections: NULL, or what is wrong with one (malloc'd). */
 char *smtp_policy_check(const struct config *);
@@ -133,7 +146,7 @@ struct smtp_options {
     const char *host; /* as in the next hop, for the log */
     const char *port; /* NULL: UNIX socket */
     const struct socket_address *address;
-    const char *helo; /* what we call ourselves */
+    const char *helo;           /* what we call ourselves */
     struct smtp_policy *policy; /* owned by the session */
     void *arg;
 };
@@ -144,29 +157,33 @@ struct smtp_session;
 struct smtp_events {
     void (*ready)(struct smtp_session *); /* greeted, or the last mail is over: may take one now */
     void (*done)(struct smtp_session *,
-                 struct smtp_mail *); /* results are in mail->rcpt; the session may be about to close */
-    void (*closed)(struct smtp_session *, const char *why); /* is freed after this; holds no mail any more */
+                 /* results are in mail->rcpt; the session may be about to close */
+                 struct smtp_mail *);
+    /* is freed after this; holds no mail any more */
+    void (*closed)(struct smtp_session *, const char *why);
 };
 
 /* Starts to connect. closed() is called later, never from within, also when connecting fails. */
-struct smtp_session *smtp_open(struct ev_loop *, const struct smtp_options *, const struct smtp_events *);
+struct smtp_session *smtp_open(struct ev_loop *, const struct smtp_options *,
+                               const struct smtp_events *);
 
-/* Only while the session is ready. false: this server cannot take the mail at all (SIZE, SMTPUTF8, 8BITMIME); its
- * results are set, done() is not called, and the session is still ready. Never closes the session from
- * within. */
+/* Only while the session is ready. false: this server cannot take the mail at all (SIZE,
+ * SMTPUTF8, 8BITMIME); its results are set, done() is not called, and the session is still
+ * ready. Never closes the session from within. */
 bool smtp_send(struct smtp_session *, struct smtp_mail *);
 
 /* QUIT for a session that is ready; closed() is called from within. */
 void smtp_quit(struct smtp_session *);
 
-/* Closes whatever goes on: a mail in transfer gets its results first (SMTP_UNTRIED before its last byte, else
- * SMTP_UNKNOWN). */
+/* Closes whatever goes on: a mail in transfer gets its results first (SMTP_UNTRIED before its
+ * last byte, else SMTP_UNKNOWN). */
 void smtp_drop(struct smtp_session *, const char *why);
 
 void *smtp_arg(const struct smtp_session *);
 const char *smtp_name(const struct smtp_session *); /* "host[addr]:port" */
 bool smtp_was_ready(const struct smtp_session *);   /* greeted at least once */
 unsigned smtp_mails(const struct smtp_session *);   /* carried so far */
-const char *smtp_trouble(const struct smtp_session *); /* in closed(), before it was ready: why, as a code (RFC 3463) that is never permanent: "4.4.1" */
+/* in closed(), before it was ready: why, as a code (RFC 3463) that is never permanent: "4.4.1" */
+const char *smtp_trouble(const struct smtp_session *);
 
 #endif

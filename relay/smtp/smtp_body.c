@@ -19,7 +19,8 @@ static void begin(struct smtp_body *b, const char *head, size_t head_len)
     add_part(b, head, head_len);
 }
 
-void smtp_body_data(struct smtp_body *b, const char *head, size_t head_len, const char *message, size_t len)
+void smtp_body_data(struct smtp_body *b, const char *head, size_t head_len, const char *message,
+                    size_t len)
 {
     begin(b, head, head_len);
     if (smtp_dots_clean(message, len)) {
@@ -33,7 +34,8 @@ void smtp_body_data(struct smtp_body *b, const char *head, size_t head_len, cons
     b->left = len;
 }
 
-size_t smtp_body_chunk(struct smtp_body *b, const char *head, size_t head_len, const char *message, size_t len)
+size_t smtp_body_chunk(struct smtp_body *b, const char *head, size_t head_len, const char *message,
+                       size_t len)
 {
     begin(b, head, head_len);
     if (smtp_dots_clean_chunk(message, len)) {

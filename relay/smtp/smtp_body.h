@@ -1,5 +1,6 @@
-/* smtp_body - a message on its way out, in the form that DATA or BDAT wants. It is sent from the caller's memory; only what must be
- * changed (a leading dot, a bare LF) is copied, for DATA piece by piece. Pure. */
+/* smtp_body - a message on its way out, in the form that DATA or BDAT wants. It is sent from the
+ * caller's memory; only what must be changed (a leading dot, a bare LF) is copied, for DATA
+ * piece by piece. Pure. */
 #ifndef DOVELANE_RELAY_SMTP_SMTP_BODY_H
 #define DOVELANE_RELAY_SMTP_SMTP_BODY_H
 
@@ -23,10 +24,12 @@ struct smtp_body {
 };
 
 /* head: header lines before the message; may be NULL when head_len is 0. */
-void smtp_body_data(struct smtp_body *, const char *head, size_t head_len, const char *message, size_t len);
+void smtp_body_data(struct smtp_body *, const char *head, size_t head_len, const char *message,
+                    size_t len);
 
 /* The size of the chunk. */
-size_t smtp_body_chunk(struct smtp_body *, const char *head, size_t head_len, const char *message, size_t len);
+size_t smtp_body_chunk(struct smtp_body *, const char *head, size_t head_len, const char *message,
+                       size_t len);
 
 /* What comes next: at most SMTP_BODY_PARTS of out are filled; how many, 0 at the end. */
 int smtp_body_next(struct smtp_body *, struct iovec *out);

@@ -1,8 +1,10 @@
-/* The protocol's table: every command, what we hope to hear, how long we wait, and what then. A mail's part of it is
+/* The protocol's table: every command, what we hope to hear, how long we wait, and what then. A
+ * mail's part of it is
  *
  *   XFORWARD 2xx*  MAIL 2xx  RCPT 2xx..  ┬ DATA 3xx ─ message ┬─ 2xx (LMTP: one for each accepted RCPT)
  *                                        └ BDAT message ──────┘
- *   anything refused: its recipients have their result; RSET when MAIL was accepted, and ready again */
+ *   anything refused: its recipients have their result; RSET when MAIL was accepted, and ready
+ *   again */
 #include "relay/smtp/smtp_session.h"
 
 #include <stdio.h>
@@ -16,17 +18,25 @@ static const struct command {
     int good; /* the first digit that we hope for; 4 and 5 refuse; anything else is nonsense */
     void (*then)(struct smtp_session *, const struct smtp_step *);
 } command[] = {
-    [STEP_GREETING] = {"connection", "receiving the initial server greeting", SMTP_LIMIT_HELO, 2, smtp_greeting_reply},
-    [STEP_HELLO] = {"EHLO command", "performing the EHLO handshake", SMTP_LIMIT_HELO, 2, smtp_ehlo_reply},
-    [STEP_HELO] = {"HELO command", "performing the HELO handshake", SMTP_LIMIT_HELO, 2, smtp_helo_reply},
-    [STEP_STARTTLS] = {"STARTTLS command", "sending STARTTLS", SMTP_LIMIT_STARTTLS, 2, smtp_starttls_reply},
-    [STEP_XCLIENT] = {"XCLIENT command", "sending XCLIENT", SMTP_LIMIT_XFORWARD, 2, smtp_xclient_reply},
-    [STEP_XFORWARD] = {"XFORWARD command", "sending XFORWARD", SMTP_LIMIT_XFORWARD, 2, smtp_xforward_reply},
+    [STEP_GREETING] = {"connection", "receiving the initial server greeting", SMTP_LIMIT_HELO, 2,
+                       smtp_greeting_reply},
+    [STEP_HELLO] = {"EHLO command", "performing the EHLO handshake", SMTP_LIMIT_HELO, 2,
+                    smtp_ehlo_reply},
+    [STEP_HELO] = {"HELO command", "performing the HELO handshake", SMTP_LIMIT_HELO, 2,
+                   smtp_helo_reply},
+    [STEP_STARTTLS] = {"STARTTLS command", "sending STARTTLS", SMTP_LIMIT_STARTTLS, 2,
+                       smtp_starttls_reply},
+    [STEP_XCLIENT] = {"XCLIENT command", "sending XCLIENT", SMTP_LIMIT_XFORWARD, 2,
+                      smtp_xclient_reply},
+    [STEP_XFORWARD] = {"XFORWARD command", "sending XFORWARD", SMTP_LIMIT_XFORWARD, 2,
+                       smtp_xforward_reply},
     [STEP_MAIL] = {"MAIL FROM command", "sending MAIL FROM", SMTP_LIMIT_MAIL, 2, smtp_mail_reply},
     [STEP_RCPT] = {"RCPT TO command", "sending RCPT TO", SMTP_LIMIT_RCPT, 2, smtp_rcpt_reply},
-    [STEP_DATA] = {"DATA command", "sending DATA command", SMTP_LIMIT_DATA_INIT, 3, smtp_data_reply},
+    [STEP_DATA] = {"DATA command", "sending DATA command", SMTP_LIMIT_DATA_INIT, 3,
+                   smtp_data_reply},
     [STEP_BDAT] = {"BDAT command", "sending BDAT", SMTP_LIMIT_DATA_DONE, 2, smtp_message_reply},
-    [STEP_MESSAGE] = {"end of DATA command", "sending end of data", SMTP_LIMIT_DATA_DONE, 2, smtp_message_reply},
+    [STEP_MESSAGE] = {"end of DATA command", "sending end of data", SMTP_LIMIT_DATA_DONE, 2,
+                      smtp_message_reply},
     [STEP_RSET] = {"RSET command", "sending RSET", SMTP_LIMIT_RSET, 2, smtp_rset_reply},
 };
 
@@ -79,7 +89,8 @@ void smtp_client_await(struct smtp_session *s)
     smtp_session_wait(s, s->policy->limit[limit]);
 }
 
-void smtp_client_say(struct smtp_session *s, enum smtp_step_kind kind, const char *verb, const char *arg)
+void smtp_client_say(struct smtp_session *s, enum smtp_step_kind kind, const char *verb,
+                     const char *arg)
 {
     if (!smtp_client_our_turn(s))
         return;
@@ -143,7 +154,7 @@ static void doing(const struct smtp_session *s, char *out, size_t size)
     bool open = false;
     if (s->phase == SMTP_TALKING && s->got < s->nsteps) {
         enum smtp_step_kind kind = awaited(s)->kind;
-        what = kind == STEP_HELLO && s->lmtp ? "performing the LHLO handshake"
+        what = kind == STEP_HELLO && s->lmtp             ? "performing the LHLO handshake"
                : kind == STEP_MESSAGE && !s->message_out ? "sending message body"
                                                          : command[kind].doing;
     }

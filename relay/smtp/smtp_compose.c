@@ -47,7 +47,8 @@ static void add_attribute(struct buf *out, const char *name, const char *value)
         add_xtext(out, value);
 }
 
-/* IPv6 addresses as RFC 5321 section 4.1.3 writes them: else Postfix's smtpd refuses the command. */
+/* IPv6 addresses as RFC 5321 section 4.1.3 writes them: else Postfix's smtpd refuses the
+ * command. */
 static void add_address(struct buf *out, const char *addr)
 {
     if (strchr(addr, ':') && strncasecmp(addr, "ipv6:", 5)) {
@@ -58,7 +59,8 @@ static void add_address(struct buf *out, const char *addr)
     }
 }
 
-bool smtp_compose_xforward_client(struct buf *out, const struct envelope *env, const struct smtp_features *f)
+bool smtp_compose_xforward_client(struct buf *out, const struct envelope *env,
+                                  const struct smtp_features *f)
 {
     if (!(f->set & SMTP_XFORWARD_FIRST))
         return false;
@@ -73,7 +75,8 @@ bool smtp_compose_xforward_client(struct buf *out, const struct envelope *env, c
     return true;
 }
 
-bool smtp_compose_xforward_session(struct buf *out, const struct envelope *env, const struct smtp_features *f)
+bool smtp_compose_xforward_session(struct buf *out, const struct envelope *env,
+                                   const struct smtp_features *f)
 {
     if (!(f->set & SMTP_XFORWARD_SECOND))
         return false;
@@ -88,7 +91,8 @@ bool smtp_compose_xforward_session(struct buf *out, const struct envelope *env, 
     return true;
 }
 
-bool smtp_compose_xclient(struct buf *out, const struct envelope *env, const struct smtp_features *f)
+bool smtp_compose_xclient(struct buf *out, const struct envelope *env,
+                          const struct smtp_features *f)
 {
     if (!(f->set & SMTP_XCLIENT))
         return false;
@@ -147,15 +151,19 @@ static void pass_word(struct buf *out, const char *args, const char *keyword)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
-/* Text in xtext, in the one form that says it with the fewest escapes: what Postfix's smtp(8) sends, too, because it keeps the decoded
- * value. What is no xtext stays as it is. */
+/* Text in xtext, in the one form that says it with the fewest escapes: what Postfix's smtp(8)
+ * sends, too, because it keeps the decoded value. What is no xtext stays as it is. */
 static void normal_xtext(struct buf *out, const char *s, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
-        int high = s[i] == '+' && i + 2 < len ? hex(s[i + 1]) : -1, low = high >= 0 ? hex(s[i + 2]) : -1;
+        int high = s[i] == '+' && i + 2 < len ? hex(s[i + 1]) : -1,
+            low = high >= 0 ? hex(s[i + 2]) : -1;
         if (low < 0) {
             buf_addc(out, s[i]);
             continue;
@@ -175,8 +183,9 @@ static void pass_xtext(struct buf *out, const char *args, const char *keyword)
     normal_xtext(out, value, len);
 }
 
-/* ORCPT of a client that gave none is the address that it named, as Postfix's smtpd sets it (RFC 3461 section 5.2.1 allows it): the next hop's
- * notice then tells the sender the address that he wrote, whatever happens to it further on. */
+/* ORCPT of a client that gave none is the address that it named, as Postfix's smtpd sets it (RFC
+ * 3461 section 5.2.1 allows it): the next hop's notice then tells the sender the address that he
+ * wrote, whatever happens to it further on. */
 static void add_orcpt(struct buf *out, const struct recipient *r)
 {
     size_t len;
@@ -264,5 +273,6 @@ bool smtp_needs_8bitmime(const struct envelope *env, const char *message, size_t
 {
     size_t n;
     const char *body = find_arg(env->sender_args, "BODY", &n);
-    return body && n == strlen("8BITMIME") && !strncasecmp(body, "8BITMIME", n) && !ascii(message, len);
+    return body && n == strlen("8BITMIME") && !strncasecmp(body, "8BITMIME", n) &&
+           !ascii(message, len);
 }

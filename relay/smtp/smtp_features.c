@@ -11,16 +11,25 @@ struct word {
 };
 
 static const struct word keywords[] = {
-    {"PIPELINING", SMTP_PIPELINING}, {"CHUNKING", SMTP_CHUNKING}, {"8BITMIME", SMTP_8BITMIME},
-    {"SMTPUTF8", SMTP_UTF8},         {"SIZE", SMTP_SIZE},         {"DSN", SMTP_DSN},
-    {"STARTTLS", SMTP_STARTTLS},     {"XFORWARD", SMTP_XFORWARD}, {"XCLIENT", SMTP_XCLIENT},
+    {"PIPELINING", SMTP_PIPELINING},
+    {"CHUNKING", SMTP_CHUNKING},
+    {"8BITMIME", SMTP_8BITMIME},
+    {"SMTPUTF8", SMTP_UTF8},
+    {"SIZE", SMTP_SIZE},
+    {"DSN", SMTP_DSN},
+    {"STARTTLS", SMTP_STARTTLS},
+    {"XFORWARD", SMTP_XFORWARD},
+    {"XCLIENT", SMTP_XCLIENT},
     {"ENHANCEDSTATUSCODES", SMTP_ENHANCED},
 };
 
 static const struct word attributes[] = {
-    {"NAME", SMTP_XFORWARD_NAME | SMTP_XCLIENT_NAME}, {"ADDR", SMTP_XFORWARD_ADDR | SMTP_XCLIENT_ADDR},
-    {"PORT", SMTP_XFORWARD_PORT | SMTP_XCLIENT_PORT}, {"PROTO", SMTP_XFORWARD_PROTO | SMTP_XCLIENT_PROTO},
-    {"HELO", SMTP_XFORWARD_HELO | SMTP_XCLIENT_HELO}, {"IDENT", SMTP_XFORWARD_IDENT},
+    {"NAME", SMTP_XFORWARD_NAME | SMTP_XCLIENT_NAME},
+    {"ADDR", SMTP_XFORWARD_ADDR | SMTP_XCLIENT_ADDR},
+    {"PORT", SMTP_XFORWARD_PORT | SMTP_XCLIENT_PORT},
+    {"PROTO", SMTP_XFORWARD_PROTO | SMTP_XCLIENT_PROTO},
+    {"HELO", SMTP_XFORWARD_HELO | SMTP_XCLIENT_HELO},
+    {"IDENT", SMTP_XFORWARD_IDENT},
     {"LOGIN", SMTP_XCLIENT_LOGIN},
 };
 
@@ -53,7 +62,8 @@ static uint64_t size_limit(const char *p)
 {
     size_t digits = strspn(p, "0123456789");
     errno = 0;
-    unsigned long long v = digits && (!p[digits] || p[digits] == ' ' || p[digits] == '\n') ? strtoull(p, NULL, 10) : 0;
+    unsigned long long v =
+        digits && (!p[digits] || p[digits] == ' ' || p[digits] == '\n') ? strtoull(p, NULL, 10) : 0;
     return errno ? 0 : v;
 }
 
@@ -81,6 +91,7 @@ void smtp_features_parse(const struct smtp_reply *r, struct smtp_features *out)
 {
     *out = (struct smtp_features){0};
     /* The first line is the server's name and greeting. */
-    for (const char *p = r->text.len ? strchr(r->text.data, '\n') : NULL; p; p = strchr(p + 1, '\n'))
+    for (const char *p = r->text.len ? strchr(r->text.data, '\n') : NULL; p;
+         p = strchr(p + 1, '\n'))
         line(p + 1, out);
 }

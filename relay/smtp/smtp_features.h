@@ -1,4 +1,5 @@
-/* smtp_features - what a server offered in its answer to EHLO or LHLO (RFC 5321 section 4.1.1.1). Pure. */
+/* smtp_features - what a server offered in its answer to EHLO or LHLO (RFC 5321 section
+ * 4.1.1.1). Pure. */
 #ifndef DOVELANE_RELAY_SMTP_SMTP_FEATURES_H
 #define DOVELANE_RELAY_SMTP_SMTP_FEATURES_H
 
@@ -40,10 +41,12 @@ struct smtp_features {
     uint64_t size_limit; /* 0: none told */
 };
 
-/* Of a 250 to EHLO or LHLO. What is not known is passed over; of a keyword that is there twice both count. */
+/* Of a 250 to EHLO or LHLO. What is not known is passed over; of a keyword that is there twice
+ * both count. */
 void smtp_features_parse(const struct smtp_reply *, struct smtp_features *out);
 
-/* All features that an EHLO keyword can bring, in any case ("XFORWARD": all its attributes); 0: not one that is used here. */
+/* All features that an EHLO keyword can bring, in any case ("XFORWARD": all its attributes); 0:
+ * not one that is used here. */
 unsigned smtp_features_named(const char *keyword);
 
 #endif

@@ -1,5 +1,6 @@
-/* Greeting, EHLO or LHLO (HELO for a server that knows no EHLO, RFC 5321 section 3.2), STARTTLS (RFC 3207) and EHLO again, as nothing that
- * was said before it may be believed; XCLIENT and EHLO again, too. */
+/* Greeting, EHLO or LHLO (HELO for a server that knows no EHLO, RFC 5321 section 3.2), STARTTLS
+ * (RFC 3207) and EHLO again, as nothing that was said before it may be believed; XCLIENT and
+ * EHLO again, too. */
 #include "relay/smtp/smtp_session.h"
 
 #include <stdio.h>
@@ -10,7 +11,8 @@
 #include "lib/base/log.h"
 
 #define REFUSED "host %s refused to talk to me"
-#define PLAIN_FOR 60. /* seconds without TLS to a server whose handshake failed, where TLS may but need not be */
+/* seconds without TLS to a server whose handshake failed, where TLS may but need not be */
+#define PLAIN_FOR 60.
 
 /* EHLO or LHLO. */
 static void hello(struct smtp_session *s)
@@ -18,7 +20,8 @@ static void hello(struct smtp_session *s)
     smtp_client_say(s, STEP_HELLO, s->lmtp ? "LHLO" : "EHLO", s->helo);
 }
 
-/* XCLIENT made us a client who may not say it again, as it does with Postfix's smtpd: another client's mail would count as this one's. */
+/* XCLIENT made us a client who may not say it again, as it does with Postfix's smtpd: another
+ * client's mail would count as this one's. */
 static bool taken_for_another(const struct smtp_session *s)
 {
     return s->xclient && !(s->features.set & SMTP_XCLIENT);
@@ -27,7 +30,8 @@ static bool taken_for_another(const struct smtp_session *s)
 void smtp_hello_ready(struct smtp_session *s)
 {
     if (s->closing || taken_for_another(s)) {
-        smtp_session_close(s, s->closing ? "421, the server closes the connection" : "XCLIENT works only once");
+        smtp_session_close(s, s->closing ? "421, the server closes the connection"
+                                         : "XCLIENT works only once");
         return;
     }
     if (!smtp_client_our_turn(s))
@@ -78,7 +82,8 @@ void smtp_greeting_reply(struct smtp_session *s, const struct smtp_step *step)
 
 static bool tls_wanted(const struct smtp_session *s)
 {
-    return s->policy->tls != TLS_NONE && !s->tls && (s->policy->tls != TLS_MAY || clock_monotonic() >= s->policy->plain_until);
+    return s->policy->tls != TLS_NONE && !s->tls &&
+           (s->policy->tls != TLS_MAY || clock_monotonic() >= s->policy->plain_until);
 }
 
 /* All that is to be settled before the first mail is. */
@@ -100,7 +105,8 @@ static void settled(struct smtp_session *s)
 void smtp_starttls_reply(struct smtp_session *s, const struct smtp_step *step)
 {
     if (good(s)) {
-        /* What came behind the 220 came without TLS: from whom, nobody knows (RFC 3207 section 6). */
+        /* What came behind the 220 came without TLS: from whom, nobody knows (RFC 3207 section
+         * 6). */
         if (smtp_client_our_turn(s))
             smtp_session_tls(s);
     } else if (s->policy->tls == TLS_MAY && s->reply.code != 421) {
@@ -160,7 +166,8 @@ void smtp_helo_reply(struct smtp_session *s, const struct smtp_step *step)
 
 void smtp_xclient_reply(struct smtp_session *s, const struct smtp_step *step)
 {
-    /* As after a new connection: what it offers may differ (XCLIENT_README). Refused: it knows us as the client, no more. */
+    /* As after a new connection: what it offers may differ (XCLIENT_README). Refused: it knows
+     * us as the client, no more. */
     if (good(s))
         hello(s);
     else

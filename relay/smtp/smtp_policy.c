@@ -13,11 +13,16 @@ static struct smtp_policy *plain(const struct config *c)
 {
     struct smtp_policy *p = mem_zero(sizeof *p);
     const int64_t ms[SMTP_LIMITS] = {
-        [SMTP_LIMIT_CONNECT] = c->smtp_connect_timeout,     [SMTP_LIMIT_HELO] = c->smtp_helo_timeout,
-        [SMTP_LIMIT_STARTTLS] = c->smtp_starttls_timeout,   [SMTP_LIMIT_XFORWARD] = c->smtp_xforward_timeout,
-        [SMTP_LIMIT_MAIL] = c->smtp_mail_timeout,           [SMTP_LIMIT_RCPT] = c->smtp_rcpt_timeout,
-        [SMTP_LIMIT_DATA_INIT] = c->smtp_data_init_timeout, [SMTP_LIMIT_DATA_XFER] = c->smtp_data_xfer_timeout,
-        [SMTP_LIMIT_DATA_DONE] = c->smtp_data_done_timeout, [SMTP_LIMIT_RSET] = c->smtp_rset_timeout,
+        [SMTP_LIMIT_CONNECT] = c->smtp_connect_timeout,
+        [SMTP_LIMIT_HELO] = c->smtp_helo_timeout,
+        [SMTP_LIMIT_STARTTLS] = c->smtp_starttls_timeout,
+        [SMTP_LIMIT_XFORWARD] = c->smtp_xforward_timeout,
+        [SMTP_LIMIT_MAIL] = c->smtp_mail_timeout,
+        [SMTP_LIMIT_RCPT] = c->smtp_rcpt_timeout,
+        [SMTP_LIMIT_DATA_INIT] = c->smtp_data_init_timeout,
+        [SMTP_LIMIT_DATA_XFER] = c->smtp_data_xfer_timeout,
+        [SMTP_LIMIT_DATA_DONE] = c->smtp_data_done_timeout,
+        [SMTP_LIMIT_RSET] = c->smtp_rset_timeout,
         [SMTP_LIMIT_IDLE] = c->connection_idle,
     };
     for (size_t i = 0; i < SMTP_LIMITS; i++)
@@ -26,10 +31,12 @@ static struct smtp_policy *plain(const struct config *c)
     return p;
 }
 
-static void set_tls(struct smtp_policy *p, const struct config_destination *d, const struct nexthop *hop)
+static void set_tls(struct smtp_policy *p, const struct config_destination *d,
+                    const struct nexthop *hop)
 {
     const char *name = *d->tls_name ? d->tls_name : hop->port ? hop->host : NULL;
-    struct tls_options o = {name, d->tls == TLS_VERIFY, d->tls_ca_file, d->tls_cert_file, d->tls_key_file};
+    struct tls_options o = {name, d->tls == TLS_VERIFY, d->tls_ca_file, d->tls_cert_file,
+                            d->tls_key_file};
     p->tls = d->tls;
     if (p->tls == TLS_NONE)
         return;
@@ -41,14 +48,17 @@ static void set_tls(struct smtp_policy *p, const struct config_destination *d, c
 }
 
 /* Mail does not wait for a key: without it, one that is delivered twice shows twice. */
-static void set_key(struct smtp_policy *p, const struct config *c, const struct config_destination *d)
+static void set_key(struct smtp_policy *p, const struct config *c,
+                    const struct config_destination *d)
 {
     char *error = NULL;
     if (!d->delivery_id)
         return;
     p->key = delivery_key_read(c->group_key_file, &error);
     if (!p->key)
-        log_error("group_key_file: %s; mail goes out without " ENTRYID_HEADER ", and what is delivered twice shows twice", error);
+        log_error("group_key_file: %s; mail goes out without " ENTRYID_HEADER
+                  ", and what is delivered twice shows twice",
+                  error);
     free(error);
 }
 
@@ -60,7 +70,8 @@ static unsigned discarded(const struct config_destination *d)
     return set;
 }
 
-struct smtp_policy *smtp_policy_new(const struct config *c, const char *destination, const struct nexthop *hop)
+struct smtp_policy *smtp_policy_new(const struct config *c, const char *destination,
+                                    const struct nexthop *hop)
 {
     const struct config_destination *d = config_destination(c, destination);
     struct smtp_policy *p = plain(c);
@@ -78,7 +89,10 @@ static char *check(const struct config *c, const struct config_destination *d)
 {
     char *error = NULL;
     if (d->tls != TLS_NONE)
-        tls_peer_release(tls_peer_new(&(struct tls_options){NULL, d->tls == TLS_VERIFY, d->tls_ca_file, d->tls_cert_file, d->tls_key_file}, &error));
+        tls_peer_release(
+            tls_peer_new(&(struct tls_options){NULL, d->tls == TLS_VERIFY, d->tls_ca_file,
+                                               d->tls_cert_file, d->tls_key_file},
+                         &error));
     if (!error && d->delivery_id) {
         struct delivery_key *key = delivery_key_read(c->group_key_file, &error);
         delivery_key_free(key);

@@ -1,6 +1,7 @@
 /* Bytes and time of a session. The rules of this file:
  *  - writing is tried at once and the write watcher is only started when the socket is full;
- *  - a write that fails does not end the session by itself: the reason ("552 too large", "421 closing") may
+ *  - a write that fails does not end the session by itself: the reason ("552 too large", "421
+ *  closing") may
  * be waiting to be read;
  *  - a time limit is a stamp; the timer is only moved when it would come too late. */
 #include "relay/smtp/smtp_session.h"
@@ -159,8 +160,10 @@ static bool read_some(struct smtp_session *s)
         return false;
     }
     const struct tls *tls = s->tls;
-    for (size_t at = 0, used; at < (size_t)n && s->phase != SMTP_CLOSED && s->tls == tls; at += used) {
-        enum smtp_reply_status status = smtp_reply_feed(&s->reply, input + at, (size_t)n - at, &used);
+    for (size_t at = 0, used; at < (size_t)n && s->phase != SMTP_CLOSED && s->tls == tls;
+         at += used) {
+        enum smtp_reply_status status =
+            smtp_reply_feed(&s->reply, input + at, (size_t)n - at, &used);
         s->input_left = (size_t)n - at - used;
         s->input = input + at + used;
         if (status == SMTP_REPLY_DONE)
@@ -171,7 +174,8 @@ static bool read_some(struct smtp_session *s)
     /* A piece of a reply that nobody asked for: the next mail must not meet the rest of it. */
     if (s->phase == SMTP_READY && smtp_reply_begun(&s->reply))
         smtp_session_close(s, "said something while idle");
-    return s->phase >= SMTP_TALKING && s->phase != SMTP_CLOSED && ((size_t)n == sizeof input || s->broken || s->tls);
+    return s->phase >= SMTP_TALKING && s->phase != SMTP_CLOSED &&
+           ((size_t)n == sizeof input || s->broken || s->tls);
 }
 
 static void handshake(struct smtp_session *s)
@@ -274,7 +278,8 @@ static int start_connect(struct smtp_session *s)
     if (!local)
         setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     /* A UNIX socket with a full backlog says EAGAIN and does not go on connecting. */
-    if (connect(s->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && (errno != EINPROGRESS || local))
+    if (connect(s->fd, (const struct sockaddr *)&a->sa, a->len) < 0 &&
+        (errno != EINPROGRESS || local))
         return errno;
     ev_io_set(&s->reading, s->fd, EV_READ);
     ev_io_set(&s->writing, s->fd, EV_WRITE);
@@ -303,7 +308,8 @@ void smtp_session_again(struct smtp_session *s)
     begin(s);
 }
 
-struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *o, const struct smtp_events *events)
+struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *o,
+                               const struct smtp_events *events)
 {
     struct smtp_session *s = mem_zero(sizeof *s);
     s->loop = loop;
@@ -311,7 +317,8 @@ struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *
     s->arg = o->arg;
     s->lmtp = o->lmtp;
     s->helo = mem_strdup(o->helo);
-    s->name = o->port ? mem_printf("%s[%s]:%s", o->host, o->address->text, o->port) : mem_printf("localhost[%s]", o->host);
+    s->name = o->port ? mem_printf("%s[%s]:%s", o->host, o->address->text, o->port)
+                      : mem_printf("localhost[%s]", o->host);
     s->address = *o->address;
     s->policy = o->policy;
     s->policy->users++;

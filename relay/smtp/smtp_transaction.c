@@ -14,7 +14,8 @@
 
 /* ---- results ---- */
 
-static void set_result(struct smtp_rcpt *r, enum smtp_verdict verdict, int code, const char *dsn, const char *text)
+static void set_result(struct smtp_rcpt *r, enum smtp_verdict verdict, int code, const char *dsn,
+                       const char *text)
 {
     r->verdict = verdict;
     r->code = code;
@@ -29,7 +30,8 @@ void smtp_rcpts_clear(struct smtp_rcpt *r, size_t n)
         free(r[i].text);
 }
 
-void smtp_mail_refuse(struct smtp_mail *m, enum smtp_verdict verdict, const char *dsn, const char *reason)
+void smtp_mail_refuse(struct smtp_mail *m, enum smtp_verdict verdict, const char *dsn,
+                      const char *reason)
 {
     for (size_t i = 0; i < m->nrcpt; i++)
         if (m->rcpt[i].verdict == SMTP_UNTRIED)
@@ -41,7 +43,8 @@ static enum smtp_verdict verdict_of(int code)
     return code < 300 ? SMTP_SENT : code < 500 ? SMTP_DEFERRED : SMTP_FAILED;
 }
 
-/* "host mx[192.0.2.1]:25 said: 550 5.1.1 unknown (in reply to RCPT TO command)"; a success is the reply alone. */
+/* "host mx[192.0.2.1]:25 said: 550 5.1.1 unknown (in reply to RCPT TO command)"; a success is
+ * the reply alone. */
 static void reply_text(const struct smtp_session *s, const char *to, char *out, size_t size)
 {
     char flat[SMTP_TEXT_MAX];
@@ -50,7 +53,8 @@ static void reply_text(const struct smtp_session *s, const char *to, char *out, 
     if (s->reply.code < 300)
         snprintf(out, size, "%d%s%s", s->reply.code, blank, flat);
     else
-        snprintf(out, size, "host %s said: %d%s%.300s (in reply to %s)", s->name, s->reply.code, blank, flat, to);
+        snprintf(out, size, "host %s said: %d%s%.300s (in reply to %s)", s->name, s->reply.code,
+                 blank, flat, to);
 }
 
 static void answer_one(const struct smtp_session *s, struct smtp_rcpt *r, const char *to)
@@ -168,7 +172,8 @@ static const char *unfit(const struct smtp_session *s, struct smtp_mail *m, char
         snprintf(text, size, "SMTPUTF8 is required, but was not offered by host %s", s->name);
         return "5.6.7";
     }
-    if (s->policy->convert && !(s->features.set & SMTP_8BITMIME) && smtp_needs_8bitmime(m->envelope, m->body, m->body_len)) {
+    if (s->policy->convert && !(s->features.set & SMTP_8BITMIME) &&
+        smtp_needs_8bitmime(m->envelope, m->body, m->body_len)) {
         m->convert = true;
         snprintf(text, size, "8BITMIME is required, but was not offered by host %s", s->name);
         return "5.6.3";
@@ -180,7 +185,8 @@ static const char *unfit(const struct smtp_session *s, struct smtp_mail *m, char
 static bool introduce(struct smtp_session *s)
 {
     struct buf line = {0};
-    if (s->policy->trust != TRUST_XCLIENT || !smtp_compose_xclient(&line, s->mail->envelope, &s->features))
+    if (s->policy->trust != TRUST_XCLIENT ||
+        !smtp_compose_xclient(&line, s->mail->envelope, &s->features))
         return false;
     line.data[line.len - 2] = '\0';
     if (s->xclient && !strcmp(s->xclient, line.data)) {
@@ -227,8 +233,9 @@ bool smtp_send(struct smtp_session *s, struct smtp_mail *m)
 
 /* ---- the replies ---- */
 
-/* LMTP answers for each recipient that it accepted (RFC 2033 section 4.2 and 4.3), SMTP once. When there is none, SMTP answers all the
- * same, and LMTP servers do although the RFC can be read otherwise; if one does not, the time limit ends the connection. */
+/* LMTP answers for each recipient that it accepted (RFC 2033 section 4.2 and 4.3), SMTP once.
+ * When there is none, SMTP answers all the same, and LMTP servers do although the RFC can be
+ * read otherwise; if one does not, the time limit ends the connection. */
 static void expect_answers(struct smtp_session *s)
 {
     const struct smtp_mail *m = s->mail;
@@ -309,14 +316,16 @@ void smtp_data_reply(struct smtp_session *s, const struct smtp_step *step)
     }
 }
 
-/* Where BDAT is pipelined no answer is waited for before all is said, so one that comes twice passes for the next one's, and so on to the
- * end. What is left over then tells; the 421 of a server that closes is none of these. */
+/* Where BDAT is pipelined no answer is waited for before all is said, so one that comes twice
+ * passes for the next one's, and so on to the end. What is left over then tells; the 421 of a
+ * server that closes is none of these. */
 static bool one_too_many(const struct smtp_session *s)
 {
     return s->chunk && s->got == s->nsteps && s->input_left >= 3 && memcmp(s->input, "421", 3) != 0;
 }
 
-/* Which answer was for this mail nobody can tell. With DATA somebody can: from now on it is used here. */
+/* Which answer was for this mail nobody can tell. With DATA somebody can: from now on it is used
+ * here. */
 static void forget_answers(struct smtp_session *s)
 {
     log_warning("%s: more answers than commands; BDAT is no longer used there", s->name);
@@ -348,7 +357,8 @@ void smtp_message_reply(struct smtp_session *s, const struct smtp_step *step)
         smtp_client_await(s);
         return;
     }
-    /* After a BDAT that was refused the state is "indeterminate" until RSET (RFC 3030 section 2). */
+    /* After a BDAT that was refused the state is "indeterminate" until RSET (RFC 3030 section
+     * 2). */
     s->mail_open = s->chunk && !good;
     finish(s);
 }
@@ -361,8 +371,9 @@ void smtp_rset_reply(struct smtp_session *s, const struct smtp_step *step)
         smtp_session_close(s, "RSET was refused");
 }
 
-/* The server speaks before it has the whole message. An error is its answer (a limit was passed), and ends the connection as we are not
- * going on. With LMTP it is not clear for whom it speaks. */
+/* The server speaks before it has the whole message. An error is its answer (a limit was
+ * passed), and ends the connection as we are not going on. With LMTP it is not clear for whom it
+ * speaks. */
 void smtp_transaction_early(struct smtp_session *s)
 {
     if (s->reply.code < 400 || s->lmtp) {
@@ -379,11 +390,13 @@ void smtp_transaction_early(struct smtp_session *s)
 /* Nothing of this mail had an answer yet, and the connection was kept from another one. */
 static bool first_words(const struct smtp_session *s)
 {
-    return s->mails && s->got == 0 && s->phase == SMTP_TALKING && s->nsteps && s->step[0].kind >= STEP_XCLIENT && s->step[0].kind <= STEP_MAIL;
+    return s->mails && s->got == 0 && s->phase == SMTP_TALKING && s->nsteps &&
+           s->step[0].kind >= STEP_XCLIENT && s->step[0].kind <= STEP_MAIL;
 }
 
-/* The connection ended before the server can have read the last byte. TCP: its FIN came (EPIPE: and then its reset), and acknowledges all that
- * had arrived when it closed, but not our last byte. UNIX: the kernel says so by ECONNRESET (unix(7)). */
+/* The connection ended before the server can have read the last byte. TCP: its FIN came (EPIPE:
+ * and then its reset), and acknowledges all that had arrived when it closed, but not our last
+ * byte. UNIX: the kernel says so by ECONNRESET (unix(7)). */
 static bool unread(const struct smtp_session *s)
 {
     int left = 0;
@@ -408,8 +421,9 @@ void smtp_transaction_lost(struct smtp_session *s, const char *text)
     struct smtp_mail *m = s->mail;
     if (!m)
         return;
-    /* A connection that was kept may have been closed by the server before it read our words (RFC 5321 section 3.8): then nothing was
-     * tried, and another connection may have the mail at once. */
+    /* A connection that was kept may have been closed by the server before it read our words
+     * (RFC 5321 section 3.8): then nothing was tried, and another connection may have the mail
+     * at once. */
     m->stale = first_words(s) && (!s->message_out || unread(s));
     if (!m->stale)
         smtp_mail_refuse(m, s->message_out ? SMTP_UNKNOWN : SMTP_DEFERRED, s->trouble, text);

@@ -1,8 +1,9 @@
-/* inflight - the entries that this relay has in flight: from TAKE until the own node has answered the ACK or NACK.
+/* inflight - the entries that this relay has in flight: from TAKE until the own node has answered
+ * the ACK or NACK.
  *
- * A lease ends when its connection does, and then the server gives the same entries out again, to us. The
- * table is what keeps them from being delivered a second time: an id that is taken while it is in flight only
- * gets its new lease number. */
+ * A lease ends when its connection does, and then the server gives the same entries out again,
+ * to us. The table is what keeps them from being delivered a second time: an id that is taken
+ * while it is in flight only gets its new lease number. */
 #ifndef DOVELANE_RELAY_STATE_INFLIGHT_H
 #define DOVELANE_RELAY_STATE_INFLIGHT_H
 
@@ -15,7 +16,15 @@
 #include "relay/smtp/smtp.h"
 
 /* Why an entry goes to Postfix's own queue instead of its next hop. */
-enum spill_reason { SPILL_NONE, SPILL_REQUEUE, SPILL_DRAIN, SPILL_LANE_TIME, SPILL_MEMORY, SPILL_POISON, SPILL_8BITMIME };
+enum spill_reason {
+    SPILL_NONE,
+    SPILL_REQUEUE,
+    SPILL_DRAIN,
+    SPILL_LANE_TIME,
+    SPILL_MEMORY,
+    SPILL_POISON,
+    SPILL_8BITMIME
+};
 
 enum entry_state {
     ENTRY_DELIVERING, /* its mail is with a destination: waiting there, or being sent */
@@ -34,10 +43,11 @@ struct entry {
     unsigned char id[ENTRYID_LEN];
     enum entry_state state;
 
-    long long lease;         /* 0: none, it was read and not taken (spill.h) */
-    unsigned generation;     /* of the connection that the lease belongs to */
-    long long failed_leases; /* "attempts" of the server: leases of it that ended otherwise than by us */
-    bool suspect;            /* relays may have died of it: poison.h */
+    long long lease;     /* 0: none, it was read and not taken (spill.h) */
+    unsigned generation; /* of the connection that the lease belongs to */
+    /* "attempts" of the server: leases of it that ended otherwise than by us */
+    long long failed_leases;
+    bool suspect; /* relays may have died of it: poison.h */
     uint32_t revision;
     struct envelope envelope;
     redisReply *holder; /* the part of TAKE's reply that holds the body; ours */

@@ -45,7 +45,8 @@ static void attach(struct lane *lane, struct destination *d)
 static void judge(struct relay *r, struct lane *lane)
 {
     bool was_ours = lane->ownership == OWNERSHIP_OURS;
-    lane->ownership = lane->parsed.nowners ? heartbeat_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
+    lane->ownership =
+        lane->parsed.nowners ? heartbeat_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
     bool ours = lane->ownership == OWNERSHIP_OURS;
     if (ours == was_ours)
         return;
@@ -128,13 +129,15 @@ static void free_lane(struct lane *lane)
     free(lane);
 }
 
-/* READY names a lane again when it gets something, so an idle one needs no memory. One that others serve is
- * rarely told of while it holds something: it is forgotten likewise, and LIST finds it when it becomes ours.
+/* READY names a lane again when it gets something, so an idle one needs no memory. One that others
+ * serve is rarely told of while it holds something: it is forgotten likewise, and LIST finds it
+ * when it becomes ours.
  */
 static bool needed(const struct lane *lane)
 {
     bool served = lane->ownership == OWNERSHIP_OURS && lane->destination;
-    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->frozen || (served && lane->waiting);
+    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->frozen ||
+           (served && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)

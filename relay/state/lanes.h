@@ -22,34 +22,40 @@ struct lane {
     size_t name_len;
     struct lanename parsed; /* nowners = 0: not named by our rule */
     enum ownership ownership;
-    size_t place;                    /* owners before us: more than 0 is a takeover */
-    struct destination *destination; /* NULL unless ours, and to a next hop that we can reach at all */
+    size_t place; /* owners before us: more than 0 is a takeover */
+    /* NULL unless ours, and to a next hop that we can reach at all */
+    struct destination *destination;
 
     bool waiting; /* has, or may have, entries to take */
     unsigned
-        told;    /* how often we heard that: an empty TAKE proves nothing when it was sent before the last */
+        /* how often we heard that: an empty TAKE proves nothing when it was sent before the last */
+        told;
     bool taking; /* a TAKE is under way */
-    bool later;   /* the last TAKE gave all that there was, most probably: the next one can wait (intake.h) */
+    /* the last TAKE gave all that there was, most probably: the next one can wait (intake.h) */
+    bool later;
     bool careful; /* has suspects (poison.h): its entries are taken one by one */
     size_t in_flight;
-    size_t leaving; /* of these: acked or given back, and not answered yet */
+    size_t leaving;  /* of these: acked or given back, and not answered yet */
     size_t commands; /* META, ACK and NACK under way */
-    double moved_at; /* clock_boottime(): what lay here by then may come from a lane of a lost node (rereplicate.h) */
+    /* clock_boottime(): what lay here by then may come from a lane of a lost node
+     * (rereplicate.h) */
+    double moved_at;
 
     /* ordered_lanes.c's, for an ordered lane */
-    struct ordered_lanes *ordered_lanes;       /* that has it in one of its lists */
-    bool turn;                                 /* what comes before it is delivered */
-    bool waits_turn, asks_turn;                /* for the next round; in one */
-    bool whole;                                /* the server was whole for its owners when it was last looked at */
-    bool turn_told;                            /* that it waits for long */
-    double turn_since;                         /* 0: it does not wait */
+    struct ordered_lanes *ordered_lanes; /* that has it in one of its lists */
+    bool turn;                           /* what comes before it is delivered */
+    bool waits_turn, asks_turn;          /* for the next round; in one */
+    /* the server was whole for its owners when it was last looked at */
+    bool whole;
+    bool turn_told;    /* that it waits for long */
+    double turn_since; /* 0: it does not wait */
     TAILQ_ENTRY(lane) turn_link;
-    bool frozen;                        /* it is being copied to another owner (rereplicate.h) */
+    bool frozen; /* it is being copied to another owner (rereplicate.h) */
     bool paused;
     double paused_until;
     TAILQ_ENTRY(lane) pause_link;
-    unsigned char head[ENTRYID_LEN];  /* the mail that was deferred at its head */
-    double head_since;                /* 0: none was */
+    unsigned char head[ENTRYID_LEN]; /* the mail that was deferred at its head */
+    double head_since;               /* 0: none was */
 
     /* for owners.c: entries whose META or ACK leaves at the end of this turn of the loop */
     bool listed;
@@ -66,8 +72,8 @@ struct lane *lanes_get(struct relay *, const char *name, size_t len);
 /* The server says that the lane has something to take. */
 void lanes_told(struct relay *, const char *name, size_t len);
 
-/* The config was read again: what is ours now? Lanes that are ours no more take nothing; what waits of them
- * goes back. */
+/* The config was read again: what is ours now? Lanes that are ours no more take nothing; what
+ * waits of them goes back. */
 void lanes_judge(struct relay *);
 
 #endif

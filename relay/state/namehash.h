@@ -1,5 +1,5 @@
-/* namehash - FNV-1a, for the tables of lanes and destinations. Their names come from nodes that we trust; a
- * chain that gets long costs time, nothing else. */
+/* namehash - FNV-1a, for the tables of lanes and destinations. Their names come from nodes that
+ * we trust; a chain that gets long costs time, nothing else. */
 #ifndef DOVELANE_RELAY_STATE_NAMEHASH_H
 #define DOVELANE_RELAY_STATE_NAMEHASH_H
 

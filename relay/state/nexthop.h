@@ -1,10 +1,11 @@
-/* nexthop - what a lane's destination says: transport, then next hop, as Postfix resolved them. Pure.
+/* nexthop - what a lane's destination says: transport, then next hop, as Postfix resolved them.
+ * Pure.
  *
  *   smtp:[10.0.0.5]:2525   relay:[::1]:25   lmtp:[mail.example]:24   lmtp:inet:[10.0.0.5]:24
  * lmtp:unix:/run/dovecot/lmtp
  *
- * Only next hops with an address: the brackets say that no MX is looked up, and without them it is Postfix's
- * mail. */
+ * Only next hops with an address: the brackets say that no MX is looked up, and without them it
+ * is Postfix's mail. */
 #ifndef DOVELANE_RELAY_STATE_NEXTHOP_H
 #define DOVELANE_RELAY_STATE_NEXTHOP_H
 
@@ -13,7 +14,8 @@
 struct nexthop {
     bool lmtp;
     char *host; /* name or address without brackets; the path of a UNIX socket */
-    char *port; /* NULL: UNIX socket. Default: 25 for smtp and relay, 24 for lmtp (RFC 2033 section 5) */
+    /* NULL: UNIX socket. Default: 25 for smtp and relay, 24 for lmtp (RFC 2033 section 5) */
+    char *port;
 };
 
 /* false: nothing we can deliver to; nothing is left to free then. */

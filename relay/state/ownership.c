@@ -7,8 +7,8 @@ bool ownership_dead(const struct config *config, const char *node)
     return config_list_has(&config->dead, node) || config_node_index(config, node) < 0;
 }
 
-enum ownership ownership_judge(const struct config *config, const char *self, const struct lanename *name,
-                               size_t *place_r)
+enum ownership ownership_judge(const struct config *config, const char *self,
+                               const struct lanename *name, size_t *place_r)
 {
     *place_r = 0;
     bool alive_before = false;

@@ -40,13 +40,17 @@ void poison_excuse(struct relay *r, const unsigned char id[ENTRYID_LEN], long lo
     e->n += n;
 }
 
-enum poison_verdict poison_judge(const struct relay *r, const unsigned char id[ENTRYID_LEN], long long failed_leases)
+enum poison_verdict poison_judge(const struct relay *r, const unsigned char id[ENTRYID_LEN],
+                                 long long failed_leases)
 {
     if (failed_leases < ALONE)
         return POISON_NO;
     const struct excuse *e = find(r->poison, id);
     long long crashes = failed_leases - (e ? e->n : 0);
-    return crashes < ALONE ? POISON_NO : crashes < HOLD ? POISON_ALONE : crashes < LEAVE ? POISON_HOLD : POISON_LEAVE;
+    return crashes < ALONE   ? POISON_NO
+           : crashes < HOLD  ? POISON_ALONE
+           : crashes < LEAVE ? POISON_HOLD
+                             : POISON_LEAVE;
 }
 
 struct poison *poison_open(void)

@@ -7,7 +7,7 @@
 #include "lib/base/mem.h"
 #include "relay/owners/owners.h"
 
-#define ASK 1. /* seconds between two questions */
+#define ASK 1.  /* seconds between two questions */
 #define EASED 5 /* percent below spill_above, where it ends */
 
 struct gauge {
@@ -40,8 +40,8 @@ static long long number(const redisReply *info, const char *name)
     for (size_t i = 0; i + 1 < info->elements; i += 2)
         if (info->element[i]->str && !strcmp(info->element[i]->str, name))
             return info->element[i + 1]->type == REDIS_REPLY_INTEGER ? info->element[i + 1]->integer
-                   : info->element[i + 1]->str                       ? atoll(info->element[i + 1]->str)
-                                                                     : -1;
+                   : info->element[i + 1]->str ? atoll(info->element[i + 1]->str)
+                                               : -1;
     return -1;
 }
 
@@ -51,14 +51,16 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     g->asked = false;
     if (!reply || reply->type != REDIS_REPLY_ARRAY)
         return; /* it stays what it was: a node that is away cannot be emptied either */
-    long long used = number(reply, "used-memory"), most = number(reply, "maxmemory"), above = g->relay->config->spill_above;
+    long long used = number(reply, "used-memory"), most = number(reply, "maxmemory"),
+              above = g->relay->config->spill_above;
     double percent = most > 0 && used > 0 ? 100. * (double)used / (double)most : 0.;
     bool on = percent > (double)(g->on ? above - EASED : above);
     if (on != g->on)
         log_warning("node %s uses %.0f%% of its maxmemory: %s", g->node, percent,
-                    !on                                 ? "mail stays in its lanes again"
-                    : *g->relay->config->reinject_port ? "the oldest mail goes to Postfix's queue"
-                                                       : "reinject_port is empty, so nothing can go to Postfix's queue");
+                    !on ? "mail stays in its lanes again"
+                    : *g->relay->config->reinject_port
+                        ? "the oldest mail goes to Postfix's queue"
+                        : "reinject_port is empty, so nothing can go to Postfix's queue");
     g->on = on;
 }
 

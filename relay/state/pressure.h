@@ -1,4 +1,5 @@
-/* pressure - how full the memory of the nodes is: of our own and of those that hold copies of our lanes, since only we can empty those. */
+/* pressure - how full the memory of the nodes is: of our own and of those that hold copies of
+ * our lanes, since only we can empty those. */
 #ifndef DOVELANE_RELAY_STATE_PRESSURE_H
 #define DOVELANE_RELAY_STATE_PRESSURE_H
 
@@ -8,7 +9,8 @@
 struct pressure *pressure_open(struct relay *);
 void pressure_close(struct pressure *);
 
-/* Whether any owner of the lane uses more than spill_above of its maxmemory; once it did, until it uses five percent less. */
+/* Whether any owner of the lane uses more than spill_above of its maxmemory; once it did, until
+ * it uses five percent less. */
 bool pressure_on(const struct relay *, const struct lane *);
 
 /* Whether any node does. */

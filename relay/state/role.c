@@ -11,16 +11,17 @@ struct role {
     struct role_times times;
     enum node_state role;
     bool *taken;
-    double entered;          /* the role */
+    double entered; /* the role */
     double settle_from;
-    double began[RETURNS];   /* the last returns, latest last */
+    double began[RETURNS]; /* the last returns, latest last */
     size_t nbegan;
     unsigned turn;
     const char *why;
-    bool told;               /* that it returns */
+    bool told; /* that it returns */
 };
 
-struct role *role_open(struct liveness *l, size_t n, size_t self, struct role_times times, double now)
+struct role *role_open(struct liveness *l, size_t n, size_t self, struct role_times times,
+                       double now)
 {
     struct role *d = mem_zero(sizeof *d);
     d->l = l;
@@ -68,7 +69,8 @@ unsigned role_turn(const struct role *d)
     return d->turn;
 }
 
-/* Whoever placed mail here until it heard that we return, a beat at most, has decided when this is over, too. */
+/* Whoever placed mail here until it heard that we return, a beat at most, has decided when this
+ * is over, too. */
 bool role_settled(const struct role *d, double now)
 {
     return now - d->settle_from >= d->times.settle + 2 * d->times.beat;
@@ -87,7 +89,8 @@ double role_damped(const struct role *d)
 
 static enum node_state state(const struct role *d, const struct role_view *v, int node)
 {
-    return node < 0 || v->called_dead[node] ? STATE_SILENT : liveness_state(d->l, (size_t)node, v->now);
+    return node < 0 || v->called_dead[node] ? STATE_SILENT
+                                            : liveness_state(d->l, (size_t)node, v->now);
 }
 
 static bool hears_somebody(const struct role *d, const struct role_view *v)
@@ -103,7 +106,8 @@ static bool not_alone(const struct role *d, const struct role_view *v)
     bool others = false;
     for (size_t j = 0; j < d->n; j++)
         others |= j != d->self && !v->called_dead[j];
-    return !others || hears_somebody(d, v) || liveness_silence_of_all(d->l, v->now) >= d->times.alone_wait;
+    return !others || hears_somebody(d, v) ||
+           liveness_silence_of_all(d->l, v->now) >= d->times.alone_wait;
 }
 
 static bool others_hear(const struct role *d, const struct role_view *v, int node)
@@ -124,7 +128,8 @@ void role_return(struct role *d, const char *why, double now)
 {
     if (d->role == STATE_LEAVING)
         return;
-    bool anew = d->role != STATE_RETURNING || !d->nbegan; /* a server that stood still and then turns out to be another one is one return */
+    /* a server that stood still and then turns out to be another one is one return */
+    bool anew = d->role != STATE_RETURNING || !d->nbegan;
     enter(d, STATE_RETURNING, now);
     for (size_t j = 0; j < d->n; j++)
         d->taken[j] = false;
@@ -157,11 +162,13 @@ void role_leave(struct role *d, double now)
 
 /* ---- alive ---- */
 
-/* Who was found dead by somebody who lives must not go on as if nothing were: both would deliver. */
+/* Who was found dead by somebody who lives must not go on as if nothing were: both would
+ * deliver. */
 static bool found_taken(const struct role *d, const struct role_view *v)
 {
     for (size_t j = 0; j < d->n; j++)
-        if (j != d->self && state(d, v, (int)j) == STATE_ALIVE && liveness_has_taken_over(d->l, j, d->self))
+        if (j != d->self && state(d, v, (int)j) == STATE_ALIVE &&
+            liveness_has_taken_over(d->l, j, d->self))
             return true;
     return false;
 }
@@ -173,7 +180,8 @@ static bool lost(const struct role *d, const struct role_view *v)
         if (!v->set[i].whole && !v->set[i].n)
             return true; /* copies = 1: there is nobody to wait for */
         for (size_t k = 0; !v->set[i].whole && k < v->set[i].n; k++)
-            if (state(d, v, v->set[i].other[k]) > STATE_SILENT || others_hear(d, v, v->set[i].other[k]))
+            if (state(d, v, v->set[i].other[k]) > STATE_SILENT ||
+                others_hear(d, v, v->set[i].other[k]))
                 return true;
     }
     return false;
@@ -200,8 +208,9 @@ static struct role_event look_alive(struct role *d, const struct role_view *v)
 
 /* ---- returning ---- */
 
-/* Whether this set is no reason any more to stay away: it was compared; or there is nobody to compare with, for a whole node nobody whole that it can
- * reach, for one that is not nobody at all that anyone hears. */
+/* Whether this set is no reason any more to stay away: it was compared; or there is nobody to
+ * compare with, for a whole node nobody whole that it can reach, for one that is not nobody at
+ * all that anyone hears. */
 static bool set_done(const struct role *d, const struct role_view *v, const struct role_set *s)
 {
     if (s->whole && s->checked)
@@ -209,7 +218,8 @@ static bool set_done(const struct role *d, const struct role_view *v, const stru
     for (size_t k = 0; k < s->n; k++) {
         enum node_state h = state(d, v, s->other[k]);
         bool gone = h == STATE_SILENT;
-        if (s->whole && !(gone || s->reach[k] == REACH_NOT_WHOLE || (s->reach[k] == REACH_NOT && h != STATE_UNKNOWN)))
+        if (s->whole && !(gone || s->reach[k] == REACH_NOT_WHOLE ||
+                          (s->reach[k] == REACH_NOT && h != STATE_UNKNOWN)))
             return false;
         if (!s->whole && (!gone || others_hear(d, v, s->other[k])))
             return false;
@@ -219,7 +229,8 @@ static bool set_done(const struct role *d, const struct role_view *v, const stru
 
 static struct role_event look_returning(struct role *d, const struct role_view *v)
 {
-    if (!v->own_up || v->in_flight || v->comparing || !role_settled(d, v->now) || role_since(d, v->now) < role_damped(d))
+    if (!v->own_up || v->in_flight || v->comparing || !role_settled(d, v->now) ||
+        role_since(d, v->now) < role_damped(d))
         return (struct role_event){ROLE_SAME};
     for (size_t i = 0; i < v->nsets; i++)
         if (!set_done(d, v, &v->set[i]))
@@ -234,7 +245,8 @@ static bool waits(const struct role *d, const struct role_view *v)
         enum node_state h = j == d->self ? STATE_SILENT : state(d, v, (int)j);
         if (h == STATE_UNKNOWN)
             return true;
-        if (h == STATE_ALIVE && (liveness_has_taken_over(d->l, j, d->self) || liveness_reported_state(d->l, j, d->self) != STATE_READY))
+        if (h == STATE_ALIVE && (liveness_has_taken_over(d->l, j, d->self) ||
+                                 liveness_reported_state(d->l, j, d->self) != STATE_READY))
             return true;
     }
     return false;
@@ -262,10 +274,13 @@ struct role_event role_next(struct role *d, const struct role_view *v)
         d->told = true;
         return (struct role_event){ROLE_RETURNS, 0, d->why};
     }
-    return d->role == STATE_ALIVE ? look_alive(d, v) : d->role == STATE_READY ? look_ready(d, v) : look_returning(d, v);
+    return d->role == STATE_ALIVE   ? look_alive(d, v)
+           : d->role == STATE_READY ? look_ready(d, v)
+                                    : look_returning(d, v);
 }
 
-bool role_serves(const struct role *d, const int *before, size_t n, const bool *called_dead, double now)
+bool role_serves(const struct role *d, const int *before, size_t n, const bool *called_dead,
+                 double now)
 {
     if (d->role != STATE_ALIVE || called_dead[d->self])
         return false;

@@ -1,10 +1,11 @@
-/* discard_libmilter - the floor under dovelane-milter with `milter_engine = libmilter`: takes in all of a mail as that does, stores
- * nothing, and has Postfix discard it.
+/* discard_libmilter - the floor under dovelane-milter with `milter_engine = libmilter`: takes in
+ * all of a mail as that does, stores nothing, and has Postfix discard it.
  *
  *   discard_libmilter SOCKET
  *
- * What libmilter costs by itself: callbacks that do nothing, with the steps that engine_libmilter.c agrees to. Only the end of the
- * header and the end of the message are answered. */
+ * What libmilter costs by itself: callbacks that do nothing, with the steps that
+ * engine_libmilter.c agrees to. Only the end of the header and the end of the message are
+ * answered. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,13 +13,14 @@
 
 #include <libmilter/mfapi.h>
 
-#define STEPS                                                                                        \
-    (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | SMFIP_NR_DATA |  \
-     SMFIP_NR_UNKN | SMFIP_NR_BODY | SMFIP_HDR_LEADSPC | SMFIP_NOUNKNOWN | SMFIP_NODATA)
+#define STEPS                                                                              \
+    (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT |        \
+     SMFIP_NR_DATA | SMFIP_NR_UNKN | SMFIP_NR_BODY | SMFIP_HDR_LEADSPC | SMFIP_NOUNKNOWN | \
+     SMFIP_NODATA)
 
-static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long steps, unsigned long f2,
-                             unsigned long f3, unsigned long *actions_r, unsigned long *steps_r,
-                             unsigned long *f2_r, unsigned long *f3_r)
+static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long steps,
+                             unsigned long f2, unsigned long f3, unsigned long *actions_r,
+                             unsigned long *steps_r, unsigned long *f2_r, unsigned long *f3_r)
 {
     *actions_r = 0;
     *steps_r = steps & STEPS;

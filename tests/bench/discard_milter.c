@@ -1,11 +1,12 @@
-/* discard_milter - the floor under every number of dovelane-milter: takes in all of a mail as that does, stores nothing, and
- * has Postfix discard it.
+/* discard_milter - the floor under every number of dovelane-milter: takes in all of a mail as that
+ * does, stores nothing, and has Postfix discard it.
  *
  *   discard_milter <socket>
  *
- * What Postfix and the UNIX socket cost between them is what this costs, and as little as we know how beside: one thread, one
- * read for what has come, one write for an answer. It agrees to what dovelane-milter agrees to (milter/protocol.h): the same packets
- * come, and only the end of a message is answered. Packets are followed by their lengths, and not looked into. */
+ * What Postfix and the UNIX socket cost between them is what this costs, and as little as we
+ * know how beside: one thread, one read for what has come, one write for an answer. It agrees to
+ * what dovelane-milter agrees to (milter/protocol.h): the same packets come, and only the end of
+ * a message is answered. Packets are followed by their lengths, and not looked into. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdint.h>
@@ -18,9 +19,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 4096, HEAD = 5, AGREED_STEPS = 0x1ff3c0 }; /* no EOH, unknown, DATA; no replies; header space */
+/* no EOH, unknown, DATA; no replies; header space */
+enum { CONNECTIONS = 4096, HEAD = 5, AGREED_STEPS = 0x1ff3c0 };
 
-/* What a connection is in the middle of: some bytes of a packet's head, then so many bytes to be skipped. */
+/* What a connection is in the middle of: some bytes of a packet's head, then so many bytes to be
+ * skipped. */
 struct connection {
     unsigned char head[HEAD];
     unsigned nhead;
@@ -99,14 +102,18 @@ int main(int argc, char **argv)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct epoll_event event = {.events = EPOLLIN}, events[64];
     if (argc != 2 || argv[1][0] != '/' || strlen(argv[1]) >= sizeof address.sun_path) {
-        fprintf(stderr, "usage: discard_milter /path/of/socket (at most %zu bytes)\n", sizeof address.sun_path - 1);
+        fprintf(stderr, "usage: discard_milter /path/of/socket (at most %zu bytes)\n",
+                sizeof address.sun_path - 1);
         return 2;
     }
     strcpy(address.sun_path, argv[1]);
     unlink(argv[1]);
     umask(0);
-    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (listener < 0 || epoll < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener, CONNECTIONS) < 0)
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
+        epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (listener < 0 || epoll < 0 ||
+        bind(listener, (struct sockaddr *)&address, sizeof address) < 0 ||
+        listen(listener, CONNECTIONS) < 0)
         return fail(argv[1]);
     event.data.fd = listener;
     epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event);

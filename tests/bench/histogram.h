@@ -1,5 +1,5 @@
-/* histogram - durations in buckets whose width grows with the value: 64 to each power of two, so that any
- * value is known to 1.6 % and recording is one addition. Zero-initialized is empty. */
+/* histogram - durations in buckets whose width grows with the value: 64 to each power of two, so
+ * that any value is known to 1.6 % and recording is one addition. Zero-initialized is empty. */
 #ifndef DOVELANE_TESTS_BENCH_HISTOGRAM_H
 #define DOVELANE_TESTS_BENCH_HISTOGRAM_H
 
@@ -30,7 +30,8 @@ static inline uint64_t histogram_value(unsigned bucket)
     if (bucket < (1u << HISTOGRAM_BITS))
         return bucket;
     unsigned shift = (bucket >> HISTOGRAM_BITS) - 1;
-    uint64_t least = (uint64_t)((bucket & ((1u << HISTOGRAM_BITS) - 1)) + (1u << HISTOGRAM_BITS)) << shift;
+    uint64_t least = (uint64_t)((bucket & ((1u << HISTOGRAM_BITS) - 1)) + (1u << HISTOGRAM_BITS))
+                     << shift;
     return least + (((uint64_t)1 << shift) >> 1);
 }
 

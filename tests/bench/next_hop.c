@@ -62,7 +62,8 @@ static bool say(int fd, struct connection *c, const char *text)
 static void note_id(struct connection *c, const char *line)
 {
     static const char name[] = "X-Oracle-Id: ";
-    if (strncmp(line, name, sizeof name - 1) || strncmp(line + sizeof name - 1, hop.run, hop.run_len))
+    if (strncmp(line, name, sizeof name - 1) ||
+        strncmp(line + sizeof name - 1, hop.run, hop.run_len))
         return;
     char *end;
     unsigned long long mail = strtoull(line + sizeof name - 1 + hop.run_len + 1, &end, 10);
@@ -177,7 +178,8 @@ const char *next_hop_open(const struct sockaddr_in *address, const char *run_nam
     if (!hop.answered || hop.listener < 0 || hop.loop < 0)
         return strerror(errno);
     setsockopt(hop.listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(hop.listener, (const struct sockaddr *)address, sizeof *address) < 0 || listen(hop.listener, 1024) < 0 ||
+    if (bind(hop.listener, (const struct sockaddr *)address, sizeof *address) < 0 ||
+        listen(hop.listener, 1024) < 0 ||
         epoll_ctl(hop.loop, EPOLL_CTL_ADD, hop.listener, &event) < 0)
         return strerror(errno);
     int failed = pthread_create(&thread, NULL, run, NULL);

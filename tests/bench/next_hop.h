@@ -1,5 +1,7 @@
-/* next_hop - the server that a gateway under test sends to: takes smtp_load's mails and notes when each was answered 250. A thread of its own, on the clock of the
- * generator (CLOCK_MONOTONIC), so that the way of each mail from one 250 to the other is a difference of two times. */
+/* next_hop - the server that a gateway under test sends to: takes smtp_load's mails and notes
+ * when each was answered 250. A thread of its own, on the clock of the generator
+ * (CLOCK_MONOTONIC), so that the way of each mail from one 250 to the other is a difference of
+ * two times. */
 #ifndef DOVELANE_TESTS_BENCH_NEXT_HOP_H
 #define DOVELANE_TESTS_BENCH_NEXT_HOP_H
 
@@ -7,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Listens, and starts the thread. run, mails: those of which the id in X-Oracle-Id is RUN-NUMBER-first. NULL, or what went wrong. */
+/* Listens, and starts the thread. run, mails: those of which the id in X-Oracle-Id is
+ * RUN-NUMBER-first. NULL, or what went wrong. */
 const char *next_hop_open(const struct sockaddr_in *, const char *run, uint64_t mails);
 
 /* How many different ones have come. */

@@ -1,10 +1,14 @@
-/* slow_commit - a disk whose commit takes a while, for programs that are started with LD_PRELOAD=slow_commit.so: fsync and fdatasync return when such a commit
- * has ended, and the file system below does nothing for them.
+/* slow_commit - a disk whose commit takes a while, for programs that are started with
+ * LD_PRELOAD=slow_commit.so: fsync and fdatasync return when such a commit has ended, and the file
+ * system below does nothing for them.
  *
- * Group commit, as a journal has it: one commit is under way at a time; whoever comes meanwhile is in the next one, which begins when this one ends and takes
- * all who wait along. So one process alone gets 1000 / SLOW_COMMIT_MS a second, many together that many times their number, and a commit costs no CPU.
+ * Group commit, as a journal has it: one commit is under way at a time; whoever comes meanwhile is
+ * in the next one, which begins when this one ends and takes all who wait along. So one process
+ * alone gets 1000 / SLOW_COMMIT_MS a second, many together that many times their number, and a
+ * commit costs no CPU.
  *
- * SLOW_COMMIT_FILE: shared by all programs of one such disk, 8 bytes. SLOW_COMMIT_MS: how long a commit takes. */
+ * SLOW_COMMIT_FILE: shared by all programs of one such disk, 8 bytes. SLOW_COMMIT_MS: how long a
+ * commit takes. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,7 +20,8 @@
 int fsync(int fd);
 int fdatasync(int fd);
 
-static _Atomic int64_t *last_end; /* of the latest commit that has begun or is sure to: CLOCK_MONOTONIC, ns */
+/* of the latest commit that has begun or is sure to: CLOCK_MONOTONIC, ns */
+static _Atomic int64_t *last_end;
 static int64_t takes;
 
 static void prepare(void)

@@ -2,19 +2,21 @@
  *
  *   smtp_load --to 127.0.0.1:25 --mails 6000 [options]
  *
- * Closed loop: each of N sessions sends its next mail when the last one was answered, so the server sets the
- * pace, and a server that stands still is asked nothing meanwhile: the slow moment shows in one mail per
- * session only (coordinated omission). Open loop (--rate): mail i is due at start + i / rate whatever the
- * server does, and due_to_250 counts from there; it is the latency a client sees.
+ * Closed loop: each of N sessions sends its next mail when the last one was answered, so the server
+ * sets the pace, and a server that stands still is asked nothing meanwhile: the slow moment shows
+ * in one mail per session only (coordinated omission). Open loop (--rate): mail i is due at start +
+ * i / rate whatever the server does, and due_to_250 counts from there; it is the latency a client
+ * sees.
  *
- * Behaves as an MTA does: MAIL, RCPT and DATA go in one piece, the content with its final dot in the next.
- * --also sends to a second server one mail of the same size for each one that the first has answered: the
- * load that a gateway would have put on its next hop, without a gateway.
- * --next-hop is the other end: the gateway delivers to an address where this program itself answers, and way_ms
- * is the time of each mail from its 250 here to its 250 there; 0 when it was there first.
+ * Behaves as an MTA does: MAIL, RCPT and DATA go in one piece, the content with its final dot in
+ * the next. --also sends to a second server one mail of the same size for each one that the first
+ * has answered: the load that a gateway would have put on its next hop, without a gateway.
+ * --next-hop is the other end: the gateway delivers to an address where this program itself
+ * answers, and way_ms is the time of each mail from its 250 here to its 250 there; 0 when it was
+ * there first.
  *
- * Any answer but the expected one ends the run with an error: there is no figure for a load that was not
- * carried. */
+ * Any answer but the expected one ends the run with an error: there is no figure for a load that
+ * was not carried. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +97,8 @@ static struct {
     bool wanted;
 } hop;
 
-static struct target first = {.name = "first", .nsessions = 20}, second = {.name = "second", .nsessions = 20};
+static struct target first = {.name = "first", .nsessions = 20},
+                     second = {.name = "second", .nsessions = 20};
 static int loop;
 static uint64_t started; /* 0 until all sessions are ready */
 static char *filler;     /* text of the largest size, in lines */
@@ -127,10 +130,10 @@ static uint64_t now(void)
 }
 
 /* ---- what is sent
- * -------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-/* The size of a mail depends on its number and the seed alone, so every run sends the same mix in the same
- * order. */
+/* The size of a mail depends on its number and the seed alone, so every run sends the same mix
+ * in the same order. */
 static unsigned size_of(uint64_t mail)
 {
     uint64_t x = mail * 0x9e3779b97f4a7c15u + options.seed;
@@ -194,17 +197,19 @@ static void send_envelope(struct session *s)
     struct target *t = s->target;
     s->mail = t->begun++;
     s->begun = now();
-    s->due = options.rate > 0 && t == &first ? started + (uint64_t)((double)s->mail * 1e9 / options.rate)
-                                             : s->begun;
+    s->due = options.rate > 0 && t == &first
+                 ? started + (uint64_t)((double)s->mail * 1e9 / options.rate)
+                 : s->begun;
     s->step = ENVELOPE;
     s->replies = 0;
     s->sent_here++;
     say(s, "MAIL FROM:<load@stack.example> SIZE=%zu\r\nRCPT TO:<user%llu@%s>\r\nDATA\r\n",
-        options.sizes[size_of(s->mail)].bytes, (unsigned long long)(s->mail % options.users), options.domain);
+        options.sizes[size_of(s->mail)].bytes, (unsigned long long)(s->mail % options.users),
+        options.domain);
 }
 
-/* X-T0 is this machine's CLOCK_MONOTONIC, in nanoseconds, when the mail was due. X-Oracle-Id is what the
- * stack's recording sinks note. */
+/* X-T0 is this machine's CLOCK_MONOTONIC, in nanoseconds, when the mail was due. X-Oracle-Id is
+ * what the stack's recording sinks note. */
 static void send_content(struct session *s)
 {
     size_t bytes = options.sizes[size_of(s->mail)].bytes;
@@ -213,12 +218,13 @@ static void send_content(struct session *s)
     time_t seconds = time(NULL);
     struct tm broken;
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S +0000", gmtime_r(&seconds, &broken));
-    int head = snprintf(s->out, HEAD_ROOM,
-                        "From: load@stack.example\r\nTo: user%llu@%s\r\nDate: %s\r\n"
-                        "Message-Id: <%s.%llu.%s@stack.example>\r\nSubject: load %llu\r\n"
-                        "X-Oracle-Id: %s-%llu-%s\r\nX-T0: %llu\r\n\r\n",
-                        mail % options.users, options.domain, date, options.run, mail, s->target->name, mail,
-                        options.run, mail, s->target->name, (unsigned long long)s->due);
+    int head =
+        snprintf(s->out, HEAD_ROOM,
+                 "From: load@stack.example\r\nTo: user%llu@%s\r\nDate: %s\r\n"
+                 "Message-Id: <%s.%llu.%s@stack.example>\r\nSubject: load %llu\r\n"
+                 "X-Oracle-Id: %s-%llu-%s\r\nX-T0: %llu\r\n\r\n",
+                 mail % options.users, options.domain, date, options.run, mail, s->target->name,
+                 mail, options.run, mail, s->target->name, (unsigned long long)s->due);
     if (head < 0 || head + 2 > (int)HEAD_ROOM)
         fail("the header does not fit into %d bytes", HEAD_ROOM);
     size_t body = bytes - (size_t)head;
@@ -234,7 +240,7 @@ static void send_content(struct session *s)
 }
 
 /* ---- what is answered
- * ---------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void become_idle(struct session *s)
 {
@@ -330,7 +336,7 @@ static void readable(struct session *s)
 }
 
 /* ---- sessions
- * ------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 static void open_session(struct session *s)
@@ -394,7 +400,7 @@ static void close_target(struct target *t)
 }
 
 /* ---- the run
- * -------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 /* Open loop: lets begin what is due by now, and sets the timer to the next. */
@@ -406,8 +412,8 @@ static void pace(int timer)
     if (first.allowed == options.mails)
         return;
     uint64_t next = started + (uint64_t)((double)first.allowed * 1e9 / options.rate);
-    struct itimerspec when = {
-        .it_value = {.tv_sec = (time_t)(next / 1000000000u), .tv_nsec = (long)(next % 1000000000u)}};
+    struct itimerspec when = {.it_value = {.tv_sec = (time_t)(next / 1000000000u),
+                                           .tv_nsec = (long)(next % 1000000000u)}};
     timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
@@ -436,8 +442,8 @@ static void run(void)
     while (!finished()) {
         int n = epoll_wait(loop, events, 256, 60000);
         if (n == 0)
-            fail("nothing happened for a minute; %llu of %llu mails done", (unsigned long long)first.done,
-                 (unsigned long long)options.mails);
+            fail("nothing happened for a minute; %llu of %llu mails done",
+                 (unsigned long long)first.done, (unsigned long long)options.mails);
         for (int i = 0; i < n; i++) {
             struct session *s = events[i].data.ptr;
             if (!s) {
@@ -461,7 +467,8 @@ static void wait_for_next_hop(void)
 {
     for (unsigned tenths = 0; next_hop_count() < options.mails; tenths++) {
         if (tenths == 600)
-            fail("%llu of %llu mails came to the next hop within a minute", (unsigned long long)next_hop_count(), (unsigned long long)options.mails);
+            fail("%llu of %llu mails came to the next hop within a minute",
+                 (unsigned long long)next_hop_count(), (unsigned long long)options.mails);
         usleep(100000);
     }
 }
@@ -482,7 +489,8 @@ static void print_target(const struct target *t)
     double seconds = (double)(t->finished - started) / 1e9;
     printf("{\"mails\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"mails_per_second\": %.2f, "
            "\"dot_to_250_ms\": ",
-           (unsigned long long)t->done, (unsigned long long)t->bytes, seconds, (double)t->done / seconds);
+           (unsigned long long)t->done, (unsigned long long)t->bytes, seconds,
+           (double)t->done / seconds);
     histogram_print(stdout, &t->dot_to_250);
     printf(", \"mail_to_250_ms\": ");
     histogram_print(stdout, &t->mail_to_250);
@@ -516,7 +524,7 @@ static void print(uint64_t start_realtime)
 }
 
 /* ---- options
- * -------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 static const char usage[] =
@@ -541,7 +549,8 @@ __attribute__((noreturn)) static void misused(const char *what, const char *valu
     exit(2);
 }
 
-static unsigned long number(const char *name, const char *text, unsigned long least, unsigned long most)
+static unsigned long number(const char *name, const char *text, unsigned long least,
+                            unsigned long most)
 {
     char *end;
     unsigned long value = strtoul(text, &end, 10);
@@ -575,7 +584,8 @@ static void read_sizes(char *text)
             *colon++ = '\0';
         options.sizes[options.nsizes].bytes =
             number("a size is from 512 bytes to 64 MB", part, HEAD_ROOM, 64 << 20);
-        options.sizes[options.nsizes].weight = colon ? (unsigned)number("not a weight", colon, 1, 10000) : 1;
+        options.sizes[options.nsizes].weight =
+            colon ? (unsigned)number("not a weight", colon, 1, 10000) : 1;
         options.weights += options.sizes[options.nsizes++].weight;
     }
     if (!options.nsizes)
@@ -593,14 +603,21 @@ static size_t largest_size(void)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"to", required_argument, NULL, 't'},       {"mails", required_argument, NULL, 'm'},
-        {"sessions", required_argument, NULL, 's'}, {"per-connection", required_argument, NULL, 'c'},
-        {"rate", required_argument, NULL, 'r'},     {"sizes", required_argument, NULL, 'z'},
-        {"also", required_argument, NULL, 'a'},     {"also-sessions", required_argument, NULL, 'A'},
-        {"domain", required_argument, NULL, 'd'},   {"users", required_argument, NULL, 'u'},
-        {"run", required_argument, NULL, 'n'},      {"seed", required_argument, NULL, 'S'},
-        {"next-hop", required_argument, NULL, 'N'},  {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"to", required_argument, NULL, 't'},
+                                          {"mails", required_argument, NULL, 'm'},
+                                          {"sessions", required_argument, NULL, 's'},
+                                          {"per-connection", required_argument, NULL, 'c'},
+                                          {"rate", required_argument, NULL, 'r'},
+                                          {"sizes", required_argument, NULL, 'z'},
+                                          {"also", required_argument, NULL, 'a'},
+                                          {"also-sessions", required_argument, NULL, 'A'},
+                                          {"domain", required_argument, NULL, 'd'},
+                                          {"users", required_argument, NULL, 'u'},
+                                          {"run", required_argument, NULL, 'n'},
+                                          {"seed", required_argument, NULL, 'S'},
+                                          {"next-hop", required_argument, NULL, 'N'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     char standard[] = "1024";
     read_sizes(standard);
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
@@ -614,7 +631,9 @@ static void read_options(int argc, char **argv)
         case 'm': options.mails = number("--mails", optarg, 1, 1000000000); break;
         case 's': first.nsessions = (unsigned)number("--sessions", optarg, 1, 20000); break;
         case 'A': second.nsessions = (unsigned)number("--also-sessions", optarg, 1, 20000); break;
-        case 'c': options.per_connection = (unsigned)number("--per-connection", optarg, 0, 1000000000); break;
+        case 'c':
+            options.per_connection = (unsigned)number("--per-connection", optarg, 0, 1000000000);
+            break;
         case 'r': options.rate = (double)number("--rate", optarg, 0, 1000000); break;
         case 'z': read_sizes(optarg); break;
         case 'd': options.domain = optarg; break;
@@ -643,7 +662,8 @@ int main(int argc, char **argv)
     make_filler(largest);
     if (hop.wanted) {
         hop.accepted = calloc(options.mails, sizeof *hop.accepted);
-        const char *why = hop.accepted ? next_hop_open(&hop.address, options.run, options.mails) : "no memory";
+        const char *why =
+            hop.accepted ? next_hop_open(&hop.address, options.run, options.mails) : "no memory";
         if (why)
             fail("--next-hop: %s", why);
     }

@@ -25,8 +25,8 @@ int main(void)
         must(error * 64 <= value, "the middle is within 1.6 %", value);
         last = bucket;
     }
-    must(histogram_bucket(UINT64_MAX) == HISTOGRAM_BUCKETS - 1, "the largest value has the last bucket",
-         UINT64_MAX);
+    must(histogram_bucket(UINT64_MAX) == HISTOGRAM_BUCKETS - 1,
+         "the largest value has the last bucket", UINT64_MAX);
     for (uint64_t value = 1; value <= 100000; value++)
         histogram_add(&h, value * 1000);
     for (unsigned percent = 1; percent <= 100; percent++) {
@@ -34,7 +34,8 @@ int main(void)
         must(found > exact * 0.984 && found < exact * 1.016, "a quantile is within 1.6 %", percent);
     }
     histogram_add(&single, 1000003);
-    must(histogram_quantile(&single, 0.5) <= 1000003, "no quantile is above the largest value", 1000003);
+    must(histogram_quantile(&single, 0.5) <= 1000003, "no quantile is above the largest value",
+         1000003);
     must(histogram_quantile(&single, 0.999) == histogram_quantile(&single, 0.01),
          "one value is all quantiles", 1);
     return 0;

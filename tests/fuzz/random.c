@@ -1,4 +1,5 @@
-/* random - drives a fuzz target without libFuzzer, from a seed: bytes, and pieces of what the other side says (words.h).
+/* random - drives a fuzz target without libFuzzer, from a seed: bytes, and pieces of what the other
+ * side says (words.h).
  *
  *     TARGET-random [iterations [seed]] */
 #include <stdint.h>
@@ -39,7 +40,9 @@ static size_t make(uint8_t *out)
             memcpy(out + n, word, strlen(word));
             n += strlen(word);
         } else {
-            out[n++] = (uint8_t)(kind == 0 ? below(256) : below(4) ? 0 : below(kind == 1 ? 20 : 256));
+            out[n++] = (uint8_t)(kind == 0  ? below(256)
+                                 : below(4) ? 0
+                                            : below(kind == 1 ? 20 : 256));
         }
     }
     return n;
@@ -48,7 +51,8 @@ static size_t make(uint8_t *out)
 int main(int argc, char **argv)
 {
     static uint8_t bytes[MOST];
-    unsigned long runs = argc > 1 ? strtoul(argv[1], NULL, 10) : 6000, seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
+    unsigned long runs = argc > 1 ? strtoul(argv[1], NULL, 10) : 6000,
+                  seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
     while (fuzz_words[nwords])
         nwords++;
     for (unsigned long i = 0; i < runs; i++) {

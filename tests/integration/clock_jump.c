@@ -1,7 +1,10 @@
-/* clock_jump - preloaded into a program, it moves the program's time of day by as many seconds as a file says; monotonic clocks stay as they are.
+/* clock_jump - preloaded into a program, it moves the program's time of day by as many seconds as a
+ * file says; monotonic clocks stay as they are.
  *
- * CLOCK_JUMP names the file: eight bytes, a signed number of seconds in this machine's order, which whoever changes it writes in place. (libfaketime cannot be used with
- * Debian's Redis: jemalloc asks for the time when it starts, libfaketime then asks for memory, and both wait for each other.) Asks nobody for memory. */
+ * CLOCK_JUMP names the file: eight bytes, a signed number of seconds in this machine's order,
+ * which whoever changes it writes in place. (libfaketime cannot be used with Debian's Redis:
+ * jemalloc asks for the time when it starts, libfaketime then asks for memory, and both wait for
+ * each other.) Asks nobody for memory. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>

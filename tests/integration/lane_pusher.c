@@ -1,11 +1,14 @@
-/* lane_pusher - stores entries over a verified connection (lib/redis/node) that is lost now and then, and goes on by itself.
+/* lane_pusher - stores entries over a verified connection (lib/redis/node) that is lost now and
+ * then, and goes on by itself.
  *
  *     lane_pusher ADDRESS NODE LANE ENTRIES WINDOW BATCH
  *
  * Begins RATE entries a millisecond at most, until SIGTERM or until all ENTRIES are stored.
  *
- * Entry n has the id "id" and 14 digits of n. What was unanswered when a connection was lost goes again, in order, in a new session: the ids keep it
- * from being stored twice. Prints a line for each answer, "n answer", and "ready" and "lost" between them. Ends when every entry has its answer. */
+ * Entry n has the id "id" and 14 digits of n. What was unanswered when a connection was lost
+ * goes again, in order, in a new session: the ids keep it from being stored twice. Prints a line
+ * for each answer, "n answer", and "ready" and "lost" between them. Ends when every entry has
+ * its answer. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

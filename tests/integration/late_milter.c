@@ -1,10 +1,12 @@
-/* late-milter - a milter on libmilter that discards every mail, some of them after a while. For test_milter_late.py.
+/* late-milter - a milter on libmilter that discards every mail, some of them after a while. For
+ * test_milter_late.py.
  *
  *   late-milter SOCKET JOURNAL replies|silent
  *
- * A mail with the header field X-Late waits for so many seconds at its end. replies: each step is answered; silent: only
- * the end of a message is. A line of the journal for each mail, when it waits ("waits ID") and when its answer is given
- * to libmilter ("discards ID"); ID is the value of X-Oracle-Id. */
+ * A mail with the header field X-Late waits for so many seconds at its end. replies: each step
+ * is answered; silent: only the end of a message is. A line of the journal for each mail, when
+ * it waits ("waits ID") and when its answer is given to libmilter ("discards ID"); ID is the
+ * value of X-Oracle-Id. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,9 +18,9 @@
 
 #include <libmilter/mfapi.h>
 
-#define NO_REPLIES                                                                                     \
-    (SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | SMFIP_NR_DATA | SMFIP_NR_UNKN |   \
-     SMFIP_NR_HDR | SMFIP_NR_EOH | SMFIP_NR_BODY)
+#define NO_REPLIES                                                                   \
+    (SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | SMFIP_NR_DATA | \
+     SMFIP_NR_UNKN | SMFIP_NR_HDR | SMFIP_NR_EOH | SMFIP_NR_BODY)
 
 struct mail {
     char id[80];
@@ -37,9 +39,9 @@ static void note(const char *what, const char *id)
         abort();
 }
 
-static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long steps, unsigned long f2,
-                             unsigned long f3, unsigned long *actions_r, unsigned long *steps_r,
-                             unsigned long *f2_r, unsigned long *f3_r)
+static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long steps,
+                             unsigned long f2, unsigned long f3, unsigned long *actions_r,
+                             unsigned long *steps_r, unsigned long *f2_r, unsigned long *f3_r)
 {
     *actions_r = 0;
     *steps_r = go_on == SMFIS_NOREPLY ? steps & NO_REPLIES : 0;
@@ -139,7 +141,8 @@ int main(int argc, char **argv)
     unlink(argv[1]);
     umask(0);
     snprintf(address, sizeof address, "unix:%s", argv[1]);
-    if (journal < 0 || smfi_register(description) != MI_SUCCESS || smfi_setconn(address) != MI_SUCCESS) {
+    if (journal < 0 || smfi_register(description) != MI_SUCCESS ||
+        smfi_setconn(address) != MI_SUCCESS) {
         fprintf(stderr, "late-milter: %s: %s\n", argv[1], strerror(errno));
         return 1;
     }

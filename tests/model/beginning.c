@@ -1,10 +1,13 @@
-/* beginning - checks the rule by which nodes that start together become a group (docs/takeover.md, "Membership", 0), whatever their files name.
+/* beginning - checks the rule by which nodes that start together become a group (docs/takeover.md,
+ * "Membership", 0), whatever their files name.
  *
  *     beginning-model            all states of three nodes, with all files and all ways closed or open; four in a ring and in a chain; and each rule left out once
  *
- * Each file names its own node and some of the others. Relays start in any order, and one may be killed; no server loses anything (that is the model of membership), so what
- * a relay, its file and its server know is one. What is checked:
- * - who becomes one of the group is reached by, and reaches, everybody that a node which it hears knows, and hears;
+ * Each file names its own node and some of the others. Relays start in any order, and one may be
+ * killed; no server loses anything (that is the model of membership), so what a relay, its file and
+ * its server know is one. What is checked:
+ * - who becomes one of the group is reached by, and reaches, everybody that a node which it hears
+ * knows, and hears;
  * - from every state, when all ways are open and all run, all count each other. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,21 +22,24 @@ enum record { NONE, JOINING, NODE };
 
 struct state {
     uint8_t know[MOST][MOST]; /* who knows of whom what: enum record */
-    uint8_t up, asked;        /* relays; those that have asked another's server since they were started */
-    uint8_t crashes;          /* left */
+    /* relays; those that have asked another's server since they were started */
+    uint8_t up, asked;
+    uint8_t crashes; /* left */
 };
 
 enum rule { ALL_RULES, STRANGERS_WAITED_FOR, STRANGERS_NOT_MET, SILENT_HERE, RULES };
 
 static const char *const left_out[RULES] = {
-    [STRANGERS_WAITED_FOR] = "who is named by others, and joins as well, is waited for until it is a node",
+    [STRANGERS_WAITED_FOR] =
+        "who is named by others, and joins as well, is waited for until it is a node",
     [STRANGERS_NOT_MET] = "who is named by others, and joins as well, need not be reached",
     [SILENT_HERE] = "who is not heard here is not waited for, though others hear it",
 };
 
 static enum rule without;
-static unsigned n;                       /* nodes */
-static uint8_t section[MOST], way[MOST]; /* bits: whom its file names; whose server its relay reaches */
+static unsigned n; /* nodes */
+/* bits: whom its file names; whose server its relay reaches */
+static uint8_t section[MOST], way[MOST];
 static bool broken;
 
 /* ---- small questions ---- */
@@ -131,7 +137,9 @@ static bool say(struct state *t, unsigned i)
     t->know[i][i] = met(t, i) ? NODE : JOINING;
     for (unsigned k = 0; t->know[i][i] == NODE && k < n; k++)
         for (unsigned j = 0; j < n; j++)
-            broken |= k != i && j != i && hears(t, i, k) && counts(t, k, j) && (j == k || hears(t, k, j)) && runs(t, j) && !counts(t, j, i) && !both_ways(t, i, j);
+            broken |= k != i && j != i && hears(t, i, k) && counts(t, k, j) &&
+                      (j == k || hears(t, k, j)) && runs(t, j) && !counts(t, j, i) &&
+                      !both_ways(t, i, j);
     return t->know[i][i] != now;
 }
 
@@ -147,8 +155,8 @@ static bool crash(struct state *t, unsigned i)
     if (!t->crashes || !runs(t, i))
         return false;
     t->crashes--;
-    t->up &= (uint8_t)~(1u << i);
-    t->asked &= (uint8_t)~(1u << i);
+    t->up &= (uint8_t) ~(1u << i);
+    t->asked &= (uint8_t) ~(1u << i);
     return true;
 }
 
@@ -177,7 +185,8 @@ static void go(const struct state *s)
     table[at] = ++nseen;
 }
 
-/* What comes of a state when all ways are open, all run, and everybody does all that it may: nothing takes anything back, so one order is as good as another. */
+/* What comes of a state when all ways are open, all run, and everybody does all that it may:
+ * nothing takes anything back, so one order is as good as another. */
 static bool agreed(struct state s)
 {
     uint8_t before[MOST];
@@ -200,7 +209,10 @@ static bool agreed(struct state s)
     return true;
 }
 
-struct verdict { unsigned long long states, apart; bool broken; };
+struct verdict {
+    unsigned long long states, apart;
+    bool broken;
+};
 
 static void run(struct verdict *v)
 {
@@ -236,7 +248,7 @@ static void set_ways(unsigned closed)
         way[i] = 0xff;
         for (unsigned j = 0; j < n; j++)
             if (j != i && (closed >> bit++ & 1))
-                way[i] &= (uint8_t)~(1u << j);
+                way[i] &= (uint8_t) ~(1u << j);
     }
 }
 
@@ -286,11 +298,15 @@ int main(void)
         return 2;
     struct verdict v = all(ALL_RULES);
     bool failed = v.broken || v.apart;
-    printf("nodes that start together: %llu states, %s, %llu from which they do not agree\n", v.states, v.broken ? "BROKEN" : "kept", v.apart);
+    printf("nodes that start together: %llu states, %s, %llu from which they do not agree\n",
+           v.states, v.broken ? "BROKEN" : "kept", v.apart);
     for (int r = ALL_RULES + 1; r < RULES; r++) {
         v = all((enum rule)r);
         bool noticed = v.broken || v.apart;
-        printf("%s: %s\n", left_out[r], !noticed ? "NOT NOTICED" : v.broken ? "noticed: not all reach all" : "noticed: they do not agree");
+        printf("%s: %s\n", left_out[r],
+               !noticed   ? "NOT NOTICED"
+               : v.broken ? "noticed: not all reach all"
+                          : "noticed: they do not agree");
         failed |= !noticed;
     }
     return failed;

@@ -57,7 +57,8 @@ static bool ack_under_way(const struct state *s, unsigned i, unsigned l)
     return s->node[i].lane[l].owed && !s->node[i].down && hears(s, i, other(i, l));
 }
 
-/* What lasts settle, or dead_after, outlasts acks that can be told, and the time that A's MOVE has. */
+/* What lasts settle, or dead_after, outlasts acks that can be told, and the time that A's MOVE
+ * has. */
 static bool waited(const struct rules *r, const struct state *s)
 {
     for (unsigned i = 0; i < NODES; i++)
@@ -167,18 +168,21 @@ static void let_go(struct copy *c)
 
 /* ---- copying ---- */
 
-/* B is silent for long, or an admin says that it is lost for good: A copies what it serves itself to C, under the name of the new owners, and moves it at home
- * as long as C's copy is young. Only what C has stored just now counts as stored. */
+/* B is silent for long, or an admin says that it is lost for good: A copies what it serves
+ * itself to C, under the name of the new owners, and moves it at home as long as C's copy is
+ * young. Only what C has stored just now counts as stored. */
 static void copying_moves(struct moves *m)
 {
     const struct rules *r = m->rules;
     const struct state *s = m->from;
     const struct node *a = &s->node[A], *c = &s->node[C];
     /* For so long that it would have lost its connection to A: no comparison is under way. */
-    bool silent = (!beats(s, A, B) && s->node[B].lane[0].compared == COMPARE_NOT) || (r->mutant == COPIED_WHILE_RETURNING && s->node[B].role == RETURNING);
+    bool silent = (!beats(s, A, B) && s->node[B].lane[0].compared == COMPARE_NOT) ||
+                  (r->mutant == COPIED_WHILE_RETURNING && s->node[B].role == RETURNING);
     bool together = !c->down && hears_alive(s, A, C) && !taken(s, A, C) && !taken(s, C, A);
     bool whole = c->lane[1].whole && a->lane[1].whole; /* or the copy would not count */
-    if (s->window == CLOSED && !a->down && a->role == ALIVE && a->lane[0].held && a->lane[0].hand == HAND_EMPTY && taken(s, A, B) && silent && together && whole &&
+    if (s->window == CLOSED && !a->down && a->role == ALIVE && a->lane[0].held &&
+        a->lane[0].hand == HAND_EMPTY && taken(s, A, B) && silent && together && whole &&
         waited(r, s)) {
         struct state *t = begin(m, COPY, A, C);
         if (r->mutant == MOVED_FIRST) {
@@ -188,7 +192,8 @@ static void copying_moves(struct moves *m)
         } else if (!c->lane[1].held && !c->lane[1].remembered) {
             t->node[C].lane[1].held = t->node[C].lane[1].young = 1;
             t->window = STORED;
-        } else if ((c->lane[1].held && r->mutant == HELD_COUNTS) || (!c->lane[1].held && r->mutant == DONE_COUNTS)) {
+        } else if ((c->lane[1].held && r->mutant == HELD_COUNTS) ||
+                   (!c->lane[1].held && r->mutant == DONE_COUNTS)) {
             t->window = STORED;
         }
         end(m);
@@ -229,7 +234,8 @@ static bool may_take(const struct rules *r, const struct state *s, unsigned i, u
     if (n->down || n->role != ALIVE || !n->lane[l].held || n->lane[l].hand != HAND_EMPTY)
         return false;
     unsigned first = l == 0 && r->second ? B : A, before = other(i, l);
-    return i == first || (taken(s, i, before) && (!beats(s, i, before) || s->node[before].role == RETURNING));
+    return i == first ||
+           (taken(s, i, before) && (!beats(s, i, before) || s->node[before].role == RETURNING));
 }
 
 static void delivery_moves(struct moves *m, unsigned i, unsigned l)
@@ -294,7 +300,8 @@ static void liveness_moves(struct moves *m, unsigned i)
         }
         bool done = true;
         for (unsigned l = 0; l < LANES; l++)
-            done &= !owns(i, l) || other(i, l) != j || (n->lane[l].hand == HAND_EMPTY && !n->lane[l].owed);
+            done &= !owns(i, l) || other(i, l) != j ||
+                    (n->lane[l].hand == HAND_EMPTY && !n->lane[l].owed);
         done &= !(s->owes && i == A && j == B);
         if (taken(s, i, j) && beats(s, i, j) && p->role == READY && done) {
             begin(m, GIVE_BACK, i, j)->node[i].taken &= ~(1u << j) & 7;
@@ -334,7 +341,8 @@ static void comparison_moves(struct moves *m, unsigned i, unsigned l)
             t->whole = t->checked = 1;
             t->held |= p->held && !c->remembered;
             if (s->moved && l == 0 && t->held)
-                excuse(to); /* both old owners were lost, and an old file brings back what has others now */
+                /* both old owners were lost, and an old file brings back what has others now */
+                excuse(to);
             end(m);
         }
         return;
@@ -381,9 +389,12 @@ static void return_moves(struct moves *m, unsigned i)
         if (!owns(i, l))
             continue;
         unsigned j = other(i, l);
-        bool alone = waited(r, s) && (c->whole ? !hears(s, i, j) || !s->node[j].lane[l].whole : !hears(s, i, j));
-        done &= c->hand == HAND_EMPTY && c->compared == COMPARE_NOT && ((c->whole && c->checked) || alone);
-        /* Alone, with what an old file brought; or with what has other owners by now, who are away. */
+        bool alone = waited(r, s) &&
+                     (c->whole ? !hears(s, i, j) || !s->node[j].lane[l].whole : !hears(s, i, j));
+        done &= c->hand == HAND_EMPTY && c->compared == COMPARE_NOT &&
+                ((c->whole && c->checked) || alone);
+        /* Alone, with what an old file brought; or with what has other owners by now, who are
+         * away. */
         old |= (!c->whole || (!c->checked && i == B && s->moved)) && c->held;
     }
     for (unsigned j = 0; j < NODES; j++) {
@@ -392,7 +403,8 @@ static void return_moves(struct moves *m, unsigned i)
         waits |= hears_alive(s, i, j) && taken(s, j, i);
         for (unsigned l = 0; l < LANES; l++)
             waits |= ack_under_way(s, j, l);
-        hurt |= (taken(s, j, i) && !s->node[j].down && !hears(s, i, j)) || (busy(s, j) && s->node[j].role != ALIVE);
+        hurt |= (taken(s, j, i) && !s->node[j].down && !hears(s, i, j)) ||
+                (busy(s, j) && s->node[j].role != ALIVE);
     }
     if (n->role == RETURNING && done) {
         struct state *t = begin(m, TO_READY, i, 0);
@@ -473,7 +485,8 @@ static void fault_moves(struct moves *m, unsigned i)
         to_returning(t, i);
         end(m);
     }
-    if (i == B && s->halts && !s->halted && (s->moved || (!s->node[A].down && s->node[A].lane[0].whole))) {
+    if (i == B && s->halts && !s->halted &&
+        (s->moved || (!s->node[A].down && s->node[A].lane[0].whole))) {
         struct state *t = begin(m, HALT, i, 0);
         t->halts--;
         t->halted = 1;
@@ -539,7 +552,8 @@ const char *rules_wrong(const struct rules *r, const struct state *s)
         for (unsigned l = 0; l < LANES; l++) {
             const struct copy *c = &s->node[i].lane[l];
             anywhere |= !s->node[i].down && c->held;
-            if (!s->delivered && !s->node[i].down && owns(i, l) && l == s->moved && c->whole && !c->held)
+            if (!s->delivered && !s->node[i].down && owns(i, l) && l == s->moved && c->whole &&
+                !c->held)
                 return "loss: a whole owner does not hold a promised mail";
         }
     if (!s->delivered && !anywhere)
@@ -579,12 +593,15 @@ int rules_quiet(const struct state *s, struct quiet q, const struct move *move, 
     int best = -1;
     for (size_t k = 0; k < n; k++) {
         const struct move *v = &move[k];
-        if (v->kind >= SAVE || (v->kind == HEAL && !q.healed) || (!q.back && (v->kind == COME_BACK || v->kind == COME_BACK_OLD)))
+        if (v->kind >= SAVE || (v->kind == HEAL && !q.healed) ||
+            (!q.back && (v->kind == COME_BACK || v->kind == COME_BACK_OLD)))
             continue;
         /* Every minute, but to no effect, is not told from not at all. */
         if (v->kind == COMPARE) {
-            const struct copy *c = &s->node[v->i].lane[v->j], *p = &s->node[other(v->i, v->j)].lane[v->j];
-            if (c->whole && (s->node[v->i].role != RETURNING || c->checked) && (p->held || c->hand != HAND_EMPTY))
+            const struct copy *c = &s->node[v->i].lane[v->j],
+                              *p = &s->node[other(v->i, v->j)].lane[v->j];
+            if (c->whole && (s->node[v->i].role != RETURNING || c->checked) &&
+                (p->held || c->hand != HAND_EMPTY))
                 continue;
         }
         if (best < 0 || v->kind < move[best].kind)
@@ -595,17 +612,41 @@ int rules_quiet(const struct state *s, struct quiet q, const struct move *move, 
 
 void rules_describe(const struct move *v, char *text, size_t size)
 {
-    static const char *const word[KINDS] = {
-        [HEAL] = "links healed", [COME_BACK] = "back empty", [COME_BACK_OLD] = "back with an old file", [FOUND_TAKEN] = "finds itself taken over",
-        [NOTICE_LOSS] = "finds itself not whole", [TAKE_OVER] = "takes over", [ACCEPT] = "delivers", [ACK_OWN] = "acks at home", [ACK_OTHER] = "acks at the other",
-        [COMPARE_PEER] = "reads the other's list", [COMPARE_FETCH] = "reads the body", [COMPARE_END] = "ends comparing", [UNITE] = "unites",
-        [TO_READY] = "ready", [GIVE_BACK] = "gives back", [TO_ALIVE] = "alive", [MOVE] = "moves it to L'", [COPY] = "copies it to C", [TAKE] = "takes",
-        [AGE] = "has it for settle", [COMPARE] = "compares", [SAVE] = "saves a file", [LATE] = "is too late to move it", [CRASH] = "CRASH", [KILL_RELAY] = "RELAY KILLED",
-        [FLUSH] = "FLUSHALL", [CUT] = "CUT OFF", [LIE] = "falsely calls dead", [HALT] = "RELAY GONE", [TELL] = "tells B that it was moved"};
+    static const char *const word[KINDS] = {[HEAL] = "links healed",
+                                            [COME_BACK] = "back empty",
+                                            [COME_BACK_OLD] = "back with an old file",
+                                            [FOUND_TAKEN] = "finds itself taken over",
+                                            [NOTICE_LOSS] = "finds itself not whole",
+                                            [TAKE_OVER] = "takes over",
+                                            [ACCEPT] = "delivers",
+                                            [ACK_OWN] = "acks at home",
+                                            [ACK_OTHER] = "acks at the other",
+                                            [COMPARE_PEER] = "reads the other's list",
+                                            [COMPARE_FETCH] = "reads the body",
+                                            [COMPARE_END] = "ends comparing",
+                                            [UNITE] = "unites",
+                                            [TO_READY] = "ready",
+                                            [GIVE_BACK] = "gives back",
+                                            [TO_ALIVE] = "alive",
+                                            [MOVE] = "moves it to L'",
+                                            [COPY] = "copies it to C",
+                                            [TAKE] = "takes",
+                                            [AGE] = "has it for settle",
+                                            [COMPARE] = "compares",
+                                            [SAVE] = "saves a file",
+                                            [LATE] = "is too late to move it",
+                                            [CRASH] = "CRASH",
+                                            [KILL_RELAY] = "RELAY KILLED",
+                                            [FLUSH] = "FLUSHALL",
+                                            [CUT] = "CUT OFF",
+                                            [LIE] = "falsely calls dead",
+                                            [HALT] = "RELAY GONE",
+                                            [TELL] = "tells B that it was moved"};
     char a = (char)('A' + v->i), b = (char)('A' + v->j);
     if (v->kind == TAKE_OVER || v->kind == GIVE_BACK || v->kind == LIE)
         snprintf(text, size, "%c %s %c", a, word[v->kind], b);
-    else if ((v->kind >= ACCEPT && v->kind <= UNITE) || v->kind == TAKE || v->kind == COMPARE || v->kind == AGE || v->kind == SAVE)
+    else if ((v->kind >= ACCEPT && v->kind <= UNITE) || v->kind == TAKE || v->kind == COMPARE ||
+             v->kind == AGE || v->kind == SAVE)
         snprintf(text, size, "%c %s (L%s)", a, word[v->kind], v->j ? "'" : "");
     else
         snprintf(text, size, "%c %s", a, word[v->kind]);

@@ -1,9 +1,12 @@
-/* copying - what a node held that is lost for good gets another owner, as a state machine (docs/takeover.md, "Copying what a lost node held").
+/* copying - what a node held that is lost for good gets another owner, as a state machine
+ * (docs/takeover.md, "Copying what a lost node held").
  *
- * One message and three nodes, two copies. It lies in lane L of A and B, in this or the other order; when B is lost, A copies it to C, and moves it at home to
- * lane L' of A and C. Liveness is simpler than in rules.h: who can be heard is heard at once (late beats are its business); a node that is cut off, or
- * falsely called dead, is not. Everything else stands between any two steps of the copying: deliveries, comparisons of both sets, crashes of each node, B back
- * empty, with an old file, or never really gone.
+ * One message and three nodes, two copies. It lies in lane L of A and B, in this or the other
+ * order; when B is lost, A copies it to C, and moves it at home to lane L' of A and C. Liveness is
+ * simpler than in rules.h: who can be heard is heard at once (late beats are its business); a node
+ * that is cut off, or falsely called dead, is not. Everything else stands between any two steps of
+ * the copying: deliveries, comparisons of both sets, crashes of each node, B back empty, with an
+ * old file, or never really gone.
  *
  * Walked through by the same explore.c: this header has what it wants to know, as rules.h has. */
 #ifndef DOVELANE_TESTS_MODEL_COPYING_H
@@ -21,7 +24,9 @@ enum { A, B, C };
 enum role { ALIVE, RETURNING, READY };
 enum compared { COMPARE_NOT, COMPARE_OWN_READ, COMPARE_BOTH_READ, COMPARE_FETCHED };
 enum in_hand { HAND_EMPTY, HAND_SENDING, HAND_ACCEPTED };
-enum window { CLOSED, STORED, OVERDUE }; /* C has answered that it stored the copy, and A's MOVE is not executed yet; C has had it for settle */
+/* C has answered that it stored the copy, and A's MOVE is not executed yet; C has had it for
+ * settle */
+enum window { CLOSED, STORED, OVERDUE };
 
 /* A lane as one node has it. */
 struct copy {
@@ -32,7 +37,7 @@ struct copy {
     uint16_t checked : 1;    /* compared since it is returning */
     uint16_t remembered : 1; /* let go here */
     uint16_t hand : 2;
-    uint16_t owed : 1;       /* an ack to the other owner */
+    uint16_t owed : 1; /* an ack to the other owner */
     uint16_t compared : 2;
     uint16_t own_seen : 1, own_listed : 1, peer_listed : 1;
     uint16_t unused : 2;
@@ -46,8 +51,10 @@ struct node {
 
 struct state {
     struct node node[NODES];
-    uint32_t delivered : 2, excuses : 3, window : 2, cut : 2, moved : 1, halted : 1, owes : 1, gap : 20; /* cut: 1 + the node that is alone; moved: its owners are A and C;
-        halted: B has no relay, but its server lives; owes: A is to tell B that it was moved */
+    /* cut: 1 + the node that is alone; moved: its owners are A and C; halted: B has no relay,
+     * but its server lives; owes: A is to tell B that it was moved */
+    uint32_t delivered : 2, excuses : 3, window : 2, cut : 2, moved : 1, halted : 1, owes : 1,
+        gap : 20;
     uint32_t crashes : 2, cuts : 2, kills : 2, flushes : 2, lies : 2, halts : 2, unused : 20;
 };
 
@@ -70,12 +77,36 @@ struct rules {
 };
 
 enum kind {
-    HEAL, COME_BACK, COME_BACK_OLD,
-    FOUND_TAKEN, NOTICE_LOSS, TAKE_OVER,
-    ACCEPT, ACK_OWN, ACK_OTHER, TELL,
-    COMPARE_PEER, COMPARE_FETCH, COMPARE_END, UNITE, TO_READY, GIVE_BACK, TO_ALIVE,
-    MOVE, LATE, COPY, TAKE, AGE, COMPARE,
-    SAVE, CRASH, KILL_RELAY, FLUSH, CUT, LIE, HALT,
+    HEAL,
+    COME_BACK,
+    COME_BACK_OLD,
+    FOUND_TAKEN,
+    NOTICE_LOSS,
+    TAKE_OVER,
+    ACCEPT,
+    ACK_OWN,
+    ACK_OTHER,
+    TELL,
+    COMPARE_PEER,
+    COMPARE_FETCH,
+    COMPARE_END,
+    UNITE,
+    TO_READY,
+    GIVE_BACK,
+    TO_ALIVE,
+    MOVE,
+    LATE,
+    COPY,
+    TAKE,
+    AGE,
+    COMPARE,
+    SAVE,
+    CRASH,
+    KILL_RELAY,
+    FLUSH,
+    CUT,
+    LIE,
+    HALT,
     KINDS
 };
 

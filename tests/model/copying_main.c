@@ -1,11 +1,14 @@
-/* copying-model - checks how a lost node's mail gets another owner (copying.h), and that each rule of it is needed.
+/* copying-model - checks how a lost node's mail gets another owner (copying.h), and that each rule
+ * of it is needed.
  *
  *     copying-model              all states within small bounds, random walks beyond them, and every rule left out once
  *     copying-model long         larger bounds, more walks
  *     copying-model mutants      the rules left out only, each with the shortest story found
  *     copying-model try FAULTS [MUTANT [SEEDS]]
  *
- * FAULTS: each letter once more for each time: c crash, x a node is cut off, k relay killed, f FLUSHALL, l a false death, h the lost node's relay is gone, its server not; 2: the lost node was first. */
+ * FAULTS: each letter once more for each time: c crash, x a node is cut off, k relay killed, f
+ * FLUSHALL, l a false death, h the lost node's relay is gone, its server not; 2: the lost node
+ * was first. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +26,22 @@ struct run {
 };
 
 static const struct run usual[] = {
-    {"c", 0}, {"2c", 0}, {"l", 0}, {"2l", 0}, {"hf", 0}, {"2h", 0},
-    {"cccxxkkffllh", 50000}, {"2cccxxkkffllh", 50000},
+    {"c", 0},
+    {"2c", 0},
+    {"l", 0},
+    {"2l", 0},
+    {"hf", 0},
+    {"2h", 0},
+    {"cccxxkkffllh", 50000},
+    {"2cccxxkkffllh", 50000},
 };
 
 static const struct run more[] = {
     {"x", 0}, {"2x", 0}, {"ck", 0}, {"2hf", 0}, {"cccxxkkffll", 500000}, {"2cccxxkkffll", 500000},
 };
 
-static const struct run hunt[] = {{"c", 0}, {"2c", 0}, {"hf", 0}, {"cccxxkkffll", 40000}, {"2cccxxkkffll", 40000}};
+static const struct run hunt[] = {
+    {"c", 0}, {"2c", 0}, {"hf", 0}, {"cccxxkkffll", 40000}, {"2cccxxkkffll", 40000}};
 
 static const char *const mutants[MUTANTS] = {
     [MOVED_LATE] = "moved at home when the new copy is older than settle",
@@ -81,7 +91,8 @@ static int run_all(const struct run *run, size_t n)
     for (size_t i = 0; i < n; i++) {
         double begun = seconds();
         run_one(&run[i], AS_BUILT, &f);
-        printf("%-14s %10" PRIu64 " %-21s %11" PRIu64 " moves %6.1f s  %s\n", run[i].faults, f.states, run[i].seeds ? "states at random" : "states, all of them", f.moves,
+        printf("%-14s %10" PRIu64 " %-21s %11" PRIu64 " moves %6.1f s  %s\n", run[i].faults,
+               f.states, run[i].seeds ? "states at random" : "states, all of them", f.moves,
                seconds() - begun, f.wrong ? f.wrong : "ok");
         if (f.wrong)
             printf("    %s\n", f.story);
@@ -101,7 +112,8 @@ static int hunt_mutants(bool stories)
         do
             run_one(&hunt[i], (enum mutant)k, &f);
         while (!f.wrong && ++i < n);
-        printf("%2u %-60s %5.1f s  %s\n", k, mutants[k], seconds() - begun, f.wrong ? f.wrong : "NOT FOUND");
+        printf("%2u %-60s %5.1f s  %s\n", k, mutants[k], seconds() - begun,
+               f.wrong ? f.wrong : "NOT FOUND");
         if (f.wrong && stories)
             printf("    %s: %s\n", hunt[i].faults, f.story);
         fflush(stdout);
@@ -123,7 +135,8 @@ int main(int argc, char **argv)
             return 2;
         }
         run_one(&run, (enum mutant)mutant, &f);
-        printf("%" PRIu64 " states, %" PRIu64 " moves, %.1f s: %s\n%s\n", f.states, f.moves, seconds(), f.wrong ? f.wrong : "ok", f.wrong ? f.story : "");
+        printf("%" PRIu64 " states, %" PRIu64 " moves, %.1f s: %s\n%s\n", f.states, f.moves,
+               seconds(), f.wrong ? f.wrong : "ok", f.wrong ? f.story : "");
         return f.wrong != NULL;
     }
     if (!strcmp(what, ""))
@@ -136,6 +149,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "long") != 0)
         wrong += hunt_mutants(*what != 0);
-    printf("%.1f s of CPU; %s\n", seconds(), wrong ? "NOT what the rules promise" : "all as promised");
+    printf("%.1f s of CPU; %s\n", seconds(),
+           wrong ? "NOT what the rules promise" : "all as promised");
     return wrong != 0;
 }

@@ -86,7 +86,8 @@ struct story {
 static void tell(struct story *t, const char *what)
 {
     if (t->used < t->size)
-        t->used += (size_t)snprintf(t->text + t->used, t->size - t->used, "%s%s", t->used ? "; " : "", what);
+        t->used += (size_t)snprintf(t->text + t->used, t->size - t->used, "%s%s",
+                                    t->used ? "; " : "", what);
 }
 
 static void tell_move(struct story *t, const struct move *v)
@@ -115,9 +116,10 @@ static void tell_way(const struct rules *r, const struct seen *seen, uint64_t n,
 
 /* ---- a quiet time ---- */
 
-/* From s on until nothing is left to do. Returns what is wrong then. way: the states on the way, numbered in seen, are ends_well from now on;
- * NULL: every step is told in the story. */
-static const char *be_quiet(const struct rules *r, struct state s, unsigned q, struct seen *seen, struct story *t)
+/* From s on until nothing is left to do. Returns what is wrong then. way: the states on the way,
+ * numbered in seen, are ends_well from now on; NULL: every step is told in the story. */
+static const char *be_quiet(const struct rules *r, struct state s, unsigned q, struct seen *seen,
+                            struct story *t)
 {
     uint64_t way[QUIET_STEPS];
     size_t steps = 0;
@@ -156,7 +158,8 @@ static const char *be_quiet(const struct rules *r, struct state s, unsigned q, s
 static void tell_quiet(const struct rules *r, const struct state *s, unsigned q, struct story *t)
 {
     char text[1500];
-    snprintf(text, sizeof text, "AND FROM HERE ON QUIET%s%s", quiets[q].healed ? "" : ", still cut", quiets[q].back ? "" : ", the dead never back");
+    snprintf(text, sizeof text, "AND FROM HERE ON QUIET%s%s", quiets[q].healed ? "" : ", still cut",
+             quiets[q].back ? "" : ", the dead never back");
     tell(t, text);
     be_quiet(r, *s, q, NULL, t);
 }
@@ -257,7 +260,8 @@ static bool walk(const struct rules *r, uint64_t seed, unsigned steps, struct fo
     return true;
 }
 
-void explore_randomly(const struct rules *r, uint64_t first, uint64_t last, unsigned steps, struct found *f)
+void explore_randomly(const struct rules *r, uint64_t first, uint64_t last, unsigned steps,
+                      struct found *f)
 {
     memset(f, 0, sizeof *f);
     for (uint64_t seed = first; seed <= last && walk(r, seed, steps, f); seed++)

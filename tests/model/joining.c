@@ -170,7 +170,7 @@ static void bind_mails(struct state *s, unsigned i)
                 if (!(k.mails >> m & 1))
                     say(s, i, OP(ADDS, m, uid));
                 x->bound |= (uint8_t)(1u << m);
-                x->here &= (uint8_t)~(1u << m);
+                x->here &= (uint8_t) ~(1u << m);
             }
     x->state_next = x->next > x->state_next ? x->next : x->state_next;
 }
@@ -272,7 +272,7 @@ static void place(struct state *s, unsigned i)
         }
         bool fits = k.agreed[m] >= x->state_next && k.agreed[m] >= x->next;
         set_uid(x, m, fits ? k.agreed[m] : x->next);
-        x->here &= (uint8_t)~(1u << m);
+        x->here &= (uint8_t) ~(1u << m);
         x->refused[m] = 0;
         if (at == 0)
             x->impatient = 0;

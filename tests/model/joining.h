@@ -91,11 +91,11 @@ enum rule {
 
 struct start {
     const char *name, *what;
-    unsigned sites, mails; /* mails at the beginning */
-    uint8_t first;    /* bits: sites with these mails */
-    uint8_t worked;   /* bits: of these, such as have a state already */
-    uint8_t joins;    /* bits: sites where a session may come */
-    uint8_t delivers; /* bits: sites where mails may be delivered */
+    unsigned sites, mails;  /* mails at the beginning */
+    uint8_t first;          /* bits: sites with these mails */
+    uint8_t worked;         /* bits: of these, such as have a state already */
+    uint8_t joins;          /* bits: sites where a session may come */
+    uint8_t delivers;       /* bits: sites where mails may be delivered */
     uint8_t loses, renewed; /* bits: sites that may lose their home; their state alone */
     uint8_t alone;          /* bits: sites that may go on before all have answered */
     uint8_t sessions, deliveries, losses, renewals, silences;

@@ -106,21 +106,11 @@ static const struct hunt {
     enum rule rule;
     const char *start;
 } hunts[] = {
-    {AS_THEY_COME, "full-first"},
-    {FILLING_NOT_MINDED, "mail"},
-    {ROUND_AT_ONCE, "pair"},
-    {ASKED_ONCE, "three-last"},
-    {UNKNOWN_REFUSED, "anew"},
-    {ALONE_SAYS, "alone"},
-    {NO_READING, "full-first"},
-    {READING_OVERTAKEN, "full-first"},
-    {READ_AHEAD, "full-first"},
-    {YOUNGER_WINS, "full-last"},
-    {WAYS_LEFT_LATER, "full-first"},
-    {LOWERED_WITH_MAIL, "mail"},
-    {INBOX_AT_ONCE, "alone-unseen"},
-    {GIVES_NOTHING_UP, "lost"},
-    {NO_ROUNDS, "mail"},
+    {AS_THEY_COME, "full-first"},    {FILLING_NOT_MINDED, "mail"},      {ROUND_AT_ONCE, "pair"},
+    {ASKED_ONCE, "three-last"},      {UNKNOWN_REFUSED, "anew"},         {ALONE_SAYS, "alone"},
+    {NO_READING, "full-first"},      {READING_OVERTAKEN, "full-first"}, {READ_AHEAD, "full-first"},
+    {YOUNGER_WINS, "full-last"},     {WAYS_LEFT_LATER, "full-first"},   {LOWERED_WITH_MAIL, "mail"},
+    {INBOX_AT_ONCE, "alone-unseen"}, {GIVES_NOTHING_UP, "lost"},        {NO_ROUNDS, "mail"},
 };
 
 #define N(list) (sizeof(list) / sizeof(list)[0])

@@ -74,12 +74,12 @@ static void reading(const struct state *s, unsigned i)
                    (s->site[i].has[origin_of(s, j)] >= s->behind[j][i] || without == READ_AHEAD)) {
             t.tells[j][i] ^= READ_ON_THE_WAY;
             t.behind[j][i] = 0;
-            t.site[i].reading &= (uint8_t)~(1u << j);
+            t.site[i].reading &= (uint8_t) ~(1u << j);
             if (!t.site[i].reading)
                 look(&t, i), apply(&t, i);
             go(&t, HEARS_READ, i, 0, j);
         } else if ((s->site[i].reading >> j & 1) && !tells) {
-            t.site[i].reading &= (uint8_t)~(1u << j); /* it lost its state: nobody will tell */
+            t.site[i].reading &= (uint8_t) ~(1u << j); /* it lost its state: nobody will tell */
             look(&t, i);
             apply(&t, i);
             go(&t, FORGETS_READING, i, 0, j);

@@ -1,13 +1,16 @@
-/* model - checks the rules of takeover and return (docs/takeover.md), and that each of them is needed.
+/* model - checks the rules of takeover and return (docs/takeover.md), and that each of them is
+ * needed.
  *
  *     model              all states within small bounds, random walks beyond them, and every rule left out once: under a minute
  *     model long         larger bounds, more walks
  *     model mutants      the rules left out only, each with the shortest story found
  *     model try OWNERS FAULTS [MUTANT [SEEDS]]    one run; with SEEDS random walks
  *
- * FAULTS is a string of what may happen, each letter once more for each time: c crash (a node or its Redis, back empty, with an old RDB or never),
- * x partition, p pause, k relay killed, f FLUSHALL, l a false death, r last reply lost, h handover_wait over. Before them: s the mail is
- * promised at the start, = beats are not late, b more than f nodes may be lost at a time (then only: nothing waits for ever). */
+ * FAULTS is a string of what may happen, each letter once more for each time: c crash (a node or
+ * its Redis, back empty, with an old RDB or never), x partition, p pause, k relay killed, f
+ * FLUSHALL, l a false death, r last reply lost, h handover_wait over. Before them: s the mail is
+ * promised at the start, = beats are not late, b more than f nodes may be lost at a time (then
+ * only: nothing waits for ever). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,22 +30,58 @@ struct run {
 };
 
 static const struct run usual[] = {
-    {2, "", 0},    {2, "=c", 0},   {2, "x", 0},    {2, "p", 0},   {2, "k", 0},   {2, "f", 0},   {2, "l", 0}, {2, "r", 0},
-    {2, "s=bcc", 0}, {2, "s=cc", 0}, {2, "s=cp", 0}, {2, "s=ck", 0}, {2, "s=cf", 0}, {2, "spx", 0}, {3, "s=p", 0}, {3, "s=k", 0},
-    {2, "cccxxppkkfflllrrh", 10000}, {2, "scccxxppkkfflllrrh", 10000}, {3, "cccxxppkkfflllrrh", 4000}, {3, "scccxxppkkfflllrrh", 4000},
-    {2, "bcccxxppkkfff", 3000},      {3, "bcccxxppkkfff", 1000},
+    {2, "", 0},
+    {2, "=c", 0},
+    {2, "x", 0},
+    {2, "p", 0},
+    {2, "k", 0},
+    {2, "f", 0},
+    {2, "l", 0},
+    {2, "r", 0},
+    {2, "s=bcc", 0},
+    {2, "s=cc", 0},
+    {2, "s=cp", 0},
+    {2, "s=ck", 0},
+    {2, "s=cf", 0},
+    {2, "spx", 0},
+    {3, "s=p", 0},
+    {3, "s=k", 0},
+    {2, "cccxxppkkfflllrrh", 10000},
+    {2, "scccxxppkkfflllrrh", 10000},
+    {3, "cccxxppkkfflllrrh", 4000},
+    {3, "scccxxppkkfflllrrh", 4000},
+    {2, "bcccxxppkkfff", 3000},
+    {3, "bcccxxppkkfff", 1000},
 };
 
 static const struct run more[] = {
-    {2, "c", 0}, {2, "=ck", 0}, {2, "s=cx", 0}, {2, "scc", 0}, {2, "scx", 0}, {2, "scp", 0}, {3, "=", 0}, {3, "s=c", 0},
-    {2, "cccxxppkkfflllrrh", 400000}, {2, "scccxxppkkfflllrrh", 400000}, {3, "cccxxppkkfflllrrh", 200000}, {3, "scccxxppkkfflllrrh", 200000},
-    {2, "bcccxxppkkfff", 100000},     {3, "bcccxxppkkfff", 50000},
+    {2, "c", 0},
+    {2, "=ck", 0},
+    {2, "s=cx", 0},
+    {2, "scc", 0},
+    {2, "scx", 0},
+    {2, "scp", 0},
+    {3, "=", 0},
+    {3, "s=c", 0},
+    {2, "cccxxppkkfflllrrh", 400000},
+    {2, "scccxxppkkfflllrrh", 400000},
+    {3, "cccxxppkkfflllrrh", 200000},
+    {3, "scccxxppkkfflllrrh", 200000},
+    {2, "bcccxxppkkfff", 100000},
+    {3, "bcccxxppkkfff", 50000},
 };
 
-/* The first of these that finds a mutant; those of all states come first and in order of what happens, so their stories are the shortest. */
+/* The first of these that finds a mutant; those of all states come first and in order of what
+ * happens, so their stories are the shortest. */
 static const struct run hunt[] = {
-    {2, "=c", 0},  {2, "=p", 0},   {2, "=x", 0},   {2, "=k", 0},
-    {2, "scccxxppkkfflllrrh", 20000}, {2, "cccxxppkkfflllrrh", 20000}, {3, "scccxxppkkfflllrrh", 20000}, {3, "cccxxppkkfflllrrh", 20000},
+    {2, "=c", 0},
+    {2, "=p", 0},
+    {2, "=x", 0},
+    {2, "=k", 0},
+    {2, "scccxxppkkfflllrrh", 20000},
+    {2, "cccxxppkkfflllrrh", 20000},
+    {3, "scccxxppkkfflllrrh", 20000},
+    {3, "cccxxppkkfflllrrh", 20000},
 };
 
 static const char *const mutants[MUTANTS] = {
@@ -116,8 +155,10 @@ static int run_all(const struct run *run, size_t n)
     for (size_t i = 0; i < n; i++) {
         double begun = seconds();
         run_one(&run[i], AS_BUILT, STATES_MOST, &f);
-        printf("%u owners, %-20s %10" PRIu64 " %-21s %11" PRIu64 " moves %6.1f s  %s\n", run[i].owners, run[i].faults, f.states,
-               run[i].seeds ? "states at random" : "states, all of them", f.moves, seconds() - begun, f.wrong ? f.wrong : "ok");
+        printf("%u owners, %-20s %10" PRIu64 " %-21s %11" PRIu64 " moves %6.1f s  %s\n",
+               run[i].owners, run[i].faults, f.states,
+               run[i].seeds ? "states at random" : "states, all of them", f.moves,
+               seconds() - begun, f.wrong ? f.wrong : "ok");
         fflush(stdout);
         if (f.wrong)
             printf("    %s\n", f.story);
@@ -138,9 +179,11 @@ static int hunt_mutants(bool stories)
         do
             run_one(&hunt[i], (enum mutant)k, HUNT_MOST, &f);
         while (!f.wrong && ++i < n);
-        printf("%2u %-50s %5.1f s  %s\n", k, mutants[k], seconds() - begun, f.wrong ? f.wrong : "NOT FOUND");
+        printf("%2u %-50s %5.1f s  %s\n", k, mutants[k], seconds() - begun,
+               f.wrong ? f.wrong : "NOT FOUND");
         if (f.wrong && stories)
-            printf("    %u owners, %s: %s\n", hunt[i].owners, *hunt[i].faults ? hunt[i].faults : "no fault", f.story);
+            printf("    %u owners, %s: %s\n", hunt[i].owners,
+                   *hunt[i].faults ? hunt[i].faults : "no fault", f.story);
         fflush(stdout);
         alive += !f.wrong;
     }
@@ -157,7 +200,8 @@ static int try(int argc, char **argv)
         return 2;
     }
     run_one(&run, (enum mutant)mutant, STATES_MOST, &f);
-    printf("%" PRIu64 " states, %" PRIu64 " moves, %.1f s: %s\n%s\n", f.states, f.moves, seconds(), f.wrong ? f.wrong : "ok", f.wrong ? f.story : "");
+    printf("%" PRIu64 " states, %" PRIu64 " moves, %.1f s: %s\n%s\n", f.states, f.moves, seconds(),
+           f.wrong ? f.wrong : "ok", f.wrong ? f.story : "");
     return f.wrong != NULL;
 }
 
@@ -177,6 +221,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "long") != 0)
         wrong += hunt_mutants(*what != 0);
-    printf("%.1f s of CPU; %s\n", seconds(), wrong ? "NOT what the rules promise" : "all as promised");
+    printf("%.1f s of CPU; %s\n", seconds(),
+           wrong ? "NOT what the rules promise" : "all as promised");
     return wrong != 0;
 }

@@ -1,16 +1,21 @@
-/* membership - checks the rules by which a group learns of nodes, and forgets them (docs/takeover.md, "Membership"), and that each of them is needed.
+/* membership - checks the rules by which a group learns of nodes, and forgets them
+ * (docs/takeover.md, "Membership"), and that each of them is needed.
  *
  *     membership-model            all states of three nodes; and every rule left out once
  *     membership-model try RUN [RULE]    one run
  *
- * A and B are a group: each has a section of both. C joins; its file has itself and A. Between C and the others each direction may be closed from the beginning (a
- * firewall), and be opened at any time. What is checked:
- * - who has mail together with another knows it after a restart, and before it works again: else it would deliver what is the other's;
+ * A and B are a group: each has a section of both. C joins; its file has itself and A. Between C
+ * and the others each direction may be closed from the beginning (a firewall), and be opened at any
+ * time. What is checked:
+ * - who has mail together with another knows it after a restart, and before it works again: else it
+ * would deliver what is the other's;
  * - a node counts only when all that run reach it and are reached by it;
  * - C works only when it counts;
- * - A and B are held up by nothing: from every state they end their returns, whether C lives or not, and though nothing is opened any more;
- * - and when all is opened and all run, all count each other, or C is gone for all.
- * Nothing has a duration: whatever may happen may also wait. A question to a server and the answer are one step. */
+ * - A and B are held up by nothing: from every state they end their returns, whether C lives or
+ * not, and though nothing is opened any more;
+ * - and when all is opened and all run, all count each other, or C is gone for all. Nothing has
+ * a duration: whatever may happen may also wait. A question to a server and the answer are one
+ * step. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,24 +27,45 @@
 enum { A, B, C, NODES };
 
 /* What is known of C. A record counts more than those before it. */
-enum record { NONE, JOINING, NODE, GONE, JOINING_AGAIN, AGAIN, JOINING_LATER }; /* AGAIN: of the epoch that --join began. JOINING_LATER: with NO_ORDER alone, where serials decide */
+/* AGAIN: of the epoch that --join began. JOINING_LATER: with NO_ORDER alone, where serials
+ * decide */
+enum record { NONE, JOINING, NODE, GONE, JOINING_AGAIN, AGAIN, JOINING_LATER };
 
 struct state {
     uint8_t memory[NODES], file[NODES], server[NODES]; /* enum record */
-    uint8_t of_b;        /* bits: where the record of B is: C's memory, C's file, the servers of A, B and C */
-    uint8_t up;          /* relays */
+    /* bits: where the record of B is: C's memory, C's file, the servers of A, B and C */
+    uint8_t of_b;
+    uint8_t up; /* relays */
     uint8_t returning;
-    uint8_t asked;       /* a bit per node: its relay has asked its own server since its start; and 3 bits further: that of the other one in its file */
-    uint8_t open;        /* A to C, B to C, C to A, C to B */
-    uint8_t greeted;     /* A, B: its beat lies at C's server */
-    uint8_t mailed;      /* A, B: there is mail on it and on C */
-    uint8_t still;       /* A, B: its relay counts C since it was taken out, which it missed; with COUNTED_ON alone */
-    uint8_t excused;     /* C came to count while one of the others did not run */
-    uint8_t emptied;     /* a server was */
-    uint8_t crashes, flushes, losses, hosts, forgets, joins; /* left; losses: of C's state directory; hosts: of that, its server and its relay */
+    /* a bit per node: its relay has asked its own server since its start; and 3 bits further:
+     * that of the other one in its file */
+    uint8_t asked;
+    uint8_t open;    /* A to C, B to C, C to A, C to B */
+    uint8_t greeted; /* A, B: its beat lies at C's server */
+    uint8_t mailed;  /* A, B: there is mail on it and on C */
+    /* A, B: its relay counts C since it was taken out, which it missed; with COUNTED_ON alone */
+    uint8_t still;
+    uint8_t excused; /* C came to count while one of the others did not run */
+    uint8_t emptied; /* a server was */
+    /* left; losses: of C's state directory; hosts: of that, its server and its relay */
+    uint8_t crashes, flushes, losses, hosts, forgets, joins;
 };
 
-enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, ALONE, FORGOTTEN_WITH_MAIL, JOINED_AT_ONCE, KNOWN_BEFORE, COUNTED_ON, RULES };
+enum rule {
+    ALL_RULES,
+    NO_JOINING,
+    ONE_WAY,
+    UNKNOWN_NOT_WAITED_FOR,
+    USED_FIRST,
+    NO_ORDER,
+    NOT_ASKED,
+    ALONE,
+    FORGOTTEN_WITH_MAIL,
+    JOINED_AT_ONCE,
+    KNOWN_BEFORE,
+    COUNTED_ON,
+    RULES
+};
 
 static const char *const left_out[RULES] = {
     [NO_JOINING] = "a newcomer counts at once",
@@ -85,7 +111,8 @@ static bool counts(const struct state *s, unsigned i, unsigned j)
     uint8_t of_c = without == USED_FIRST ? s->memory[i] : s->file[i];
     if (i == j || (i != C && j != C) || (i == C && j == A))
         return true;
-    return i == C ? s->of_b & (without == USED_FIRST ? IN_MEMORY : IN_FILE) : is_node(of_c) || (s->still >> i & 1);
+    return i == C ? s->of_b & (without == USED_FIRST ? IN_MEMORY : IN_FILE)
+                  : is_node(of_c) || (s->still >> i & 1);
 }
 
 static bool runs(const struct state *s, unsigned i)
@@ -97,7 +124,8 @@ static bool runs(const struct state *s, unsigned i)
 static bool hears(const struct state *s, unsigned i, unsigned j)
 {
     for (unsigned at = A; at < NODES; at++) {
-        bool written = at == j || (counts(s, j, at) && reaches(s, j, at)) || (at == C && j != C && (s->greeted >> j & 1));
+        bool written = at == j || (counts(s, j, at) && reaches(s, j, at)) ||
+                       (at == C && j != C && (s->greeted >> j & 1));
         if (runs(s, j) && counts(s, i, j) && written && counts(s, i, at) && reaches(s, i, at))
             return true;
     }
@@ -109,7 +137,8 @@ static bool met(const struct state *s)
     bool used = s->of_b & IN_FILE;
     if (!used && (s->of_b & IN_MEMORY))
         return false;
-    /* A is silent for dead_after only when B, which tells its server every second, has long told it, and C has asked again. */
+    /* A is silent for dead_after only when B, which tells its server every second, has long told
+     * it, and C has asked again. */
     if (!used && runs(s, B) && !hears(s, C, A))
         return false;
     for (unsigned j = A; j <= B; j++) {
@@ -117,7 +146,8 @@ static bool met(const struct state *s)
             continue;
         if (without != UNKNOWN_NOT_WAITED_FOR && !counts(s, C, B))
             return false; /* they name B */
-        bool has_it = (counts(s, j, C) && s->memory[C] != JOINING_AGAIN) || (without == KNOWN_BEFORE && s->file[j] >= GONE);
+        bool has_it = (counts(s, j, C) && s->memory[C] != JOINING_AGAIN) ||
+                      (without == KNOWN_BEFORE && s->file[j] >= GONE);
         if (!has_it && !(reaches(s, C, j) && (without == ONE_WAY || (s->greeted >> j & 1))))
             return false;
     }
@@ -126,7 +156,10 @@ static bool met(const struct state *s)
 
 /* ---- all states ---- */
 
-struct edge { uint32_t from, to; uint8_t kind; };
+struct edge {
+    uint32_t from, to;
+    uint8_t kind;
+};
 enum { STEP, OPENED, C_STARTS, FAULT };
 static struct state *seen;
 static struct edge *edge;
@@ -210,7 +243,7 @@ static void keep(const struct state *s, unsigned i)
     if (without == COUNTED_ON && i != C && s->memory[i] == JOINING_AGAIN)
         t.still |= (uint8_t)(is_node(s->file[i]) << i);
     else
-        t.still &= (uint8_t)~(1u << i);
+        t.still &= (uint8_t) ~(1u << i);
     if (i == C && (s->of_b & IN_MEMORY))
         t.of_b |= IN_FILE;
     go_if_new(&t, s, STEP);
@@ -230,7 +263,9 @@ static void look_at_who_counts(struct state *t)
 {
     t->excused |= (t->up & 3) != 3;
     for (unsigned j = A; j <= B; j++)
-        broken |= runs(t, j) && !counts(t, j, C) && !(reaches(t, C, j) && reaches(t, j, C)) && without != ONE_WAY; /* that one is to be seen by what follows */
+        /* that one is to be seen by what follows */
+        broken |= runs(t, j) && !counts(t, j, C) && !(reaches(t, C, j) && reaches(t, j, C)) &&
+                  without != ONE_WAY;
 }
 
 /* C's word about itself. Not before it has heard of the group. */
@@ -241,7 +276,10 @@ static void say(const struct state *s)
     if (!runs(s, C) || (s->asked & 044) != 044 || (s->memory[C] != NONE && !joins))
         return;
     bool node = without == NO_JOINING || met(s);
-    t.memory[C] = node ? s->memory[C] == JOINING_AGAIN ? AGAIN : NODE : joins ? s->memory[C] : without == NO_ORDER && s->emptied ? JOINING_LATER : JOINING;
+    t.memory[C] = node                                ? s->memory[C] == JOINING_AGAIN ? AGAIN : NODE
+                  : joins                             ? s->memory[C]
+                  : without == NO_ORDER && s->emptied ? JOINING_LATER
+                                                      : JOINING;
     if (node)
         look_at_who_counts(&t);
     go_if_new(&t, s, STEP);
@@ -256,7 +294,8 @@ static bool used(const struct state *s, unsigned i)
 static bool may_work(const struct state *s, unsigned i)
 {
     bool asked = (s->asked >> i & 1) && ((s->asked >> i & 8) || !reaches(s, i, i == A ? B : A));
-    return runs(s, i) && ((asked && used(s, i)) || without == NOT_ASKED || without == USED_FIRST) && (i != C || is_node(s->memory[C]) || (s->memory[C] == NONE && without == ALONE));
+    return runs(s, i) && ((asked && used(s, i)) || without == NOT_ASKED || without == USED_FIRST) &&
+           (i != C || is_node(s->memory[C]) || (s->memory[C] == NONE && without == ALONE));
 }
 
 /* Compared with everybody that it hears. */
@@ -268,23 +307,25 @@ static void end_return(const struct state *s, unsigned i)
     for (unsigned j = A; j < NODES; j++)
         if (j != i && counts(s, i, j) && hears(s, i, j) && !reaches(s, i, j))
             return;
-    t.returning &= (uint8_t)~(1u << i);
+    t.returning &= (uint8_t) ~(1u << i);
     go(&t, STEP);
 }
 
-/* Mail on j and C: both are whole for the two of them. A return is longer than the second in which j has asked its own server, and kept what that said. */
+/* Mail on j and C: both are whole for the two of them. A return is longer than the second in
+ * which j has asked its own server, and kept what that said. */
 static void place(const struct state *s, unsigned j)
 {
     struct state t = *s;
     bool told = s->server[j] <= s->memory[j] && (used(s, j) || without == USED_FIRST);
-    bool both = runs(s, j) && runs(s, C) && !(s->returning & (1u << j | 1u << C)) && counts(s, j, C) && counts(s, C, j) && reaches(s, j, C) && reaches(s, C, j);
+    bool both = runs(s, j) && runs(s, C) && !(s->returning & (1u << j | 1u << C)) &&
+                counts(s, j, C) && counts(s, C, j) && reaches(s, j, C) && reaches(s, C, j);
     if (both && told && is_node(s->memory[C]) && !(s->mailed >> j & 1)) {
         t.mailed |= (uint8_t)(1u << j);
         go(&t, STEP);
     }
     t = *s;
     if ((s->mailed >> j & 1) && runs(s, j) && !(s->returning >> j & 1)) {
-        t.mailed &= (uint8_t)~(1u << j);
+        t.mailed &= (uint8_t) ~(1u << j);
         go(&t, STEP);
     }
 }
@@ -305,12 +346,12 @@ static void start(const struct state *s, unsigned i)
 
 static void stop(struct state *t, unsigned i)
 {
-    t->up &= (uint8_t)~(1u << i);
+    t->up &= (uint8_t) ~(1u << i);
     t->memory[i] = NONE;
     t->returning |= (uint8_t)(1u << i);
-    t->asked &= (uint8_t)~(011u << i);
-    t->greeted &= (uint8_t)~(1u << i);
-    t->still &= (uint8_t)~(1u << i);
+    t->asked &= (uint8_t) ~(011u << i);
+    t->greeted &= (uint8_t) ~(1u << i);
+    t->still &= (uint8_t) ~(1u << i);
     if (i == C)
         t->of_b &= (uint8_t)~IN_MEMORY;
 }
@@ -338,7 +379,8 @@ static void admin(const struct state *s)
     struct state t = *s;
     uint8_t known = later(s->server[A], s->server[B]);
     bool needed = s->mailed || (s->up & 3) != 3 || (s->returning & 3);
-    if (s->forgets && !runs(s, C) && is_node(known) && (!needed || without == FORGOTTEN_WITH_MAIL)) {
+    if (s->forgets && !runs(s, C) && is_node(known) &&
+        (!needed || without == FORGOTTEN_WITH_MAIL)) {
         forget(s, NODES);
         forget(s, B);
     }
@@ -389,7 +431,7 @@ static void fail(const struct state *s, unsigned i)
     if (s->hosts && i == C) {
         stop(&t, C);
         t.file[C] = t.server[C] = NONE;
-        t.of_b &= (uint8_t)~(IN_FILE | AT_SERVER(C));
+        t.of_b &= (uint8_t) ~(IN_FILE | AT_SERVER(C));
         t.greeted = 0;
         t.emptied = 1;
         t.hosts--;
@@ -418,7 +460,9 @@ static bool agreed(const struct state *s)
 static uint32_t stuck(bool (*end)(const struct state *), int kinds, bool excuse)
 {
     uint8_t *good = calloc(nseen, 1);
-    uint32_t *first = calloc((size_t)nseen + 2, sizeof *first), *from = malloc((nedges + 1) * sizeof *from), *work = malloc(((size_t)nseen + 1) * sizeof *work);
+    uint32_t *first = calloc((size_t)nseen + 2, sizeof *first),
+             *from = malloc((nedges + 1) * sizeof *from),
+             *work = malloc(((size_t)nseen + 1) * sizeof *work);
     uint32_t nwork = 0, left = 0;
     if (!good || !first || !from || !work)
         exit(2);
@@ -445,10 +489,17 @@ static uint32_t stuck(bool (*end)(const struct state *), int kinds, bool excuse)
     return left;
 }
 
-struct verdict { uint32_t states, held_up, apart; bool broken; };
+struct verdict {
+    uint32_t states, held_up, apart;
+    bool broken;
+};
 
 /* closed: with every way between C and the others open or closed; else all are open. */
-static const struct { const char *what; bool closed; struct state left; } runs_of[] = {
+static const struct {
+    const char *what;
+    bool closed;
+    struct state left;
+} runs_of[] = {
     {"a relay crashes", true, {.crashes = 1}},
     {"a server is emptied", true, {.flushes = 1}},
     {"a state directory is lost", true, {.crashes = 1, .losses = 1}},
@@ -502,7 +553,9 @@ static bool bad(struct verdict v)
 
 static bool told(const char *what, struct verdict v)
 {
-    printf("%s: %u states, %s, %u in which the others are held up, %u from which they do not agree\n", what, v.states, v.broken ? "BROKEN" : "kept", v.held_up, v.apart);
+    printf(
+        "%s: %u states, %s, %u in which the others are held up, %u from which they do not agree\n",
+        what, v.states, v.broken ? "BROKEN" : "kept", v.held_up, v.apart);
     fflush(stdout);
     return bad(v);
 }
@@ -516,7 +569,8 @@ int main(int argc, char **argv)
     if (!seen || !table)
         return 2;
     if (argc > 2 && !strcmp(argv[1], "try") && (size_t)atoi(argv[2]) < RUNS)
-        return told("tried", run((size_t)atoi(argv[2]), argc > 3 ? (enum rule)atoi(argv[3]) : ALL_RULES));
+        return told("tried",
+                    run((size_t)atoi(argv[2]), argc > 3 ? (enum rule)atoi(argv[3]) : ALL_RULES));
     for (size_t i = 0; i < RUNS; i++)
         failed |= told(runs_of[i].what, run(i, ALL_RULES));
     for (int r = ALL_RULES + 1; r < RULES; r++) {

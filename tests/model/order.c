@@ -1,11 +1,14 @@
-/* order - checks the rules of ordered destinations (docs/takeover.md, "Order"), and that each of them is needed.
+/* order - checks the rules of ordered destinations (docs/takeover.md, "Order"), and that each of
+ * them is needed.
  *
  *     order-model                 all states, with three and with four nodes, and while a lane is copied to another owner; and every rule left out once
  *     order-model try NODES [RULE [copying]]    one run
  *
- * Two mails, two owners each (f = 1). The first one is promised before the second one is begun with: whatever else happens, its first copy must reach the next hop first. And from
- * every state on both are delivered when nothing more fails, though a node that is down may stay so. What a comparison does (fetch, drop) is one step here: takeover-model walks
- * through its parts. Nothing has a duration: whatever may happen may also wait. */
+ * Two mails, two owners each (f = 1). The first one is promised before the second one is begun
+ * with: whatever else happens, its first copy must reach the next hop first. And from every
+ * state on both are delivered when nothing more fails, though a node that is down may stay so.
+ * What a comparison does (fetch, drop) is one step here: takeover-model walks through its parts.
+ * Nothing has a duration: whatever may happen may also wait. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,22 +35,41 @@ struct node {
     uint8_t said_no; /* bits of nodes that were asked for the first generation */
     uint8_t fresh;   /* M1, M2 in the lane to which the first one's was copied */
     uint8_t fresh_hand, fresh_owed;
-    uint8_t cut;     /* it was found lost for good, and lives: nobody has heard it, and it nobody, for longer than a comparison or a round of questions takes */
+    /* it was found lost for good, and lives: nobody has heard it, and it nobody, for longer than
+     * a comparison or a round of questions takes */
+    uint8_t cut;
 };
 
 struct state {
     struct node node[NODES_MOST];
     uint8_t promised, delivered;
-    uint8_t first[2], second[2]; /* owners; of the second mail's once it is stored, or another generation was begun */
-    uint8_t opened;              /* another generation was begun */
-    uint8_t copied[2];           /* owners of the lane to which the first one's is copied: the survivor, and the new one */
-    uint8_t copying;             /* STORE and MOVE are left; only MOVE: at work; it is over, done or not */
-    uint8_t crashes, files, flushes, kills, false_deaths; /* left; files: crashes after which the node comes back with what it held */
+    /* owners; of the second mail's once it is stored, or another generation was begun */
+    uint8_t first[2], second[2];
+    uint8_t opened; /* another generation was begun */
+    /* owners of the lane to which the first one's is copied: the survivor, and the new one */
+    uint8_t copied[2];
+    /* STORE and MOVE are left; only MOVE: at work; it is over, done or not */
+    uint8_t copying;
+    /* left; files: crashes after which the node comes back with what it held */
+    uint8_t crashes, files, flushes, kills, false_deaths;
 };
 
 enum rule {
-    ALL_RULES, NO_TURNS, ANY_ANSWER, DEAD_NEED_NOT, ANSWERS_OF_RETURNING, ONLY_OWN_SERVER, SAME_NAME_AGAIN, LATE_IN_THE_OLD_ONE, NO_GUARD, NO_REORDER, TWO_IN_FLIGHT,
-    MOVED_IN_PARTS, MOVED_IN_HAND, NOT_ASKED_FOR_COPIES, RULES
+    ALL_RULES,
+    NO_TURNS,
+    ANY_ANSWER,
+    DEAD_NEED_NOT,
+    ANSWERS_OF_RETURNING,
+    ONLY_OWN_SERVER,
+    SAME_NAME_AGAIN,
+    LATE_IN_THE_OLD_ONE,
+    NO_GUARD,
+    NO_REORDER,
+    TWO_IN_FLIGHT,
+    MOVED_IN_PARTS,
+    MOVED_IN_HAND,
+    NOT_ASKED_FOR_COPIES,
+    RULES
 };
 
 static const char *const left_out[RULES] = {
@@ -89,7 +111,8 @@ static bool same_lane(const struct state *s)
 static bool serves(const struct state *s, unsigned i, unsigned mail)
 {
     int at = place(owners(s, mail), i);
-    return s->node[i].status == ALIVE && at >= 0 && (at == 0 || (s->node[i].took >> owners(s, mail)[0] & 1));
+    return s->node[i].status == ALIVE && at >= 0 &&
+           (at == 0 || (s->node[i].took >> owners(s, mail)[0] & 1));
 }
 
 static unsigned bits(unsigned x)
@@ -114,7 +137,9 @@ static bool may_be_lost(const struct state *s, unsigned j)
 
 /* ---- all states ---- */
 
-struct edge { uint32_t from, to; };
+struct edge {
+    uint32_t from, to;
+};
 static struct state *seen;
 static uint32_t nseen, *table, slots;
 static struct edge *edge;
@@ -168,7 +193,8 @@ static void milter(const struct state *s)
 {
     struct state t = *s;
     bool lost = away(s, s->first[0]) || away(s, s->first[1]);
-    /* It lags by a beat: whoever is not down takes what comes. Two in one lane: the second one is pushed when the first one is promised. */
+    /* It lags by a beat: whoever is not down takes what comes. Two in one lane: the second one
+     * is pushed when the first one is promised. */
     if (!(s->promised & M1) && (!s->opened || without == LATE_IN_THE_OLD_ONE) && !lost) {
         t.promised |= M1;
         for (unsigned k = 0; k < 2; k++)
@@ -192,19 +218,24 @@ static void milter(const struct state *s)
         t.promised |= M2;
         for (unsigned k = 0; k < 2; k++) {
             struct node *x = &t.node[t.second[k]];
-            x->swapped |= same_lane(&t) && place(t.first, t.second[k]) >= 0 && !(x->holds & M1) && !(s->delivered & M1);
+            x->swapped |= same_lane(&t) && place(t.first, t.second[k]) >= 0 && !(x->holds & M1) &&
+                          !(s->delivered & M1);
             x->holds |= M2;
         }
         go(&t, false);
     }
-    /* Another generation may begin at any time, for some mail that is of no interest here; with whichever owners are alive. */
+    /* Another generation may begin at any time, for some mail that is of no interest here; with
+     * whichever owners are alive. */
     for (unsigned a = 0; a < n && !(s->promised & M2); a++)
         for (unsigned b = 0; b < n; b++) {
-            if (a == b || s->node[a].status != ALIVE || s->node[b].status != ALIVE || s->node[a].cut || s->node[b].cut)
+            if (a == b || s->node[a].status != ALIVE || s->node[b].status != ALIVE ||
+                s->node[a].cut || s->node[b].cut)
                 continue;
             bool again = s->opened && !away(s, s->second[0]) && !away(s, s->second[1]);
             if (again)
-                continue; /* one more generation shows nothing that the second does not, unless its owners are gone */
+                /* one more generation shows nothing that the second does not, unless its owners
+                 * are gone */
+                continue;
             t = *s;
             t.opened = 1;
             t.second[0] = (uint8_t)a;
@@ -226,7 +257,8 @@ static void faults(const struct state *s, unsigned j)
     }
     t = *s;
     if (s->files && x->status != DOWN && may_be_lost(s, j)) {
-        *x = (struct node){.status = DOWN, .holds = x->holds, .swapped = x->swapped, .fresh = x->fresh};
+        *x = (struct node){
+            .status = DOWN, .holds = x->holds, .swapped = x->swapped, .fresh = x->fresh};
         t.files--;
         go(&t, true);
     }
@@ -245,7 +277,8 @@ static void faults(const struct state *s, unsigned j)
         go(&t, true);
     }
     for (unsigned i = 0; i < n && s->false_deaths; i++) {
-        if (i == j || s->node[i].status != ALIVE || s->node[j].status != ALIVE || (s->node[i].took >> j & 1))
+        if (i == j || s->node[i].status != ALIVE || s->node[j].status != ALIVE ||
+            (s->node[i].took >> j & 1))
             continue;
         t = *s;
         t.node[i].took |= (uint8_t)(1u << j);
@@ -296,7 +329,8 @@ static void life(const struct state *s, unsigned j)
         t = *s;
     }
     if (x->status == ALIVE && (!x->whole || listed(s, j)) && !(x->cut && s->copying == AT_WORK)) {
-        x->status = RETURNING; /* a cut is healed then; it begins to compare later than what is being moved may be moved */
+        /* a cut is healed then; it begins to compare later than what is being moved may be moved */
+        x->status = RETURNING;
         x->cut = 0;
         forget(x);
         go(&t, false);
@@ -307,7 +341,8 @@ static void life(const struct state *s, unsigned j)
         compare(&t, j);
         go(&t, false);
         /* One that was whole all the time compares, too, with whom it can. */
-        bool differs = s->copied[0] != s->copied[1] && (t.node[j].holds != s->node[j].holds || t.node[j].fresh != s->node[j].fresh);
+        bool differs = s->copied[0] != s->copied[1] &&
+                       (t.node[j].holds != s->node[j].holds || t.node[j].fresh != s->node[j].fresh);
         t = *s;
         if (x->whole && !listed(s, j) && !differs) {
             x->status = ALIVE;
@@ -328,8 +363,9 @@ static void life(const struct state *s, unsigned j)
         if (!(y->took >> j & 1) && s->node[j].status != ALIVE) {
             t.node[i].took |= (uint8_t)(1u << j);
             go(&t, false);
-        } else if ((y->took >> j & 1) && s->node[j].status == RETURNING && s->node[j].whole && !y->hand && !y->owed && !y->fresh_hand && !y->fresh_owed) {
-            t.node[i].took &= (uint8_t)~(1u << j);
+        } else if ((y->took >> j & 1) && s->node[j].status == RETURNING && s->node[j].whole &&
+                   !y->hand && !y->owed && !y->fresh_hand && !y->fresh_owed) {
+            t.node[i].took &= (uint8_t) ~(1u << j);
             t.node[i].cleared = t.node[i].said_no = 0;
             go(&t, false);
         }
@@ -344,7 +380,8 @@ static void ask(const struct state *s, unsigned i)
         return;
     for (unsigned j = 0; j < n; j++) {
         const struct node *y = &s->node[j];
-        if (y->status == DOWN || y->cut || (x->said_no >> j & 1) || (without == ONLY_OWN_SERVER && j != i))
+        if (y->status == DOWN || y->cut || (x->said_no >> j & 1) ||
+            (without == ONLY_OWN_SERVER && j != i))
             continue;
         struct state t = *s;
         if ((y->holds & M1) || ((y->fresh & M1) && without != NOT_ASKED_FOR_COPIES))
@@ -355,7 +392,8 @@ static void ask(const struct state *s, unsigned i)
             go(&t, false);
     }
     bool or_dead = without == DEAD_NEED_NOT && (x->said_no | x->took) == (1u << n) - 1;
-    if (bits(x->said_no) >= n - 1 || or_dead || (x->said_no && (without == ANY_ANSWER || without == ONLY_OWN_SERVER))) {
+    if (bits(x->said_no) >= n - 1 || or_dead ||
+        (x->said_no && (without == ANY_ANSWER || without == ONLY_OWN_SERVER))) {
         struct state t = *s;
         t.node[i].cleared = 1;
         t.node[i].said_no = 0;
@@ -368,10 +406,12 @@ static void deliver(const struct state *s, unsigned i)
     const struct node *x = &s->node[i];
     for (unsigned mail = M1; mail <= M2; mail++) {
         struct state t = *s;
-        bool head = mail == M1 ? !(same_lane(s) && x->swapped && (x->holds & M2)) : !(same_lane(s) && (x->holds & M1) && !x->swapped);
+        bool head = mail == M1 ? !(same_lane(s) && x->swapped && (x->holds & M2))
+                               : !(same_lane(s) && (x->holds & M1) && !x->swapped);
         bool free_hand = !x->hand || (without == TWO_IN_FLIGHT && x->hand == M1 && mail == M2);
         bool turn = mail == M1 || same_lane(s) || x->cleared || without == NO_TURNS;
-        if (free_hand && (x->holds & mail) && !(x->hand & mail) && serves(s, i, mail) && turn && (head || (without == TWO_IN_FLIGHT && x->hand == M1)) &&
+        if (free_hand && (x->holds & mail) && !(x->hand & mail) && serves(s, i, mail) && turn &&
+            (head || (without == TWO_IN_FLIGHT && x->hand == M1)) &&
             (x->whole || without == NO_GUARD)) {
             t.node[i].hand |= (uint8_t)mail;
             go(&t, false);
@@ -398,9 +438,11 @@ static void deliver(const struct state *s, unsigned i)
         /* Every minute: what another whole owner lacks is dropped. */
         t = *s;
         int at = place(owners(s, mail), i);
-        if ((x->holds & mail) && !(x->hand & mail) && (s->promised & mail) && at >= 0 && x->status == ALIVE && x->whole) {
+        if ((x->holds & mail) && !(x->hand & mail) && (s->promised & mail) && at >= 0 &&
+            x->status == ALIVE && x->whole) {
             const struct node *other = &s->node[owners(s, mail)[1 - at]];
-            if (other->status == ALIVE && other->whole && !(other->holds & mail) && !x->cut && !other->cut) {
+            if (other->status == ALIVE && other->whole && !(other->holds & mail) && !x->cut &&
+                !other->cut) {
                 t.node[i].holds &= (uint8_t)~mail;
                 go(&t, false);
             }
@@ -416,7 +458,8 @@ static uint8_t of_the_lane(const struct state *s)
     return same_lane(s) ? M1 | M2 : M1;
 }
 
-/* Node i serves the lane, and its other owner is gone: down, or found dead by mistake. All that it holds is stored at node k, and then moved at home in one step. */
+/* Node i serves the lane, and its other owner is gone: down, or found dead by mistake. All that
+ * it holds is stored at node k, and then moved at home in one step. */
 static void copy(const struct state *s, unsigned i)
 {
     const struct node *x = &s->node[i];
@@ -426,12 +469,14 @@ static void copy(const struct state *s, unsigned i)
     if (at < 0 || x->status != ALIVE || !x->whole || !serves(s, i, M1))
         goto give_up;
     unsigned lost = s->first[1 - at];
-    bool gone = s->node[lost].status == DOWN || ((x->took >> lost & 1) && s->node[lost].status == ALIVE);
+    bool gone =
+        s->node[lost].status == DOWN || ((x->took >> lost & 1) && s->node[lost].status == ALIVE);
     bool busy = (x->hand & of_the_lane(s)) && without != MOVED_IN_HAND;
     /* Nothing comes to it any more: its generation was left. */
     if (s->copying == NOT_BEGUN && gone && (s->opened || s->promised == (M1 | M2)) && all && !busy)
         for (unsigned k = 0; k < n; k++)
-            if (k != i && k != lost && s->node[k].status == ALIVE && s->node[k].whole && !(s->node[k].took >> i & 1) && !(x->took >> k & 1)) {
+            if (k != i && k != lost && s->node[k].status == ALIVE && s->node[k].whole &&
+                !(s->node[k].took >> i & 1) && !(x->took >> k & 1)) {
                 t = *s;
                 t.copied[0] = (uint8_t)i;
                 t.copied[1] = (uint8_t)k;
@@ -441,7 +486,8 @@ static void copy(const struct state *s, unsigned i)
                 t.node[k].fresh |= all;
                 go(&t, false);
             }
-    if (s->copying == AT_WORK && s->copied[0] == i && gone && !busy && (s->node[s->copied[1]].fresh & all) == all) {
+    if (s->copying == AT_WORK && s->copied[0] == i && gone && !busy &&
+        (s->node[s->copied[1]].fresh & all) == all) {
         uint8_t moved = (uint8_t)(all & ~x->hand);
         t = *s;
         if (without == MOVED_IN_PARTS && (all & M1))
@@ -469,7 +515,8 @@ static void deliver_copy(const struct state *s, unsigned i)
     bool its = x->status == ALIVE && (at == 0 || (x->took >> s->copied[0] & 1));
     for (unsigned mail = M1; mail <= M2; mail++) {
         t = *s;
-        if (its && (x->fresh & mail) && !x->fresh_hand && x->whole && !(mail == M2 && (x->fresh & M1))) {
+        if (its && (x->fresh & mail) && !x->fresh_hand && x->whole &&
+            !(mail == M2 && (x->fresh & M1))) {
             t.node[i].fresh_hand = (uint8_t)mail;
             go(&t, false);
         }
@@ -491,10 +538,12 @@ static void deliver_copy(const struct state *s, unsigned i)
             go(&t, false);
         }
     }
-    /* Every minute, all at once. What was stored to be moved is moved before it is old enough for this, or never. */
+    /* Every minute, all at once. What was stored to be moved is moved before it is old enough
+     * for this, or never. */
     const struct node *other = &s->node[s->copied[1 - at]];
     uint8_t orphans = (uint8_t)(x->fresh & ~other->fresh & ~x->fresh_hand);
-    if (orphans && x->status == ALIVE && x->whole && s->copying == OVER && other->status == ALIVE && other->whole) {
+    if (orphans && x->status == ALIVE && x->whole && s->copying == OVER && other->status == ALIVE &&
+        other->whole) {
         t = *s;
         t.node[i].fresh &= (uint8_t)~orphans;
         go(&t, false);
@@ -507,7 +556,9 @@ static void deliver_copy(const struct state *s, unsigned i)
 static uint32_t stuck(void)
 {
     uint8_t *good = calloc(nseen, 1);
-    uint32_t *first = calloc((size_t)nseen + 2, sizeof *first), *from = malloc((nedges + 1) * sizeof *from), *work = malloc(((size_t)nseen + 1) * sizeof *work);
+    uint32_t *first = calloc((size_t)nseen + 2, sizeof *first),
+             *from = malloc((nedges + 1) * sizeof *from),
+             *work = malloc(((size_t)nseen + 1) * sizeof *work);
     uint32_t nwork = 0, left = 0;
     if (!good || !first || !from || !work)
         exit(2);
@@ -533,9 +584,13 @@ static uint32_t stuck(void)
     return left;
 }
 
-struct verdict { uint32_t states, stuck; bool broken; };
+struct verdict {
+    uint32_t states, stuck;
+    bool broken;
+};
 
-/* copies: also with a lane that is copied when an owner is lost; not with everything else that may fail, or there would be too many states. */
+/* copies: also with a lane that is copied when an owner is lost; not with everything else that
+ * may fail, or there would be too many states. */
 static struct verdict run(unsigned nodes, enum rule rule, unsigned faults_each, bool copies)
 {
     n = nodes;
@@ -545,9 +600,14 @@ static struct verdict run(unsigned nodes, enum rule rule, unsigned faults_each, 
     nedges = 0;
     memset(table, 0, slots * sizeof *table);
     uint8_t f = (uint8_t)faults_each;
-    struct state begin = {.first = {0, 1}, .crashes = f, .flushes = f, .kills = nodes == 3 ? 1 : 0, .false_deaths = nodes == 3 ? 1 : 0};
+    struct state begin = {.first = {0, 1},
+                          .crashes = f,
+                          .flushes = f,
+                          .kills = nodes == 3 ? 1 : 0,
+                          .false_deaths = nodes == 3 ? 1 : 0};
     if (copies)
-        begin = (struct state){.first = {0, 1}, .crashes = f, .files = f, .false_deaths = f, .copying = NOT_BEGUN};
+        begin = (struct state){
+            .first = {0, 1}, .crashes = f, .files = f, .false_deaths = f, .copying = NOT_BEGUN};
     for (unsigned i = 0; i < n; i++)
         begin.node[i].whole = 1;
     go(&begin, true);
@@ -572,7 +632,8 @@ static struct verdict run(unsigned nodes, enum rule rule, unsigned faults_each, 
 
 static bool told(const char *what, unsigned nodes, struct verdict v)
 {
-    printf("%u nodes, %s: %u states, %s, %u from which it is not delivered\n", nodes, what, v.states, v.broken ? "ORDER BROKEN" : "order kept", v.stuck);
+    printf("%u nodes, %s: %u states, %s, %u from which it is not delivered\n", nodes, what,
+           v.states, v.broken ? "ORDER BROKEN" : "order kept", v.stuck);
     fflush(stdout);
     return v.broken || v.stuck;
 }
@@ -586,13 +647,16 @@ int main(int argc, char **argv)
     if (!seen || !table)
         return 2;
     if (argc > 2 && !strcmp(argv[1], "try"))
-        return told("tried", (unsigned)atoi(argv[2]), run((unsigned)atoi(argv[2]), argc > 3 ? (enum rule)atoi(argv[3]) : ALL_RULES, 1, argc > 4));
+        return told("tried", (unsigned)atoi(argv[2]),
+                    run((unsigned)atoi(argv[2]), argc > 3 ? (enum rule)atoi(argv[3]) : ALL_RULES, 1,
+                        argc > 4));
     bad |= told("all rules", 3, run(3, ALL_RULES, 1, false));
     bad |= told("all rules", 4, run(4, ALL_RULES, 1, false));
     bad |= told("all rules, copying", 3, run(3, ALL_RULES, 1, true));
     for (int r = ALL_RULES + 1; r < RULES; r++) {
         bool copies = r >= MOVED_IN_PARTS && r <= NOT_ASKED_FOR_COPIES;
-        bool noticed = run(3, (enum rule)r, 1, copies).broken || (!copies && run(4, (enum rule)r, 1, false).broken);
+        bool noticed = run(3, (enum rule)r, 1, copies).broken ||
+                       (!copies && run(4, (enum rule)r, 1, false).broken);
         printf("%s: %s\n", left_out[r], noticed ? "noticed" : "NOT NOTICED");
         bad |= !noticed;
     }

@@ -30,7 +30,8 @@ const char *rules_wrong(const struct rules *r, const struct state *s)
     for (unsigned i = 0; i < r->owners; i++) {
         const struct owner *o = &s->owner[i];
         anywhere |= o->condition != DOWN && o->held;
-        if (s->world.decision == PROMISED && !s->world.delivered && o->condition != DOWN && o->whole && !o->held && !r->beyond)
+        if (s->world.decision == PROMISED && !s->world.delivered && o->condition != DOWN &&
+            o->whole && !o->held && !r->beyond)
             return "loss: a whole owner does not hold a promised mail";
     }
     if (s->world.decision == PROMISED && !s->world.delivered && !anywhere && !r->beyond)
@@ -67,11 +68,13 @@ int rules_quiet(const struct state *s, struct quiet q, const struct move *move, 
     int best = -1;
     for (size_t k = 0; k < n; k++) {
         const struct move *v = &move[k];
-        if (v->kind >= SAVE || (v->kind == HEAL && !q.healed) || (!q.back && (v->kind == COME_BACK || v->kind == COME_BACK_OLD)))
+        if (v->kind >= SAVE || (v->kind == HEAL && !q.healed) ||
+            (!q.back && (v->kind == COME_BACK || v->kind == COME_BACK_OLD)))
             continue;
         /* Every minute, but to no effect, is not told from not at all. */
         const struct owner *o = &s->owner[v->i];
-        if (v->kind == COMPARE && o->whole && (o->role != RETURNING || o->checked) && (!o->held || s->owner[v->j].held || o->hand != HAND_EMPTY))
+        if (v->kind == COMPARE && o->whole && (o->role != RETURNING || o->checked) &&
+            (!o->held || s->owner[v->j].held || o->hand != HAND_EMPTY))
             continue;
         if (best < 0 || v->kind < move[best].kind)
             best = (int)k;

@@ -64,9 +64,12 @@ static void milter_moves(struct moves *m)
             struct state *t = begin(m, PUSH, i, 0);
             stored(r, &t->owner[i], false);
             if (s->world.decision == GIVEN_UP && s->world.delivered && !o->remembered)
-                excuse(t); /* a mail that could not be revoked everywhere, at a server that forgot what it knew */
+                /* a mail that could not be revoked everywhere, at a server that forgot what it
+                 * knew */
+                excuse(t);
             end(m);
-            if (o->remembered && s->world.decision == GIVEN_UP) { /* so late that its id is forgotten */
+            /* so late that its id is forgotten */
+            if (o->remembered && s->world.decision == GIVEN_UP) {
                 t = begin(m, PUSH, i, 1);
                 stored(r, &t->owner[i], true);
                 excuse(t);
@@ -77,7 +80,8 @@ static void milter_moves(struct moves *m)
             struct state *t = begin(m, PUSH_AGAIN, i, 0);
             stored(r, &t->owner[i], false);
             if (s->world.delivered)
-                excuse(t); /* delivered before it was promised, and the server forgot that with all else */
+                /* delivered before it was promised, and the server forgot that with all else */
+                excuse(t);
             end(m);
         }
         if (o->revoke && running(s, i) && o->hand == HAND_EMPTY) {
@@ -108,7 +112,8 @@ static void milter_moves(struct moves *m)
     }
 }
 
-/* The first owner takes when it is alive; a later one when it took over all before it and hears none of them alive or about to be. */
+/* The first owner takes when it is alive; a later one when it took over all before it and hears
+ * none of them alive or about to be. */
 static bool may_take(const struct rules *r, const struct state *s, unsigned i)
 {
     const struct owner *o = &s->owner[i];
@@ -116,7 +121,8 @@ static bool may_take(const struct rules *r, const struct state *s, unsigned i)
     if (!running(s, i) || !on_duty || !o->held || o->hand != HAND_EMPTY)
         return false;
     for (unsigned p = 0; p < i; p++) {
-        bool away = heard(s, i, p) == SILENT || (heard(s, i, p) == HEARD_RETURNING && r->mutant != RETURNING_COUNTS_AS_ALIVE);
+        bool away = heard(s, i, p) == SILENT ||
+                    (heard(s, i, p) == HEARD_RETURNING && r->mutant != RETURNING_COUNTS_AS_ALIVE);
         if (!taken(s, i, p) || !away)
             return false;
     }
@@ -198,20 +204,24 @@ static void liveness_moves(struct moves *m, unsigned i)
             stands_still(r, t, j);
             end(m);
         }
-        bool absent = gone_silent(s, i, j) || (heard(s, i, j) == HEARD_RETURNING && r->mutant != RETURNING_COUNTS_AS_ALIVE);
+        bool absent = gone_silent(s, i, j) ||
+                      (heard(s, i, j) == HEARD_RETURNING && r->mutant != RETURNING_COUNTS_AS_ALIVE);
         bool heard_by_others = r->mutant != HEAR_FOR_ONESELF && others_hear(r, s, i, j);
         /* What can be told is told long before dead_after is over. */
-        if (o->role == ALIVE && !taken(s, i, j) && absent && !heard_by_others && waited(r, s) && !ack_on_the_way(s, j, i)) {
+        if (o->role == ALIVE && !taken(s, i, j) && absent && !heard_by_others && waited(r, s) &&
+            !ack_on_the_way(s, j, i)) {
             struct state *t = begin(m, TAKE_OVER, i, j);
             set_taken(t, i, j, true);
             const struct owner *p = &s->owner[j];
-            bool delivers = p->condition == UP && p->role != RETURNING && (gone_silent(s, i, j) || !hearing(s, i, j)) && !others_hear(r, s, i, j);
+            bool delivers = p->condition == UP && p->role != RETURNING &&
+                            (gone_silent(s, i, j) || !hearing(s, i, j)) && !others_hear(r, s, i, j);
             if (delivers || p->hand != HAND_EMPTY || p->owed)
                 excuse(t);
             stands_still(r, t, j);
             end(m);
         }
-        bool done = (o->hand == HAND_EMPTY || r->mutant == GIVE_BACK_WITH_HAND_FULL) && (!owes(s, i, j) || r->mutant == GIVE_BACK_OWING);
+        bool done = (o->hand == HAND_EMPTY || r->mutant == GIVE_BACK_WITH_HAND_FULL) &&
+                    (!owes(s, i, j) || r->mutant == GIVE_BACK_OWING);
         if (taken(s, i, j) && heard(s, i, j) == HEARD_READY && done) {
             set_taken(begin(m, GIVE_BACK, i, j), i, j, false);
             end(m);
@@ -260,7 +270,9 @@ static void comparison_steps(struct moves *m, unsigned i)
         end(m);
         return;
     }
-    bool missing = o->peer_listed && !o->own_seen && (!o->whole || r->mutant == FETCH_INSTEAD_OF_DROP || r->mutant == WHOLE_BEFORE_BODIES);
+    bool missing =
+        o->peer_listed && !o->own_seen &&
+        (!o->whole || r->mutant == FETCH_INSTEAD_OF_DROP || r->mutant == WHOLE_BEFORE_BODIES);
     if (o->compared == COMPARE_BOTH_READ && missing) {
         struct owner *t = &begin(m, COMPARE_FETCH, i, j)->owner[i];
         if (p->held)
@@ -273,7 +285,8 @@ static void comparison_steps(struct moves *m, unsigned i)
     struct owner *t = &begin(m, COMPARE_END, i, j)->owner[i];
     if (o->compared == COMPARE_FETCHED && !o->remembered)
         t->held = 1;
-    else if (o->own_listed && !o->peer_listed && o->hand == HAND_EMPTY && r->mutant != FETCH_INSTEAD_OF_DROP)
+    else if (o->own_listed && !o->peer_listed && o->hand == HAND_EMPTY &&
+             r->mutant != FETCH_INSTEAD_OF_DROP)
         t->held = 0;
     t->whole = t->checked = 1;
     t->compared = COMPARE_NOT;
@@ -299,7 +312,10 @@ static void comparison_start(struct moves *m, unsigned i)
         held |= reach && p->held;
         bool old = o->held && decided(r, s);
         bool returns = settled && o->role == RETURNING && !o->checked;
-        bool useful = !o->whole || returns ? returns : r->mutant != NO_COMPARISON_LATER && (old || r->mutant == FETCH_INSTEAD_OF_DROP || (r->mutant == PEER_LIST_FIRST && !p->held));
+        bool useful = !o->whole || returns ? returns
+                                           : r->mutant != NO_COMPARISON_LATER &&
+                                                 (old || r->mutant == FETCH_INSTEAD_OF_DROP ||
+                                                  (r->mutant == PEER_LIST_FIRST && !p->held));
         if (reach && useful && (p->whole || r->mutant == WITNESS_NOT_WHOLE)) {
             struct owner *t = &begin(m, COMPARE, i, j)->owner[i];
             t->compared = COMPARE_OWN_READ;
@@ -340,23 +356,28 @@ static void return_moves(struct moves *m, unsigned i)
     const struct rules *r = m->rules;
     const struct state *s = m->from;
     const struct owner *o = &s->owner[i];
-    bool others_gone = true, no_whole = true, others_down = true, waits = false, cut_off = false, fails_with_it = false;
+    bool others_gone = true, no_whole = true, others_down = true, waits = false, cut_off = false,
+         fails_with_it = false;
     for (unsigned j = 0; j < r->owners; j++) {
         if (j == i)
             continue;
-        no_whole &= gone_silent(s, i, j) || (running(s, j) && !(linked(s, i, j) && s->owner[j].whole));
+        no_whole &=
+            gone_silent(s, i, j) || (running(s, j) && !(linked(s, i, j) && s->owner[j].whole));
         others_gone &= gone_silent(s, i, j) && !others_hear(r, s, i, j);
         others_down &= s->owner[j].condition == DOWN;
         bool counts = heard(s, i, j) == HEARD_ALIVE;
         bool aware = o->aware >> slot(i, j) & 1;
-        waits |= not_known_yet(s, i, j) || (counts && lists(s, i, j)) || (counts && !aware && r->mutant != READY_UNHEARD);
-        /* It went on alone, since nothing came from j for dead_after; or j's server failed under a relay that has the mail. */
+        waits |= not_known_yet(s, i, j) || (counts && lists(s, i, j)) ||
+                 (counts && !aware && r->mutant != READY_UNHEARD);
+        /* It went on alone, since nothing came from j for dead_after; or j's server failed under
+         * a relay that has the mail. */
         cut_off |= taken(s, j, i) && s->owner[j].condition != DOWN && gone_silent(s, i, j);
-        fails_with_it |= (s->owner[j].hand != HAND_EMPTY || owes(s, j, i)) && (!running(s, j) || s->owner[j].role != ALIVE);
+        fails_with_it |= (s->owner[j].hand != HAND_EMPTY || owes(s, j, i)) &&
+                         (!running(s, j) || s->owner[j].role != ALIVE);
         waits |= ack_on_the_way(s, j, i); /* a return lasts settle at least */
     }
-    /* It has compared; or there is nobody to compare with: for a whole node nobody whole that it can
-     * reach, for one that is not nobody that anyone hears. */
+    /* It has compared; or there is nobody to compare with: for a whole node nobody whole that it
+     * can reach, for one that is not nobody that anyone hears. */
     bool compared = o->whole && (o->checked);
     bool alone = waited(r, s) && (o->whole ? no_whole : others_gone);
     if (o->role == RETURNING && o->hand == HAND_EMPTY && o->compared == COMPARE_NOT &&
@@ -465,9 +486,11 @@ static void fault_moves(struct moves *m, unsigned i)
         t->world.flushes--;
         t->owner[i].held = t->owner[i].whole = 0;
         t->owner[i].old_ack = t->owner[i].acked;
-        if (r->mutant != WHOLE_WITHOUT_TOKEN) { /* what a comparison noted in the server as begun is gone as well */
+        /* what a comparison noted in the server as begun is gone as well */
+        if (r->mutant != WHOLE_WITHOUT_TOKEN) {
             t->owner[i].compared = COMPARE_NOT;
-            t->owner[i].with = t->owner[i].own_seen = t->owner[i].own_listed = t->owner[i].peer_listed = 0;
+            t->owner[i].with = t->owner[i].own_seen = t->owner[i].own_listed =
+                t->owner[i].peer_listed = 0;
         }
         t->owner[i].checked = 0;
         end(m);
@@ -488,7 +511,8 @@ static void partition_moves(struct moves *m)
         begin(m, HEAL, 0, 0)->world.partition = LINKS_WHOLE;
         end(m);
     }
-    for (unsigned p = 1; p < PARTITIONS && s->world.cuts && s->world.partition == LINKS_WHOLE; p++) {
+    for (unsigned p = 1; p < PARTITIONS && s->world.cuts && s->world.partition == LINKS_WHOLE;
+         p++) {
         struct state *t = begin(m, CUT, p, 0);
         t->world.partition = p & 7;
         t->world.cuts--;

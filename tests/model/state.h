@@ -1,4 +1,5 @@
-/* state - reads a state, and changes it by the smallest steps that mean something. Beside rules.c, which says when. */
+/* state - reads a state, and changes it by the smallest steps that mean something. Beside
+ * rules.c, which says when. */
 #ifndef DOVELANE_TESTS_MODEL_STATE_H
 #define DOVELANE_TESTS_MODEL_STATE_H
 
@@ -73,7 +74,8 @@ static inline bool linked(const struct state *s, unsigned i, unsigned j)
     }
 }
 
-/* A node leaves its beat at its own server and at every peer's, and is answered with all beats left there: one direction is enough to hear. */
+/* A node leaves its beat at its own server and at every peer's, and is answered with all beats
+ * left there: one direction is enough to hear. */
 static inline bool hearing(const struct state *s, unsigned i, unsigned j)
 {
     return linked(s, i, j) || linked(s, j, i);
@@ -92,8 +94,8 @@ static inline bool begun(const struct rules *r, const struct state *s)
     return any;
 }
 
-/* What waits for settle, or dead_after, waits longer than any milter, and longer than acks that can be told: everything that was placed
- * before is decided, and they have arrived. */
+/* What waits for settle, or dead_after, waits longer than any milter, and longer than acks that
+ * can be told: everything that was placed before is decided, and they have arrived. */
 static inline bool waited(const struct rules *r, const struct state *s)
 {
     for (unsigned i = 0; i < r->owners; i++)
@@ -160,7 +162,9 @@ static inline void set_heard(struct state *s, unsigned i, unsigned j, enum heard
 static inline void hear(struct state *s, unsigned i, unsigned j)
 {
     set_heard(s, i, j, (enum heard)(1 + s->owner[j].role), taken(s, j, i));
-    s->owner[i].aware = with_bit(s->owner[i].aware, slot(i, j), s->owner[i].role == READY && heard(s, j, i) == HEARD_READY) & 3;
+    s->owner[i].aware = with_bit(s->owner[i].aware, slot(i, j),
+                                 s->owner[i].role == READY && heard(s, j, i) == HEARD_READY) &
+                        3;
 }
 
 static inline void excuse(struct state *s)
@@ -189,7 +193,8 @@ static inline void hear_anew(const struct rules *r, struct state *s, unsigned i)
             set_heard(s, i, j, SILENT, true);
 }
 
-/* From here on the node takes nothing, has taken over nobody, and knows nothing of anybody until it hears a new beat, or silence for long enough. */
+/* From here on the node takes nothing, has taken over nobody, and knows nothing of anybody until
+ * it hears a new beat, or silence for long enough. */
 static inline void to_returning(const struct rules *r, struct state *s, unsigned i)
 {
     struct owner *o = &s->owner[i];
@@ -201,7 +206,8 @@ static inline void to_returning(const struct rules *r, struct state *s, unsigned
         hear_anew(r, s, i);
 }
 
-/* Nobody is taken over that did not stand still for dead_after, and then it notices when it goes on. */
+/* Nobody is taken over that did not stand still for dead_after, and then it notices when it goes
+ * on. */
 static inline void stands_still(const struct rules *r, struct state *s, unsigned i)
 {
     if (s->owner[i].condition == PAUSED && r->mutant != PAUSE_NOT_NOTICED)
@@ -223,7 +229,8 @@ static inline void never_arrives(const struct rules *r, struct state *s, unsigne
         s->owner[i].acked = 1;
 }
 
-/* A relay that dies may have delivered what it has in hand, or what it has not told the others yet. */
+/* A relay that dies may have delivered what it has in hand, or what it has not told the others
+ * yet. */
 static inline void lose_relay(struct state *s, unsigned i)
 {
     if (s->owner[i].hand != HAND_EMPTY || s->owner[i].owed)

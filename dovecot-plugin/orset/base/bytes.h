@@ -1,7 +1,7 @@
 /* bytes - numbers and texts to bytes and back, with every bound checked.
  *
- * Numbers stand as LEB128 in values and on the wire, and in keys in a form that sorts: 0 to 240 as one byte,
- * else 240 + n and n bytes, big-endian, the shortest n. Internal to the core. */
+ * Numbers stand as LEB128 in values and on the wire, and in keys in a form that sorts: 0 to 240
+ * as one byte, else 240 + n and n bytes, big-endian, the shortest n. Internal to the core. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_BASE_BYTES_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_BASE_BYTES_H
 
@@ -11,7 +11,8 @@
 
 #include "dovecot-plugin/orset/store.h"
 
-/* A growing buffer. After failed is set nothing is written any more and the contents mean nothing. */
+/* A growing buffer. After failed is set nothing is written any more and the contents mean
+ * nothing. */
 struct orset_buf {
     const struct orset_alloc *alloc;
     uint8_t *data;
@@ -42,7 +43,8 @@ uint8_t orset_read_u8(struct orset_reader *);
 uint64_t orset_read_u64(struct orset_reader *);
 uint64_t orset_read_num(struct orset_reader *, uint64_t most);
 const uint8_t *orset_read_bytes(struct orset_reader *, size_t n);
-const uint8_t *orset_read_text(struct orset_reader *, size_t most, size_t *n); /* never NULL unless bad */
+/* never NULL unless bad */
+const uint8_t *orset_read_text(struct orset_reader *, size_t most, size_t *n);
 
 #define ORSET_KEY_MAX 1400
 
@@ -53,11 +55,13 @@ struct orset_key {
 
 void orset_key_num(struct orset_key *, uint64_t);
 void orset_key_put(struct orset_key *, const void *bytes, size_t n);
-/* One form per number: another one is bad, or a row would not be found again under what was read from its key. */
+/* One form per number: another one is bad, or a row would not be found again under what was read
+ * from its key. */
 uint64_t orset_key_read(struct orset_reader *, uint64_t most);
 
-/* SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012, and its
- * 128-bit variant) under a fixed key: equal on every replica, spread well, not a secret. */
+/* SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
+ * 2012, and its 128-bit variant) under a fixed key: equal on every replica, spread well, not a
+ * secret. */
 struct orset_sum {
     uint64_t lo, hi;
 };

@@ -25,8 +25,8 @@ int orset_fail(struct orset *os, int error, const char *format, ...)
 
 int orset_storage_fail(struct orset *os, const char *what)
 {
-    return orset_fail(os, ORSET_E_STORAGE, "%s: the store failed; roll back, look at the disk and its log",
-                      what);
+    return orset_fail(os, ORSET_E_STORAGE,
+                      "%s: the store failed; roll back, look at the disk and its log", what);
 }
 
 int orset_corrupt(struct orset *os, const char *what)
@@ -47,16 +47,19 @@ void *orset_mem(struct orset *os, void *p, size_t n)
 int orset_need_transaction(struct orset *os)
 {
     if (os->broken)
-        return orset_fail(os, ORSET_E_STORAGE, "an earlier call of this transaction failed; roll back first");
+        return orset_fail(os, ORSET_E_STORAGE,
+                          "an earlier call of this transaction failed; roll back first");
     if (!os->open)
-        return orset_fail(os, ORSET_E_LIMIT, "a change outside a transaction; call orset_begin first");
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "a change outside a transaction; call orset_begin first");
     return 0;
 }
 
 /* --- rows
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-int orset_row_put(struct orset *os, enum orset_table t, const struct orset_key *k, const struct orset_buf *v)
+int orset_row_put(struct orset *os, enum orset_table t, const struct orset_key *k,
+                  const struct orset_buf *v)
 {
     if (v && v->failed)
         return orset_fail(os, ORSET_E_MEMORY, "no memory for a row; roll back and try again");
@@ -71,7 +74,8 @@ int orset_row_del(struct orset *os, enum orset_table t, const struct orset_key *
     return os->store.del(os->store.ctx, t, k->b, k->n) < 0 ? orset_storage_fail(os, "delete") : 0;
 }
 
-int orset_row_get(struct orset *os, enum orset_table t, const struct orset_key *k, struct orset_reader *r)
+int orset_row_get(struct orset *os, enum orset_table t, const struct orset_key *k,
+                  struct orset_reader *r)
 {
     const uint8_t *v;
     size_t n;
@@ -89,7 +93,8 @@ void orset_key_dot(struct orset_key *k, struct orset_dot d)
 }
 
 /* A state that is open, or about to be, has an origin and a folder: index 0 is always one. */
-static struct orset_dot known_dot(const struct orset *os, struct orset_reader *r, uint64_t origin, uint64_t counter)
+static struct orset_dot known_dot(const struct orset *os, struct orset_reader *r, uint64_t origin,
+                                  uint64_t counter)
 {
     r->bad |= origin >= os->norigins;
     return r->bad ? (struct orset_dot){0, 0} : (struct orset_dot){(uint16_t)origin, counter};
@@ -179,8 +184,8 @@ int orset_stamp_order(struct stamp a, struct stamp b)
     return c ? c : order(a.epoch, b.epoch);
 }
 
-/* A stamp from outside. A clock far ahead of all others would be final for its register, and one at the end
- * of the range would leave no successor; both are refused (F32). */
+/* A stamp from outside. A clock far ahead of all others would be final for its register, and one
+ * at the end of the range would leave no successor; both are refused (F32). */
 int orset_see_clock(struct orset *os, uint64_t clock)
 {
     if (clock > ORSET_CLOCK_MAX || (clock > os->clock && clock - os->clock > ORSET_CLOCK_JUMP))
@@ -242,7 +247,7 @@ uint64_t orset_remembered(const struct orset *os)
 }
 
 /* --- keywords
- * --------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static uint64_t keyword_hash(const char *name, size_t len)
 {
@@ -294,7 +299,8 @@ int orset_keyword(struct orset *os, const char *name, size_t len)
 {
     int i = orset_keyword_find(os, name, len);
     if (i < 0 && os->nkeywords >= ORSET_MAKE_KEYWORDS_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "this user has %d keywords, and a site makes no more", os->nkeywords);
+        return orset_fail(os, ORSET_E_LIMIT, "this user has %d keywords, and a site makes no more",
+                          os->nkeywords);
     return i >= 0 ? i : orset_keyword_make(os, name, len);
 }
 
@@ -329,7 +335,8 @@ const char *orset_keyword_name(const struct orset *os, uint16_t i, size_t *len)
 
 uint64_t orset_flag_hash(const struct orset *os, uint16_t flag)
 {
-    return flag < ORSET_SYSTEM_FLAGS ? flag : os->keyword[flag - ORSET_SYSTEM_FLAGS].hash | 1ULL << 63;
+    return flag < ORSET_SYSTEM_FLAGS ? flag
+                                     : os->keyword[flag - ORSET_SYSTEM_FLAGS].hash | 1ULL << 63;
 }
 
 /* --- reading and writing the caches
@@ -349,8 +356,8 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
         brought[q] = (uint32_t)orset_read_num(&r, UINT32_MAX);
     struct orset_reader k = orset_reader_of(key, key_len);
     uint64_t index = orset_key_read(&k, ORSET_ORIGINS_MAX);
-    if (r.bad || k.bad || index != os->norigins || orset_find_origin(os, id) >= 0 || id.site == 0 || id.epoch == 0 ||
-        os->norigins >= ORSET_ORIGINS_MAX)
+    if (r.bad || k.bad || index != os->norigins || orset_find_origin(os, id) >= 0 || id.site == 0 ||
+        id.epoch == 0 || os->norigins >= ORSET_ORIGINS_MAX)
         return orset_corrupt(os, "an origin's row");
     int i = orset_intern_origin(os, id);
     if (i < 0)
@@ -368,9 +375,11 @@ static int read_keyword(void *arg, const uint8_t *key, size_t key_len, const uin
     struct orset *os = arg;
     struct orset_reader k = orset_reader_of(key, key_len);
     uint64_t index = orset_key_read(&k, ORSET_KEYWORDS_MAX);
-    if (k.bad || index != os->nkeywords || index >= ORSET_KEYWORDS_MAX || len == 0 || len > ORSET_KEYWORD_MAX)
+    if (k.bad || index != os->nkeywords || index >= ORSET_KEYWORDS_MAX || len == 0 ||
+        len > ORSET_KEYWORD_MAX)
         return orset_corrupt(os, "a keyword's row");
-    return keyword_cache(arg, (const char *)v, len, keyword_hash((const char *)v, len)) < 0 ? -1 : 0;
+    return keyword_cache(arg, (const char *)v, len, keyword_hash((const char *)v, len)) < 0 ? -1
+                                                                                            : 0;
 }
 
 static int any_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
@@ -540,8 +549,8 @@ static int make_new(struct orset *os, const struct orset_origin *self)
     return r < 0 ? r : orset_commit(os);
 }
 
-int orset_open(struct orset **os_r, const struct orset_alloc *alloc, const struct orset_store *store,
-               const struct orset_origin *self, bool *created_r)
+int orset_open(struct orset **os_r, const struct orset_alloc *alloc,
+               const struct orset_store *store, const struct orset_origin *self, bool *created_r)
 {
     *os_r = NULL;
     struct orset *os = alloc->resize(alloc->ctx, NULL, sizeof *os);

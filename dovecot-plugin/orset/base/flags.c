@@ -45,7 +45,8 @@ static bool has_flag(const struct orset_flags *s, uint16_t flag)
     return false;
 }
 
-void orset_flags_diff(const struct orset_flags *a, const struct orset_flags *minus, struct orset_flags *r)
+void orset_flags_diff(const struct orset_flags *a, const struct orset_flags *minus,
+                      struct orset_flags *r)
 {
     r->system = (uint8_t)(a->system & ~minus->system);
     r->nkeywords = 0;
@@ -61,8 +62,9 @@ void orset_flags_or(struct orset_flags *a, const struct orset_flags *b)
         set_flag(a, (uint16_t)(b->keyword[i] + ORSET_SYSTEM_FLAGS));
 }
 
-/* At most one dot per origin, flag and direction: an origin's later dot replaced its earlier one when it was
- * made, so the earlier one can only be here because an exchange brought the later one first. */
+/* At most one dot per origin, flag and direction: an origin's later dot replaced its earlier one
+ * when it was made, so the earlier one can only be here because an exchange brought the later
+ * one first. */
 int orset_flagdot_put(struct orset *os, struct message *m, struct flagdot f)
 {
     for (unsigned i = 0; i < m->nflags; i++) {

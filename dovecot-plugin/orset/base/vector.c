@@ -42,14 +42,17 @@ static int take_entry(struct orset *os, struct peer *p, unsigned i, struct orset
     if (at == os->self)
         return orset_epoch_confirmed(os, p->seen[i], p->chain[i]);
     const struct origin *o = &os->origin[at];
-    /* Of an epoch that its site has left another hash is a spoilt row, here or there, or of twins that three sites have. No epoch that is
-     * drawn now would mend it; and in a batch nothing follows from it. In an exchange it would be concluded what was removed. */
-    if (!p->covers && at != p->sender && (id.site == os->origin[p->sender].id.site || id.site == os->origin[os->self].id.site))
+    /* Of an epoch that its site has left another hash is a spoilt row, here or there, or of
+     * twins that three sites have. No epoch that is drawn now would mend it; and in a batch
+     * nothing follows from it. In an exchange it would be concluded what was removed. */
+    if (!p->covers && at != p->sender &&
+        (id.site == os->origin[p->sender].id.site || id.site == os->origin[os->self].id.site))
         return 0;
     if (p->seen[i] == o->counter && p->chain[i] && o->chain && p->chain[i] != o->chain)
-        return orset_fail(os, ORSET_E_FORKED,
-                          "site %llu gave number %llu to two different ops: new epoch there, then exchange",
-                          (unsigned long long)id.site, (unsigned long long)p->seen[i]);
+        return orset_fail(
+            os, ORSET_E_FORKED,
+            "site %llu gave number %llu to two different ops: new epoch there, then exchange",
+            (unsigned long long)id.site, (unsigned long long)p->seen[i]);
     return 0;
 }
 
@@ -115,7 +118,8 @@ static int read_vector(struct orset *os, struct orset_reader *r, uint64_t site, 
 }
 
 /* On an error *p is empty. */
-int orset_vector_read(struct orset *os, struct orset_reader *r, uint64_t site, bool covers, struct peer *p)
+int orset_vector_read(struct orset *os, struct orset_reader *r, uint64_t site, bool covers,
+                      struct peer *p)
 {
     memset(p, 0, sizeof *p);
     p->covers = covers;

@@ -11,7 +11,8 @@ static void begin_question(struct orset *os, struct orset_buf *q, uint8_t kind)
     orset_vector_write(os, q);
 }
 
-int orset_ask_hello(struct orset *os, uint64_t site, struct orset_exchange **x_r, struct orset_buf *q)
+int orset_ask_hello(struct orset *os, uint64_t site, struct orset_exchange **x_r,
+                    struct orset_buf *q)
 {
     struct orset_exchange *x = os->alloc.resize(os->alloc.ctx, NULL, sizeof *x);
     if (!x) {
@@ -59,10 +60,11 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
 /* --- what comes while an exchange is open
  * ------------------------------------------------------------------------
  *
- * The vector is raised at the end to that of the hello, and removes below it are then taken for known. So what it
- * covers must have been compared with the giver's state. An op or another exchange may bring such an element after
- * its folder was compared, and the giver may have removed it long ago: that folder is asked for once more. There
- * are finitely many such elements, so this ends whatever else comes. */
+ * The vector is raised at the end to that of the hello, and removes below it are then taken for
+ * known. So what it covers must have been compared with the giver's state. An op or another
+ * exchange may bring such an element after its folder was compared, and the giver may have
+ * removed it long ago: that folder is asked for once more. There are finitely many such
+ * elements, so this ends whatever else comes. */
 
 int orset_arrived(struct orset *os, uint32_t folder, struct orset_dot d)
 {
@@ -111,7 +113,7 @@ static int look_again(struct orset *os, struct orset_exchange *x)
 }
 
 /* --- questions
- * -------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void ask_ranges(struct orset *os, struct orset_exchange *x, uint8_t kind, unsigned split,
                        struct orset_buf *q)
@@ -135,7 +137,8 @@ static unsigned log2_up(uint64_t n)
     return b;
 }
 
-/* Depth grows by 11, then by 5: for 1,000,000 messages 2,048 ranges, then 32 and 16 below each that differs.
+/* Depth grows by 11, then by 5: for 1,000,000 messages 2,048 ranges, then 32 and 16 below each that
+ * differs.
  */
 static unsigned next_split(const struct orset_exchange *x)
 {
@@ -159,17 +162,19 @@ static int next_question(struct orset *os, struct orset_exchange *x, struct orse
     if (x->at < x->nwork) {
         if (!x->in_folder) {
             const struct folder *f = os->folder[x->work[x->at]];
-            uint64_t n = x->their_messages[x->at] > f->messages ? x->their_messages[x->at] : f->messages;
+            uint64_t n =
+                x->their_messages[x->at] > f->messages ? x->their_messages[x->at] : f->messages;
             x->p.v = orset_mem(os, NULL, sizeof *x->p.v);
             if (!x->p.v)
                 return ORSET_E_MEMORY;
             x->p.v[0] = 0;
             x->p.n = 1;
             x->p.depth = 0;
-            /* A few messages are shorter than their digests; a folder that is new on one side differs
-             * everywhere. */
+            /* A few messages are shorter than their digests; a folder that is new on one side
+             * differs everywhere. */
             bool one_sided = f->messages == 0 || x->their_messages[x->at] == 0;
-            x->bits = n <= 64 ? 0 : log2_up(n) - (one_sided ? (log2_up(n) < 5 ? log2_up(n) : 5) : 0);
+            x->bits =
+                n <= 64 ? 0 : log2_up(n) - (one_sided ? (log2_up(n) < 5 ? log2_up(n) : 5) : 0);
             x->in_folder = true;
             if (one_sided && x->bits) {
                 /* No digests: straight to ranges of about 32 messages. */
@@ -197,7 +202,7 @@ static int next_question(struct orset *os, struct orset_exchange *x, struct orse
 }
 
 /* --- answers
- * ----------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 static int take_folders(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
@@ -273,7 +278,8 @@ static int take_ranges(struct orset *os, struct orset_exchange *x, struct peer *
     unsigned depth = (unsigned)orset_read_num(&in->in, X_DEPTH_MAX),
              split = (unsigned)orset_read_num(&in->in, X_DEPTH_MAX);
     if ((r = orset_prefixes_read(os, &in->in, depth, &asked)) == 0 &&
-        (!same_prefixes(&asked, &x->p) || asked.n != x->p.n || split == 0 || split != next_split(x)))
+        (!same_prefixes(&asked, &x->p) || asked.n != x->p.n || split == 0 ||
+         split != next_split(x)))
         r = orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
     orset_prefixes_free(os, &asked);
     if (r < 0 || (r = orset_merge_head(os, x, p, in, &f)) < 0)
@@ -304,7 +310,8 @@ static int take_ranges(struct orset *os, struct orset_exchange *x, struct peer *
     return 0;
 }
 
-static int take_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
+static int take_messages(struct orset *os, struct orset_exchange *x, struct peer *p,
+                         struct exec *in)
 {
     struct folder *f;
     struct prefixes given;
@@ -331,8 +338,8 @@ static int take_messages(struct orset *os, struct orset_exchange *x, struct peer
     return r;
 }
 
-/* What is merged after the hello must be at least as new as it, or its vector would be raised to what nobody gave:
- * a giver that was restored, or lost its state, in the middle (e). */
+/* What is merged after the hello must be at least as new as it, or its vector would be raised to
+ * what nobody gave: a giver that was restored, or lost its state, in the middle (e). */
 static int as_new(struct orset *os, const struct orset_exchange *x, const struct peer *now)
 {
     const struct peer *base = &x->base;
@@ -341,9 +348,10 @@ static int as_new(struct orset *os, const struct orset_exchange *x, const struct
         bool same_place = i < now->n && now->map[i] == base->map[i];
         older = (same_place ? now->seen[i] : orset_peer_has(now, base->map[i])) < base->seen[i];
     }
-    return older ? orset_fail(os, ORSET_E_ABSENT,
-                              "site %llu is an older state than at the hello: begin the exchange anew",
-                              (unsigned long long)x->site)
+    return older ? orset_fail(
+                       os, ORSET_E_ABSENT,
+                       "site %llu is an older state than at the hello: begin the exchange anew",
+                       (unsigned long long)x->site)
                  : 0;
 }
 
@@ -380,7 +388,8 @@ bool orset_is_stale(const struct orset_exchange *x, const uint8_t *answer, size_
 {
     struct orset_reader r = orset_reader_of(answer, len);
     uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
-    return !r.bad && version == ORSET_WIRE_VERSION && kind >= X_HELLO && kind <= X_NAMED && (kind == X_HELLO) == x->helloed;
+    return !r.bad && version == ORSET_WIRE_VERSION && kind >= X_HELLO && kind <= X_NAMED &&
+           (kind == X_HELLO) == x->helloed;
 }
 
 int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer, size_t len,
@@ -393,8 +402,8 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
         return e;
     uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION || kind < X_HELLO || kind > X_NAMED)
-        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "an answer of version %u, kind %u",
-                          version, kind);
+        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,
+                          "an answer of version %u, kind %u", version, kind);
     if ((kind == X_HELLO) == x->helloed)
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
     os->taking = x;
@@ -413,8 +422,8 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     if (e == 0)
         e = next_question(os, x, q);
     os->taking = NULL;
-    /* Half an answer may be merged: each element by itself is, but the transaction is better given up than
-     * explained. */
+    /* Half an answer may be merged: each element by itself is, but the transaction is better
+     * given up than explained. */
     if (e < 0)
         os->broken = true;
     return e;
@@ -454,7 +463,8 @@ struct named_rows {
     struct orset_key last;
 };
 
-static int subscription_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+static int subscription_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
+                            size_t vlen)
 {
     struct named_rows *w = arg;
     struct orset_reader r = orset_reader_of(v, vlen);
@@ -481,7 +491,8 @@ static int attribute_row(void *arg, const uint8_t *key, size_t len, const uint8_
         return 0;
     if (w->n > 0 && w->b->len + len + vlen > X_BYTES)
         return 1;
-    uint64_t folder = orset_key_read(&k, w->os->nfolders), clock = orset_read_num(&r, ORSET_CLOCK_MAX);
+    uint64_t folder = orset_key_read(&k, w->os->nfolders),
+             clock = orset_read_num(&r, ORSET_CLOCK_MAX);
     uint64_t site = orset_read_u64(&r), epoch = orset_read_u64(&r);
     uint8_t set = orset_read_u8(&r);
     if (k.bad || k.at == k.end || r.bad || set > 1 || r.end - r.at > ORSET_ATTRIBUTE_MAX) {
@@ -533,6 +544,7 @@ int orset_write_named(struct orset *os, struct orset_reader *q, struct orset_buf
     if (r < 0)
         return failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for an answer")
                       : orset_fail(os, ORSET_E_LIMIT,
-                                   "more subscriptions than an exchange carries (%d bytes)", X_SUBSCRIPTIONS);
+                                   "more subscriptions than an exchange carries (%d bytes)",
+                                   X_SUBSCRIPTIONS);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* exchange_answer - the giver's side of an exchange: answers questions from the state as it is, and nothing else. */
+/* exchange_answer - the giver's side of an exchange: answers questions from the state as it is,
+ * and nothing else. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
@@ -33,7 +34,8 @@ size_t orset_range_at(const struct prefixes *p, uint32_t place)
     return lo < p->n && p->v[lo] == want ? lo : p->n;
 }
 
-int orset_prefixes_read(struct orset *os, struct orset_reader *r, unsigned depth, struct prefixes *p)
+int orset_prefixes_read(struct orset *os, struct orset_reader *r, unsigned depth,
+                        struct prefixes *p)
 {
     uint64_t n = orset_read_num(r, X_PREFIXES_MAX);
     memset(p, 0, sizeof *p);
@@ -112,7 +114,7 @@ int orset_range_sums(struct orset *os, uint32_t folder, const struct prefixes *p
 }
 
 /* --- answers
- * ---------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 static void write_head(const struct orset *os, struct orset_buf *b, const struct folder *f)
@@ -155,9 +157,9 @@ static int pending_row(void *arg, const uint8_t *key, size_t len, const uint8_t 
     return a->b->len > X_BYTES * 2 || a->b->failed;
 }
 
-/* The remembered rows go with the hello, because they belong to its vector: one that is covered a moment
- * later leaves no trace here, and the asker, whose vector will be the hello's, would not know of the remove.
- * Flags are named by text, keyword numbers mean nothing elsewhere. */
+/* The remembered rows go with the hello, because they belong to its vector: one that is covered
+ * a moment later leaves no trace here, and the asker, whose vector will be the hello's, would
+ * not know of the remove. Flags are named by text, keyword numbers mean nothing elsewhere. */
 static int hello(struct orset *os, struct orset_buf *b)
 {
     struct orset_buf rows = {.alloc = &os->alloc};
@@ -195,9 +197,9 @@ static int hello(struct orset *os, struct orset_buf *b)
 static int known_folder(struct exec *x, struct folder **f)
 {
     int r = orset_read_folder(x, f);
-    return r < 0 || *f
-               ? r
-               : orset_fail(x->os, ORSET_E_ABSENT, "a question about a folder that is not known here");
+    return r < 0 || *f ? r
+                       : orset_fail(x->os, ORSET_E_ABSENT,
+                                    "a question about a folder that is not known here");
 }
 
 static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
@@ -211,7 +213,8 @@ static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
     unsigned depth = (unsigned)orset_read_num(&x->in, X_DEPTH_MAX),
              split = (unsigned)orset_read_num(&x->in, X_DEPTH_MAX);
     r = orset_prefixes_read(os, &x->in, depth, &p);
-    if (r == 0 && (depth + split > X_DEPTH_MAX || p.n << split > X_DIGESTS_MAX || x->in.at != x->in.end))
+    if (r == 0 &&
+        (depth + split > X_DEPTH_MAX || p.n << split > X_DIGESTS_MAX || x->in.at != x->in.end))
         r = orset_fail(os, ORSET_E_MALFORMED, "a question about too many ranges");
     uint64_t *sums = r == 0 ? orset_mem(os, NULL, (p.n << split) * sizeof *sums) : NULL;
     if (r == 0 && !sums)
@@ -330,7 +333,8 @@ static int messages(struct orset *os, struct exec *x, struct orset_buf *b)
     return r;
 }
 
-int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_t len, struct orset_buf *b)
+int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_t len,
+                 struct orset_buf *b)
 {
     struct orset_reader r = orset_reader_of(question, len);
     struct peer p = {0};
@@ -338,11 +342,12 @@ int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_
     if (e < 0)
         return e;
     if (os->doubt)
-        return orset_fail(os, ORSET_E_EXCHANGE, "this state may be an old copy: it has to hear all peers first");
+        return orset_fail(os, ORSET_E_EXCHANGE,
+                          "this state may be an old copy: it has to hear all peers first");
     uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION || kind < X_HELLO || kind > X_NAMED)
-        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a question of version %u, kind %u",
-                          version, kind);
+        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,
+                          "a question of version %u, kind %u", version, kind);
     e = orset_vector_read(os, &r, site, true, &p);
     struct exec x = {.os = os,
                      .by = p.sender,
@@ -357,7 +362,8 @@ int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_
         orset_vector_write(os, b);
         switch (kind) {
         case X_HELLO:
-            e = r.at == r.end ? hello(os, b) : orset_fail(os, ORSET_E_MALFORMED, "bytes behind a hello");
+            e = r.at == r.end ? hello(os, b)
+                              : orset_fail(os, ORSET_E_MALFORMED, "bytes behind a hello");
             break;
         case X_RANGES: e = ranges(os, &x, b); break;
         case X_MESSAGES: e = messages(os, &x, b); break;

@@ -1,4 +1,5 @@
-/* exchange_internal - what exchange_answer.c, exchange.c and merge.c share: the messages of an exchange.
+/* exchange_internal - what exchange_answer.c, exchange.c and merge.c share: the messages of an
+ * exchange.
  *
  *     question = version, kind, vector, body     answer = version, kind, vector, body
  *     HELLO    -                                 sum of the named, n AHEAD rows, n { folder, sum, messages }
@@ -6,7 +7,8 @@
  *     MESSAGES folder, depth, n { prefix }       folder, depth, k, k { prefix }, folder head, n { message }
  *     NAMED    cursor                            n { row }, cursor or end
  *
- * A message's place is a hash of its dot; a range is all places that begin with the depth bits of prefix. */
+ * A message's place is a hash of its dot; a range is all places that begin with the depth bits
+ * of prefix. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 
@@ -18,7 +20,7 @@ enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 #define X_DEPTH_MAX 24
 #define X_DIGESTS_MAX 65536 /* in one answer */
 #define X_PREFIXES_MAX 65536
-#define X_BYTES (1024 * 1024) /* after which an answer stops taking more */
+#define X_BYTES (1024 * 1024)                    /* after which an answer stops taking more */
 #define X_SUBSCRIPTIONS ORSET_SUBSCRIPTION_BYTES /* all of them go in one answer */
 
 struct prefixes {
@@ -33,10 +35,11 @@ struct orset_exchange {
     uint64_t site;
     struct orset_dot *killed; /* remembered removes of the giver at the hello */
     size_t nkilled;
-    struct orset_dot *orphan; /* flags that the giver remembered at the hello, of messages it did not have */
+    /* flags that the giver remembered at the hello, of messages it did not have */
+    struct orset_dot *orphan;
     size_t norphans;
     struct orset_exchange *next; /* of os->exchanges */
-    bool *again;     /* folders that something came into meanwhile, by index */
+    bool *again;                 /* folders that something came into meanwhile, by index */
     uint32_t again_room;
     bool any_again, named_again;
     bool named; /* subscriptions and attributes are still to be merged */
@@ -50,7 +53,7 @@ struct orset_exchange {
     struct prefixes p; /* ranges that differ */
 };
 
-uint32_t orset_place(const struct orset *, struct orset_dot); /* the high 24 bits of the hash */
+uint32_t orset_place(const struct orset *, struct orset_dot);   /* the high 24 bits of the hash */
 size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its range, p->n: none */
 int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
 void orset_prefixes_free(struct orset *, struct prefixes *);
@@ -61,7 +64,8 @@ int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, 
 /* --- merge.c */
 bool orset_gone(const struct orset_exchange *, const struct peer *now,
                 struct orset_dot); /* removed at the giver */
-/* The same for a flag on a message that the giver does not have: remembered there, it is not gone. */
+/* The same for a flag on a message that the giver does not have: remembered there, it is not
+ * gone. */
 bool orset_orphan_gone(const struct orset_exchange *, struct orset_dot flag);
 int orset_wanted(struct orset *, struct orset_dot); /* 1: the dot is new here and wanted */
 int orset_remember(struct orset *, struct orset_dot, uint16_t by);
@@ -78,7 +82,8 @@ int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, s
 int orset_pending_drop_orphans(struct orset *, const struct orset_exchange *);
 
 /* --- merge_named.c */
-int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *, bool *end);
+int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
+                      bool *end);
 int orset_raise(struct orset *, struct orset_exchange *);
 int orset_write_named(struct orset *, struct orset_reader *question, struct orset_buf *);
 

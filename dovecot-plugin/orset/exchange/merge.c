@@ -1,5 +1,5 @@
-/* merge - a giver's answer into this state: the rules of a state-based OR-Set with one vector (Bieniusa et
- * al. 2012, section 4), applied to each kind of dot.
+/* merge - a giver's answer into this state: the rules of a state-based OR-Set with one vector
+ * (Bieniusa et al. 2012, section 4), applied to each kind of dot.
  *
  *     only there, not covered here, not removed here   taken over
  *     only there, covered here                         removed here: stays away
@@ -7,8 +7,8 @@
  *     only here, not covered there                     stays
  *     both                                             stays; its flags by the same four lines
  *
- * What goes though this replica's vector does not cover it is remembered, because its op will still come.
- * Registers: the later stamp. */
+ * What goes though this replica's vector does not cover it is remembered, because its op will
+ * still come. Registers: the later stamp. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <stdlib.h>
@@ -47,7 +47,8 @@ int orset_remember(struct orset *os, struct orset_dot d, uint16_t by)
 }
 
 /* A dot that need not be known to anybody by its vector; its origin must be. */
-static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *r, struct orset_dot *d)
+static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *r,
+                   struct orset_dot *d)
 {
     uint64_t i = orset_key_read(r, UINT64_MAX);
     d->counter = orset_key_read(r, ORSET_COUNTER_MAX);
@@ -60,7 +61,7 @@ static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *
 }
 
 /* --- remembered rows
- * -------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 /* What is remembered names no folder. 1: the message in m. */
 static int find_message(struct orset *os, struct orset_dot d, struct message *m)
@@ -72,7 +73,8 @@ static int find_message(struct orset *os, struct orset_dot d, struct message *m)
 }
 
 /* A flag on a message that the giver does not have yet. */
-static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot target, struct flagdot f)
+static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot target,
+                        struct flagdot f)
 {
     struct message *m = &os->m[1];
     struct orset_flags before, now;
@@ -120,8 +122,8 @@ static int merge_agreed(struct orset *os, struct orset_dot target, const struct 
 }
 
 static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct peer *p,
-                           struct orset_reader *key, struct orset_reader *value, const uint16_t *flags,
-                           uint64_t nflags)
+                           struct orset_reader *key, struct orset_reader *value,
+                           const uint16_t *flags, uint64_t nflags)
 {
     uint64_t kind = orset_key_read(key, UINT64_MAX);
     struct orset_dot d;
@@ -165,8 +167,9 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
     for (uint64_t i = 0; e == 0 && i < nkeywords; i++) {
         size_t len;
         const char *t = (const char *)orset_read_text(r, ORSET_KEYWORD_MAX, &len);
-        int kw = r->bad || !orset_keyword_valid(t, len) ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read")
-                        : orset_bring_keyword(os, t, len, x->base.sender);
+        int kw = r->bad || !orset_keyword_valid(t, len)
+                     ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read")
+                     : orset_bring_keyword(os, t, len, x->base.sender);
         flags[i] = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
         e = kw < 0 ? kw : 0;
     }
@@ -201,7 +204,7 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
 }
 
 /* --- folder heads
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 int orset_read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
 {
@@ -220,8 +223,8 @@ int orset_read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
     return e;
 }
 
-static int merge_presence(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
-                          struct folder *f)
+static int merge_presence(struct orset *os, struct orset_exchange *x, struct peer *p,
+                          struct exec *in, struct folder *f)
 {
     uint64_t n = orset_read_num(&in->in, ORSET_ORIGINS_MAX);
     struct orset_dot *theirs = in->in.bad ? NULL : orset_mem(os, NULL, (n + 1) * sizeof *theirs);
@@ -272,7 +275,8 @@ int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p,
         return orset_fail(os, ORSET_E_MALFORMED, "a folder that cannot be read");
     if (name.clock && f->name_stamp.clock == 0)
         memcpy(f->guid, guid, 16);
-    if (f->index != ORSET_INBOX && name.clock && (r = orset_folder_name(os, f, text, len, name)) < 0)
+    if (f->index != ORSET_INBOX && name.clock &&
+        (r = orset_folder_name(os, f, text, len, name)) < 0)
         return r;
     if (uid_validity > f->uid_validity) {
         f->uid_validity = uid_validity;
@@ -293,7 +297,7 @@ int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p,
 }
 
 /* --- messages
- * ----------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 /* m: as the giver has it. Reads without judging whether it is wanted. */
@@ -347,14 +351,15 @@ static int read_message(struct exec *in, struct message *m)
 static bool has_flag(const struct message *m, const struct flagdot *f)
 {
     for (unsigned i = 0; i < m->nflags; i++)
-        if (m->flag[i].flag == f->flag && m->flag[i].off == f->off && orset_same_dot(m->flag[i].dot, f->dot))
+        if (m->flag[i].flag == f->flag && m->flag[i].off == f->off &&
+            orset_same_dot(m->flag[i].dot, f->dot))
             return true;
     return false;
 }
 
 /* What stays of ours, then what comes of theirs. mine may hold flags remembered for the message. */
-static int merge_flags(struct orset *os, struct orset_exchange *x, struct peer *p, struct message *mine,
-                       const struct message *theirs)
+static int merge_flags(struct orset *os, struct orset_exchange *x, struct peer *p,
+                       struct message *mine, const struct message *theirs)
 {
     int r = 0;
     for (unsigned i = mine->nflags; r == 0 && i-- > 0;) {
@@ -390,9 +395,11 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
     if (memcmp(mine->p.facts.guid, theirs->p.facts.guid, 16) != 0 ||
         memcmp(mine->p.facts.sha256, theirs->p.facts.sha256, 32) != 0 || mine->p.k != theirs->p.k)
-        return mine->p.dot.origin == os->self ? orset_own_ahead(os, "a peer has", mine->p.dot.counter) : orset_fail(os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
-                          (unsigned long long)mine->p.dot.counter,
-                          (unsigned long long)os->origin[mine->p.dot.origin].id.site);
+        return mine->p.dot.origin == os->self
+                   ? orset_own_ahead(os, "a peer has", mine->p.dot.counter)
+                   : orset_fail(os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
+                                (unsigned long long)mine->p.dot.counter,
+                                (unsigned long long)os->origin[mine->p.dot.origin].id.site);
     if ((r = orset_group_union(os, mine, &was)) < 0)
         return r;
     add_sums(os, &before, mine);
@@ -408,7 +415,8 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
         return 0;
     orset_sum_sub(&f->sum, before);
     orset_sum_add(&f->sum, after);
-    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, mine)) < 0 || mine->p.uid == 0)
+    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, mine)) < 0 ||
+        mine->p.uid == 0)
         return r;
     struct folder *home = orset_folder_at(os, f->home);
     if ((r = orset_group_union(os, mine, &now)) < 0 ||
@@ -418,7 +426,8 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
 }
 
 /* Only they have it: os->m[1]. */
-static int merge_theirs(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f)
+static int merge_theirs(struct orset *os, struct orset_exchange *x, struct peer *p,
+                        struct folder *f)
 {
     struct message *m = &os->m[1], *kept = &os->m[0];
     int r = orset_wanted(os, m->p.dot);
@@ -470,7 +479,8 @@ static int collect_mine(void *arg, const uint8_t *key, size_t len, const uint8_t
 }
 
 /* Own dots of these ranges (NULL: all), sorted. */
-static int collect(struct orset *os, const struct folder *f, const struct prefixes *p, struct mine *m)
+static int collect(struct orset *os, const struct folder *f, const struct prefixes *p,
+                   struct mine *m)
 {
     struct orset_key k = {0};
     orset_key_num(&k, f->index);
@@ -479,8 +489,8 @@ static int collect(struct orset *os, const struct folder *f, const struct prefix
     return r < 0 ? (os->broken ? ORSET_E_MEMORY : orset_storage_fail(os, "messages")) : 0;
 }
 
-/* Only this replica has it. If it stays, those of its flags go that were cleared at the giver before the message
- * came there. */
+/* Only this replica has it. If it stays, those of its flags go that were cleared at the giver
+ * before the message came there. */
 static int merge_mine(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f,
                       struct orset_dot d)
 {
@@ -508,15 +518,16 @@ static int merge_mine(struct orset *os, struct orset_exchange *x, struct peer *p
     }
     if (!cut)
         return 0;
-    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || m->p.uid == 0)
+    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 ||
+        m->p.uid == 0)
         return r;
     if ((r = orset_group_union(os, m, &now)) < 0)
         return r;
     return orset_task_flags(os, f->home, m->p.uid, &was, &now, NULL);
 }
 
-int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
-                         struct folder *f, const struct prefixes *ranges)
+int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p,
+                         struct exec *in, struct folder *f, const struct prefixes *ranges)
 {
     uint64_t n = orset_read_num(&in->in, UINT32_MAX);
     struct mine mine;
@@ -534,7 +545,8 @@ int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer
             r = orset_fail(os, ORSET_E_MALFORMED, "a message outside the ranges asked for");
             break;
         }
-        struct orset_dot *at = mine.n ? bsearch(&m->p.dot, mine.dot, mine.n, sizeof *at, dot_compare) : NULL;
+        struct orset_dot *at =
+            mine.n ? bsearch(&m->p.dot, mine.dot, mine.n, sizeof *at, dot_compare) : NULL;
         if (at)
             met[at - mine.dot] = true;
         r = at ? merge_both(os, x, p, f) : merge_theirs(os, x, p, f);

@@ -1,4 +1,5 @@
-/* merge_named - subscriptions and attributes of a giver's answer into this state; the rules stand in merge.c.
+/* merge_named - subscriptions and attributes of a giver's answer into this state; the rules stand
+ * in merge.c.
  */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
@@ -8,8 +9,9 @@
  * --------------------------------------------------------------------------------------- */
 
 /* One name: theirs (n dots; 0: they do not have it). */
-static int merge_subscription(struct orset *os, struct orset_exchange *x, struct peer *p, const void *name,
-                              size_t len, const struct orset_dot *theirs, unsigned n)
+static int merge_subscription(struct orset *os, struct orset_exchange *x, struct peer *p,
+                              const void *name, size_t len, const struct orset_dot *theirs,
+                              unsigned n)
 {
     struct orset_dot mine[ORSET_SUBSCRIPTION_DOTS], kill[ORSET_SUBSCRIPTION_DOTS];
     unsigned nkill = 0;
@@ -60,9 +62,11 @@ static int name_order(const uint8_t *a, size_t alen, const uint8_t *b, size_t bl
     return order ? order : (alen > blen) - (alen < blen);
 }
 
-/* All subscriptions come in one answer (they are few and short), in the order of their names, as the stores have
- * them; so both lists are walked once. Names of ours that they do not list are checked as absent. */
-static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
+/* All subscriptions come in one answer (they are few and short), in the order of their names, as
+ * the stores have them; so both lists are walked once. Names of ours that they do not list are
+ * checked as absent. */
+static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p,
+                               struct exec *in)
 {
     struct names mine = {os, {.alloc = &os->alloc}};
     const struct orset_store *s = &os->store;
@@ -83,7 +87,8 @@ static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struc
         if (i < n) {
             name = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
             k = orset_read_num(&in->in, ORSET_SUBSCRIPTION_DOTS);
-            if (in->in.bad || !orset_name_valid(name, len) || (before && name_order(before, before_len, name, len) >= 0))
+            if (in->in.bad || !orset_name_valid(name, len) ||
+                (before && name_order(before, before_len, name, len) >= 0))
                 r = orset_fail(os, ORSET_E_MALFORMED, "a subscription that cannot be read");
             before = name;
             before_len = len;
@@ -127,11 +132,13 @@ static int merge_attribute(struct orset *os, struct exec *in)
         value = orset_read_text(&in->in, ORSET_ATTRIBUTE_MAX, &len);
     if (in->in.bad || key_len == 0 || server > 1 || set > 1 || s.clock == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "an attribute that cannot be read");
-    return orset_attribute_exec(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s, false);
+    return orset_attribute_exec(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set,
+                                s, false);
 }
 
 /* answer = subscriptions (first page only: cursor empty), n attributes, cursor (empty: the end) */
-int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, bool *end)
+int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
+                      bool *end)
 {
     int r = x->cursor_len == 0 ? merge_subscriptions(os, x, p, in) : 0;
     uint64_t n = r == 0 ? orset_read_num(&in->in, UINT32_MAX) : 0;

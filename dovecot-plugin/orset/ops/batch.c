@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* --- making
- * ---------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 struct making {
@@ -17,7 +17,8 @@ struct making {
     unsigned n;
 };
 
-/* What a row says of the ops before it must be what they are: another op than the one that was given is no peer's to take. */
+/* What a row says of the ops before it must be what they are: another op than the one that was
+ * given is no peer's to take. */
 static bool goes_on(const struct making *m, uint64_t chain)
 {
     return m->n == 0 || m->hash == 0 || chain == m->hash;
@@ -44,14 +45,16 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
     return m->ops->failed ? -1 : 0;
 }
 
-int orset_batch_make(struct orset *os, uint64_t from, size_t most, const struct orset_modseq *modseq,
-                     size_t nmodseq, struct orset_buf *b, uint64_t *next_r)
+int orset_batch_make(struct orset *os, uint64_t from, size_t most,
+                     const struct orset_modseq *modseq, size_t nmodseq, struct orset_buf *b,
+                     uint64_t *next_r)
 {
     return orset_batch_below(os, from, ORSET_COUNTER_MAX + 1, most, modseq, nmodseq, b, next_r);
 }
 
 int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t most,
-                      const struct orset_modseq *modseq, size_t nmodseq, struct orset_buf *b, uint64_t *next_r)
+                      const struct orset_modseq *modseq, size_t nmodseq, struct orset_buf *b,
+                      uint64_t *next_r)
 {
     struct orset_buf ops = {.alloc = &os->alloc};
     struct making m = {.os = os,
@@ -96,12 +99,16 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
 }
 
 /* --- applying
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p)
 {
-    struct exec x = {
-        .os = os, .by = p->sender, .first = ORSET_COUNTER_MAX, .map = p->map, .seen = p->seen, .nmap = p->n};
+    struct exec x = {.os = os,
+                     .by = p->sender,
+                     .first = ORSET_COUNTER_MAX,
+                     .map = p->map,
+                     .seen = p->seen,
+                     .nmap = p->n};
     uint64_t n = orset_read_num(r, ORSET_MODSEQS_MAX);
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
@@ -157,7 +164,8 @@ static void expect_ops(struct orset *os, struct orset_reader r, const struct pee
     orset_prefetch_messages(os, at, n);
 }
 
-static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, struct orset_batch_result *out)
+static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p,
+                     struct orset_batch_result *out)
 {
     uint64_t chain, number;
     out->first = number = orset_read_num(r, ORSET_COUNTER_MAX);
@@ -168,9 +176,10 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, s
     const struct origin *o = &os->origin[p->sender];
     out->lost = o->counter > p->seen[p->sender_at];
     if (o->counter + 1 == number && chain && o->chain && chain != o->chain)
-        return orset_fail(os, ORSET_E_FORKED,
-                          "site %llu gave number %llu to two different ops: new epoch there, then exchange",
-                          (unsigned long long)o->id.site, (unsigned long long)o->counter);
+        return orset_fail(
+            os, ORSET_E_FORKED,
+            "site %llu gave number %llu to two different ops: new epoch there, then exchange",
+            (unsigned long long)o->id.site, (unsigned long long)o->counter);
     for (uint64_t i = 0; i < n; i++) {
         size_t len;
         if (os->store.expect && i % ORSET_PREFETCH == 0)
@@ -206,7 +215,8 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     uint8_t version = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION)
         return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,
-                          "a batch of version %u; this site speaks %u", version, ORSET_WIRE_VERSION);
+                          "a batch of version %u; this site speaks %u", version,
+                          ORSET_WIRE_VERSION);
     e = orset_vector_read(os, &r, site, false, &p);
     if (e == 0) {
         out->origin = p.sender;
@@ -225,7 +235,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
 }
 
 /* --- outgoing rows
- * -------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct out {
     struct orset *os;

@@ -1,7 +1,9 @@
-/* bounds - what an op may not exceed in the state as it is, found in its dry run (exec.c). The tables that all share: quota.c.
+/* bounds - what an op may not exceed in the state as it is, found in its dry run (exec.c). The
+ * tables that all share: quota.c.
  *
- * A site's share that looks exceeded may hold what other sites removed, whose ops have not come: an exchange with that site shows it. So the
- * answer is ORSET_E_EXCHANGE where only a share is exceeded, and ORSET_E_LIMIT where all sites together have too much. */
+ * A site's share that looks exceeded may hold what other sites removed, whose ops have not come:
+ * an exchange with that site shows it. So the answer is ORSET_E_EXCHANGE where only a share is
+ * exceeded, and ORSET_E_LIMIT where all sites together have too much. */
 #include "dovecot-plugin/orset/internal.h"
 
 /* A bound that the op would exceed, found dry. It counts once the op is known to be a new one. */
@@ -9,12 +11,13 @@ static void beyond(struct exec *x, int error, const char *what, unsigned most)
 {
     struct orset *os = x->os;
     if (x->beyond == 0)
-        x->beyond = orset_fail(os, error, "op %llu of site %llu: more than %u %s", (unsigned long long)x->first,
+        x->beyond = orset_fail(os, error, "op %llu of site %llu: more than %u %s",
+                               (unsigned long long)x->first,
                                (unsigned long long)os->origin[x->by].id.site, most, what);
 }
 
-/* Of one message a site has one live dot, and a few that others removed while their ops have not come here: an
- * exchange with it shows which those are. */
+/* Of one message a site has one live dot, and a few that others removed while their ops have not
+ * come here: an exchange with it shows which those are. */
 int orset_check_same(struct exec *x, const struct message *m)
 {
     struct orset *os = x->os;
@@ -25,7 +28,8 @@ int orset_check_same(struct exec *x, const struct message *m)
     for (int i = 0; i < n; i++)
         theirs += os->origin[c[i].dot.origin].id.site == site;
     if (theirs >= ORSET_PEER_SAME_MAX && x->by != os->self)
-        beyond(x, ORSET_E_EXCHANGE, "of its dots on one message: exchange first", ORSET_PEER_SAME_MAX);
+        beyond(x, ORSET_E_EXCHANGE, "of its dots on one message: exchange first",
+               ORSET_PEER_SAME_MAX);
     if (n >= ORSET_SAME_MESSAGE_MAX)
         beyond(x, ORSET_E_LIMIT, "dots of one message", ORSET_SAME_MESSAGE_MAX);
     return n < 0 ? n : 0;
@@ -50,7 +54,8 @@ int orset_check_marks(struct exec *x, const struct folder *f, struct orset_dot t
         n += (unsigned)r;
     }
     if (n > ORSET_PEER_MARKS_MAX)
-        beyond(x, ORSET_E_EXCHANGE, "flags of its on one message: exchange first", ORSET_PEER_MARKS_MAX);
+        beyond(x, ORSET_E_EXCHANGE, "flags of its on one message: exchange first",
+               ORSET_PEER_MARKS_MAX);
     return 0;
 }
 
@@ -63,8 +68,8 @@ static bool is_among(const struct orset_dot *dots, uint64_t n, struct orset_dot 
 }
 
 /* add would join those of the name that stay. */
-int orset_check_subscribed(struct exec *x, const void *name, size_t len, const struct orset_dot *kill, uint64_t nkill,
-                           struct orset_dot add)
+int orset_check_subscribed(struct exec *x, const void *name, size_t len,
+                           const struct orset_dot *kill, uint64_t nkill, struct orset_dot add)
 {
     struct orset *os = x->os;
     struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
@@ -80,7 +85,8 @@ int orset_check_subscribed(struct exec *x, const void *name, size_t len, const s
         theirs += os->origin[dots[i].origin].id.site == site;
     }
     if (theirs >= ORSET_PEER_SUBSCRIBED_MAX && x->by != os->self)
-        beyond(x, ORSET_E_EXCHANGE, "epochs of it subscribed one name: exchange first", ORSET_PEER_SUBSCRIBED_MAX);
+        beyond(x, ORSET_E_EXCHANGE, "epochs of it subscribed one name: exchange first",
+               ORSET_PEER_SUBSCRIBED_MAX);
     if (stay >= ORSET_SUBSCRIPTION_DOTS)
         beyond(x, ORSET_E_LIMIT, "sites and epochs subscribed one name", ORSET_SUBSCRIPTION_DOTS);
     if (bytes > ORSET_SUBSCRIPTION_BYTES)

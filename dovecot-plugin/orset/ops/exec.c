@@ -1,24 +1,27 @@
-/* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds and what it
- * may name; then for good. So a refused op has changed nothing. What the second run could refuse the dry one has to: an
- * op that fails half done spoils the batch, which would come again and fail again.
+/* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds
+ * and what it may name; then for good. So a refused op has changed nothing. What the second run
+ * could refuse the dry one has to: an op that fails half done spoils the batch, which would come
+ * again and fail again.
  *
- * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole of it. */
+ * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole
+ * of it. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 
 static int malformed(struct exec *x, const char *what)
 {
-    return orset_fail(x->os, ORSET_E_MALFORMED, "op %llu of site %llu: %s", (unsigned long long)x->first,
+    return orset_fail(x->os, ORSET_E_MALFORMED, "op %llu of site %llu: %s",
+                      (unsigned long long)x->first,
                       (unsigned long long)x->os->origin[x->by].id.site, what);
 }
 
 /* --- reading what ops name
  * ---------------------------------------------------------------------------------------- */
 
-/* dot = origin index, counter. A number of this replica that was never given, or of the op's own origin from
- * the op on, is an alarm. Others' numbers cannot be judged: a replica may know elements above its own vector,
- * from an exchange. */
+/* dot = origin index, counter. A number of this replica that was never given, or of the op's own
+ * origin from the op on, is an alarm. Others' numbers cannot be judged: a replica may know
+ * elements above its own vector, from an exchange. */
 int orset_read_dot(struct exec *x, struct orset_dot *d)
 {
     struct orset *os = x->os;
@@ -30,16 +33,18 @@ int orset_read_dot(struct exec *x, struct orset_dot *d)
     if (d->origin == os->self && x->by != os->self && orset_own_unknown(os, d->counter))
         return orset_own_ahead(os, "a peer's op names", d->counter);
     if (d->origin == x->by && d->counter >= x->first)
-        return orset_fail(os, ORSET_E_FORGED,
-                          "op %llu of site %llu names number %llu of site %llu, which was never given",
-                          (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
-                          (unsigned long long)d->counter, (unsigned long long)os->origin[d->origin].id.site);
+        return orset_fail(
+            os, ORSET_E_FORGED,
+            "op %llu of site %llu names number %llu of site %llu, which was never given",
+            (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
+            (unsigned long long)d->counter, (unsigned long long)os->origin[d->origin].id.site);
     if (x->dry && !orset_covered(os, *d))
         x->named++;
     return 0;
 }
 
-/* folder = 0 (INBOX) | origin index + 1, counter of its create. *f: NULL when unknown here and not made. */
+/* folder = 0 (INBOX) | origin index + 1, counter of its create. *f: NULL when unknown here and
+ * not made. */
 static int read_folder(struct exec *x, bool make, struct folder **f)
 {
     struct orset *os = x->os;
@@ -144,10 +149,10 @@ static struct orset_dot take_number(struct exec *x)
 }
 
 /* --- kinds
- * -------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-/* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that was saved by
- * an append does not vanish when that mail is expunged later). */
+/* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that
+ * was saved by an append does not vanish when that mail is expunged later). */
 static int renew_presence(struct exec *x, struct folder *f, bool renew)
 {
     uint64_t n;
@@ -190,8 +195,9 @@ static int read_facts(struct exec *x, struct message *m)
     return 0;
 }
 
-/* A dot that an exchange brought before its op: the facts must be the same, else two adds were made under one
- * number (F20). Its flags came with it; those that were removed since are named by ops that still come. */
+/* A dot that an exchange brought before its op: the facts must be the same, else two adds were
+ * made under one number (F20). Its flags came with it; those that were removed since are named
+ * by ops that still come. */
 static int same_facts(struct exec *x, const struct message *a, const struct message *b)
 {
     struct message flagless = *a, other = *b;
@@ -200,7 +206,8 @@ static int same_facts(struct exec *x, const struct message *a, const struct mess
     return p.lo == q.lo && p.hi == q.hi
                ? 0
                : orset_fail(x->os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
-                            (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site);
+                            (unsigned long long)x->first,
+                            (unsigned long long)x->os->origin[x->by].id.site);
 }
 
 /* ADD = folder, facts, presence, n flags. Numbers: message, presence, one per flag.
@@ -246,8 +253,8 @@ static int exec_add(struct exec *x)
     return orset_message_add(os, m, x->local ? x->uid : 0);
 }
 
-/* REMOVE = folder, n dots. Exactly these go (rule 2); one not covered yet is remembered. A dot can be present
- * and not covered (an exchange brought it): then both. */
+/* REMOVE = folder, n dots. Exactly these go (rule 2); one not covered yet is remembered. A dot
+ * can be present and not covered (an exchange brought it): then both. */
 static int exec_remove(struct exec *x)
 {
     struct orset *os = x->os;
@@ -269,7 +276,8 @@ static int exec_remove(struct exec *x)
     return r;
 }
 
-/* change = flag, what (0 only removes, 1 sets, 2 sets the disable of \Deleted), n flag dots replaced */
+/* change = flag, what (0 only removes, 1 sets, 2 sets the disable of \Deleted), n flag dots
+ * replaced */
 static int exec_change(struct exec *x, struct orset_dot target, struct message *m, bool remember)
 {
     struct orset *os = x->os;
@@ -302,13 +310,15 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
         if (r == 0 && !orset_covered(os, d))
             r = orset_pending_kill(os, d, x->by);
     }
-    if (r < 0 || x->dry || !what || (!m && !remember) || (r = orset_pending_killed(os, fresh.dot)) != 0)
+    if (r < 0 || x->dry || !what || (!m && !remember) ||
+        (r = orset_pending_killed(os, fresh.dot)) != 0)
         return r < 0 ? r : 0;
     if (!m)
         return orset_pending_flag(os, target, fresh, x->by);
     /* Put drops an earlier dot of this origin by itself; the sum must know. */
     for (unsigned j = 0; j < m->nflags; j++)
-        if (m->flag[j].flag == fresh.flag && m->flag[j].off == fresh.off && m->flag[j].dot.origin == x->by) {
+        if (m->flag[j].flag == fresh.flag && m->flag[j].off == fresh.off &&
+            m->flag[j].dot.origin == x->by) {
             if (m->flag[j].dot.counter >= fresh.dot.counter)
                 return 0;
             orset_sum_sub(&f->sum, orset_flagdot_sum(os, m, &m->flag[j]));
@@ -319,8 +329,8 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
     return r < 0 ? r : orset_flagdot_put(os, m, fresh);
 }
 
-/* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are
- * nothing. */
+/* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its
+ * flags are nothing. */
 static int exec_target(struct exec *x, struct folder *f)
 {
     struct orset *os = x->os;
@@ -353,14 +363,16 @@ static int exec_target(struct exec *x, struct folder *f)
         return orset_check_marks(x, f, target);
     if (!there)
         return 0;
-    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || x->local || !m->p.uid)
+    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || x->local ||
+        !m->p.uid)
         return r;
     if ((r = orset_group_union(os, m, &now)) < 0)
         return r;
     return orset_task_flags(os, f->home, m->p.uid, &before, &now, NULL);
 }
 
-/* FLAGS = folder, n targets, each once, rising by (index, number). Numbers: one per flag set, at least one. */
+/* FLAGS = folder, n targets, each once, rising by (index, number). Numbers: one per flag set, at
+ * least one. */
 static int exec_flags(struct exec *x)
 {
     struct folder *f;
@@ -370,7 +382,8 @@ static int exec_flags(struct exec *x)
         return r;
     for (uint64_t i = 0; r == 0 && i < n; i++) {
         struct orset_reader at = x->in;
-        uint64_t this_index = orset_read_num(&at, ORSET_ORIGINS_MAX), this_number = orset_read_num(&at, ORSET_COUNTER_MAX);
+        uint64_t this_index = orset_read_num(&at, ORSET_ORIGINS_MAX),
+                 this_number = orset_read_num(&at, ORSET_COUNTER_MAX);
         if (this_index < index || (this_index == index && this_number <= number))
             return malformed(x, "messages of a flag change out of order");
         index = this_index;
@@ -390,7 +403,8 @@ static int raise_uid_validity(struct exec *x, struct folder *f, uint32_t value)
     return orset_folder_changed(x->os, f);
 }
 
-/* FOLDER = name, clock, UIDVALIDITY, mailbox GUID. Its number is the folder's id and first presence dot. */
+/* FOLDER = name, clock, UIDVALIDITY, mailbox GUID. Its number is the folder's id and first
+ * presence dot. */
 static int exec_folder(struct exec *x)
 {
     const uint8_t *name;
@@ -499,12 +513,12 @@ static int exec_attribute(struct exec *x)
     take_number(x);
     if (x->dry)
         return 0;
-    return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s,
-                                x->local);
+    return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len,
+                                set, s, x->local);
 }
 
-/* UID_VALIDITY = folder, value. A max register; values above what the caller allows are refused, because a
- * peer's 2^32 - 1 would be final (F23). */
+/* UID_VALIDITY = folder, value. A max register; values above what the caller allows are refused,
+ * because a peer's 2^32 - 1 would be final (F23). */
 static int exec_uid_validity(struct exec *x)
 {
     struct folder *f;
@@ -557,16 +571,18 @@ static int run(struct exec *x)
     uint8_t k = orset_read_u8(&x->in);
     x->next = x->first;
     if (x->in.bad || k == 0 || k >= sizeof kind / sizeof kind[0])
-        return orset_fail(x->os, ORSET_E_KIND,
-                          "op %llu of site %llu is of kind %u; update this site before its stream goes on",
-                          (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site, k);
+        return orset_fail(
+            x->os, ORSET_E_KIND,
+            "op %llu of site %llu is of kind %u; update this site before its stream goes on",
+            (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site, k);
     int r = kind[k](x);
     if (r == 0 && (x->in.bad || x->in.at != x->in.end))
         r = malformed(x, "bytes behind the op's end");
     return r;
 }
 
-/* The running hash of an origin's ops (F20): two contents under one number show as soon as the next op comes.
+/* The running hash of an origin's ops (F20): two contents under one number show as soon as the next
+ * op comes.
  */
 uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len)
 {
@@ -593,18 +609,22 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     if (last <= o->counter)
         return ORSET_KNOWN;
     if (x->first <= o->counter)
-        return orset_fail(os, ORSET_E_FORKED,
-                          "op %llu to %llu of site %llu, but %llu is in the state: two ops share a number",
-                          (unsigned long long)x->first, (unsigned long long)last,
-                          (unsigned long long)o->id.site, (unsigned long long)o->counter);
+        return orset_fail(
+            os, ORSET_E_FORKED,
+            "op %llu to %llu of site %llu, but %llu is in the state: two ops share a number",
+            (unsigned long long)x->first, (unsigned long long)last, (unsigned long long)o->id.site,
+            (unsigned long long)o->counter);
     if (x->first != o->counter + 1)
         return orset_fail(
-            os, ORSET_E_GAP, "op %llu of site %llu, but the next one is %llu: ask for the range, or exchange",
-            (unsigned long long)x->first, (unsigned long long)o->id.site, (unsigned long long)o->counter + 1);
+            os, ORSET_E_GAP,
+            "op %llu of site %llu, but the next one is %llu: ask for the range, or exchange",
+            (unsigned long long)x->first, (unsigned long long)o->id.site,
+            (unsigned long long)o->counter + 1);
     if (last > ORSET_COUNTER_MAX)
         return malformed(x, "a number above its bound");
     if (x->most && last > x->most)
-        return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu is above its sender's own vector",
+        return orset_fail(os, ORSET_E_FORGED,
+                          "op %llu of site %llu is above its sender's own vector",
                           (unsigned long long)last, (unsigned long long)o->id.site);
     if (x->beyond < 0)
         return x->beyond;

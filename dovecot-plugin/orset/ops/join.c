@@ -1,5 +1,6 @@
-/* join - see join.h. An alias is a row of ORSET_T_META: "alias", GUID -> GUID of the message, its text. What was
- * parted (orset_local_part) has one, too: "parted", GUID of the message -> GUID in the mailbox. */
+/* join - see join.h. An alias is a row of ORSET_T_META: "alias", GUID -> GUID of the message,
+ * its text. What was parted (orset_local_part) has one, too: "parted", GUID of the message ->
+ * GUID in the mailbox. */
 #include "dovecot-plugin/orset/ops/join.h"
 #include "dovecot-plugin/orset/internal.h"
 
@@ -23,7 +24,7 @@ struct orset_join {
 };
 
 /* --- aliases
- * --------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void alias_key(struct orset_key *k, const uint8_t guid[16])
 {
@@ -42,7 +43,8 @@ int orset_alias_get(struct orset *os, const uint8_t guid[16], struct alias *a)
     int got = orset_row_get(os, ORSET_T_META, &k, &r);
     if (got <= 0)
         return got;
-    const uint8_t *to = orset_read_bytes(&r, 16), *text = orset_read_text(&r, ORSET_GUID_TEXT_MAX, &a->text_len);
+    const uint8_t *to = orset_read_bytes(&r, 16),
+                  *text = orset_read_text(&r, ORSET_GUID_TEXT_MAX, &a->text_len);
     if (r.bad || !orset_guid_text_valid(text, a->text_len))
         return orset_corrupt(os, "an alias");
     memcpy(a->guid, to, 16);
@@ -100,7 +102,7 @@ static int alias_put(struct orset *os, const uint8_t guid[16], const struct mess
 }
 
 /* --- lists
- * ----------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -178,7 +180,7 @@ static int collect_all(struct orset *os, uint32_t home, bool placed, struct list
 }
 
 /* --- a mail
- * ---------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 int orset_join_begin(struct orset *os, uint32_t folder, struct orset_join **j_r)
 {
@@ -229,8 +231,9 @@ static int still_unplaced(struct orset *os, const struct candidate *c)
     return r <= 0 ? r : os->m[0].p.uid == 0;
 }
 
-int orset_join_add(struct orset *os, struct orset_join *j, uint32_t uid, const struct orset_facts *facts,
-                   const struct orset_flags *flags, struct orset_dot *dot_r)
+int orset_join_add(struct orset *os, struct orset_join *j, uint32_t uid,
+                   const struct orset_facts *facts, const struct orset_flags *flags,
+                   struct orset_dot *dot_r)
 {
     int r = orset_need_transaction(os);
     if (r < 0 || (r = orset_message_by_uid(os, j->home, uid, NULL)) < 0)
@@ -257,10 +260,12 @@ int orset_join_add(struct orset *os, struct orset_join *j, uint32_t uid, const s
 }
 
 /* --- both have dots
- * --------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-/* Mine gives way: removed as a message, its mail bound to theirs; what it was marked with is set there. */
-static int give_way(struct orset *os, uint32_t home, const struct candidate *mine, const struct candidate *theirs)
+/* Mine gives way: removed as a message, its mail bound to theirs; what it was marked with is set
+ * there. */
+static int give_way(struct orset *os, uint32_t home, const struct candidate *mine,
+                    const struct candidate *theirs)
 {
     struct orset_flags seen, wanted, more;
     struct message *m = &os->m[0];
@@ -268,14 +273,15 @@ static int give_way(struct orset *os, uint32_t home, const struct candidate *min
     if (r <= 0)
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
     uint32_t uid = m->p.uid;
-    if ((r = orset_group_union(os, m, &wanted)) < 0 || (had = orset_task_seen(os, home, uid, &seen)) < 0)
+    if ((r = orset_group_union(os, m, &wanted)) < 0 ||
+        (had = orset_task_seen(os, home, uid, &seen)) < 0)
         return r < 0 ? r : had;
     if (!had)
         seen = wanted;
     if ((r = orset_emit_remove(os, orset_folder_at(os, mine->folder), &mine->dot, 1)) < 0 ||
         (r = orset_placed(os, theirs->folder, theirs->dot, uid, &seen, mine->sha256)) < 0 ||
-        (r = orset_message_load(os, theirs->folder, theirs->dot, m)) < 0 || (r = alias_put(os, mine->guid, m)) < 0 ||
-        (r = orset_group_union(os, m, &seen)) < 0)
+        (r = orset_message_load(os, theirs->folder, theirs->dot, m)) < 0 ||
+        (r = alias_put(os, mine->guid, m)) < 0 || (r = orset_group_union(os, m, &seen)) < 0)
         return r;
     orset_flags_diff(&wanted, &seen, &more);
     if ((had = orset_task_seen(os, home, uid, &wanted)) < 0)
@@ -302,9 +308,10 @@ int orset_join_end(struct orset *os, struct orset_join *j, unsigned *united_r, u
         int c = memcmp(x->sha256, y->sha256, 32);
         a += c <= 0;
         b += c >= 0;
-        /* Of one GUID: a second copy, which is to be made again. An alias is of all copies of a GUID: one of several
-         * does not give way alone. */
-        int copies = c != 0 || memcmp(y->guid, x->guid, 16) == 0 ? 2 : orset_copies(os, x->guid, x->folder);
+        /* Of one GUID: a second copy, which is to be made again. An alias is of all copies of a
+         * GUID: one of several does not give way alone. */
+        int copies =
+            c != 0 || memcmp(y->guid, x->guid, 16) == 0 ? 2 : orset_copies(os, x->guid, x->folder);
         if (copies < 0)
             r = copies;
         if (copies != 1)

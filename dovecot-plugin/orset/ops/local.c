@@ -1,11 +1,11 @@
-/* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is now with what
- * was seen last, names the dots the state has, and lets exec.c do the rest. */
+/* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is
+ * now with what was seen last, names the dots the state has, and lets exec.c do the rest. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 
 /* --- writing ops
- * ---------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 void orset_op_begin(struct orset *os, enum op_kind kind)
 {
@@ -47,7 +47,8 @@ static void op_presence(struct orset *os, const struct folder *f)
 
 int orset_emit(struct orset *os, uint32_t uid)
 {
-    struct exec x = {.by = os->self, .first = os->origin[os->self].counter + 1, .local = true, .uid = uid};
+    struct exec x = {
+        .by = os->self, .first = os->origin[os->self].counter + 1, .local = true, .uid = uid};
     struct orset_key k = {0};
     if (os->op.failed)
         return orset_fail(os, ORSET_E_MEMORY, "no memory for an op; roll back and try again");
@@ -67,12 +68,13 @@ struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
     struct folder *f = orset_folder_at(os, folder);
     *r = orset_need_transaction(os);
     if (*r == 0 && !f)
-        *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state", folder);
+        *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state",
+                        folder);
     return *r < 0 ? NULL : f;
 }
 
 /* --- folders
- * -------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t uid_validity,
                        const uint8_t guid[16], uint32_t *folder_r)
@@ -81,12 +83,15 @@ int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t 
     if (r < 0)
         return r;
     if (!orset_name_valid(name, len))
-        return orset_fail(os, ORSET_E_LIMIT,
-                          "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
-                          ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
+        return orset_fail(
+            os, ORSET_E_LIMIT,
+            "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
+            ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
     if (os->nfolders >= ORSET_MAKE_FOLDERS_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "this user had %u folders, those that are gone included, and a site makes no more",
-                          os->nfolders);
+        return orset_fail(
+            os, ORSET_E_LIMIT,
+            "this user had %u folders, those that are gone included, and a site makes no more",
+            os->nfolders);
     orset_op_begin(os, OP_FOLDER);
     orset_buf_text(&os->op, name, len);
     orset_buf_num(&os->op, orset_next_stamp(os).clock);
@@ -94,7 +99,9 @@ int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t 
     orset_buf_put(&os->op, guid, 16);
     r = orset_emit(os, 0);
     if (r == 0)
-        *folder_r = orset_folder_find(os, (struct orset_dot){os->self, os->origin[os->self].counter})->index;
+        *folder_r =
+            orset_folder_find(os, (struct orset_dot){os->self, os->origin[os->self].counter})
+                ->index;
     return r < 0 ? r : orset_done_folder(os, *folder_r);
 }
 
@@ -105,12 +112,14 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
     if (!home)
         return r;
     if (folder == ORSET_INBOX)
-        return orset_fail(os, ORSET_E_LIMIT,
-                          "INBOX has no name to change: create the other folder, then move the mails");
+        return orset_fail(
+            os, ORSET_E_LIMIT,
+            "INBOX has no name to change: create the other folder, then move the mails");
     if (!orset_name_valid(name, len))
-        return orset_fail(os, ORSET_E_LIMIT,
-                          "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
-                          ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
+        return orset_fail(
+            os, ORSET_E_LIMIT,
+            "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
+            ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
     bool any = false;
     for (uint32_t i = 0; i < os->nfolders && r >= 0; i++) {
         struct folder *f = os->folder[i];
@@ -132,8 +141,8 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
     return r < 0 ? r : any ? ORSET_OK : ORSET_KNOWN;
 }
 
-/* A dot of a message that the mailbox shows, and the bytes that its site saved are those there: who removes the
- * mail has seen it. */
+/* A dot of a message that the mailbox shows, and the bytes that its site saved are those there:
+ * who removes the mail has seen it. */
 static int was_seen(struct orset *os, const struct orset_message *m)
 {
     struct orset_dot speaker;
@@ -146,7 +155,9 @@ static int was_seen(struct orset *os, const struct orset_message *m)
         r = orset_message_load(os, m->folder, m->dot, whole);
         if (r > 0 && !whole->siblings)
             return 1;
-        r = r > 0 ? orset_group_speaker(os, whole, &speaker, bytes) : r < 0 ? r : orset_storage_fail(os, "a message vanished");
+        r = r > 0   ? orset_group_speaker(os, whole, &speaker, bytes)
+            : r < 0 ? r
+                    : orset_storage_fail(os, "a message vanished");
     }
     return r < 0 ? r : memcmp(bytes, m->facts.sha256, 32) == 0;
 }
@@ -167,7 +178,8 @@ static int collect_placed(void *arg, const struct orset_message *m, const struct
     return seen < 0 ? seen : s->n == ORSET_OP_DOTS_MAX;
 }
 
-int orset_emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot, unsigned n)
+int orset_emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot,
+                      unsigned n)
 {
     orset_op_begin(os, OP_REMOVE);
     orset_op_folder(&os->op, f);
@@ -177,8 +189,8 @@ int orset_emit_remove(struct orset *os, const struct folder *f, const struct ors
     return orset_emit(os, 0);
 }
 
-/* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and the folder with
- * them (F4). */
+/* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and
+ * the folder with them (F4). */
 static int delete_one(struct orset *os, struct folder *f)
 {
     struct some_dots s = {.os = os};
@@ -213,7 +225,8 @@ int orset_local_delete(struct orset *os, uint32_t folder)
             r = delete_one(os, os->folder[i]);
     if (r < 0)
         return r;
-    /* What lives on has no mailbox any more. Another id with its name: orset_rehome() sees to that. */
+    /* What lives on has no mailbox any more. Another id with its name: orset_rehome() sees to
+     * that. */
     return orset_folder_live(home) ? orset_folder_changed(os, home) : orset_done_folder(os, folder);
 }
 
@@ -225,8 +238,8 @@ int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, 
         return r;
     if (value == 0 || (int64_t)value > now + 86400)
         return orset_fail(os, ORSET_E_LIMIT,
-                          "UIDVALIDITY %u of folder %u: 1 to %lld (now and a day) are believed", value,
-                          folder, (long long)now + 86400);
+                          "UIDVALIDITY %u of folder %u: 1 to %lld (now and a day) are believed",
+                          value, folder, (long long)now + 86400);
     if (value <= f->uid_validity)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_UID_VALIDITY);
@@ -247,7 +260,7 @@ int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
 }
 
 /* --- messages
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct find_guid {
     const uint8_t *guid;
@@ -259,7 +272,8 @@ static int look(struct orset *os, const struct folder *f, struct find_guid *g)
 {
     g->found.counter = 0;
     /* Nearly always no mail of the folder waits: nothing is read of the copies then. */
-    int waits = orset_task_any_place(os, f->index), n = waits > 0 ? orset_copies(os, g->guid, f->index) : waits;
+    int waits = orset_task_any_place(os, f->index),
+        n = waits > 0 ? orset_copies(os, g->guid, f->index) : waits;
     for (int i = 0; i < n; i++) {
         struct message *o = &os->m[2];
         struct orset_dot d = os->copies.v[i].dot;
@@ -313,7 +327,8 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
 static bool facts_valid(uint32_t uid, const struct orset_facts *f)
 {
     return uid != 0 && f->received >= 0 && f->received <= ORSET_DATE_MAX && f->saved >= 0 &&
-           f->saved <= ORSET_DATE_MAX && f->size <= ORSET_SIZE_MAX && f->guid_text_len <= ORSET_GUID_TEXT_MAX;
+           f->saved <= ORSET_DATE_MAX && f->size <= ORSET_SIZE_MAX &&
+           f->guid_text_len <= ORSET_GUID_TEXT_MAX;
 }
 
 /* 1 and an unplaced message of this GUID in the mailbox. */
@@ -334,7 +349,8 @@ static int find_unplaced(struct orset *os, uint32_t home, struct find_guid *g, u
 }
 
 /* The message of that dot has these bytes. 1, 0, error. */
-static int has_bytes(struct orset *os, uint32_t folder, struct orset_dot d, const uint8_t sha256[32])
+static int has_bytes(struct orset *os, uint32_t folder, struct orset_dot d,
+                     const uint8_t sha256[32])
 {
     struct orset_dot speaker;
     uint8_t body[32];
@@ -353,8 +369,8 @@ int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
     return r < 0 ? r : find_unplaced(os, home, &g, &folder);
 }
 
-/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for another mail, or for
- * the one that the others stand for. The others stay. */
+/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for
+ * another mail, or for the one that the others stand for. The others stay. */
 int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
 {
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
@@ -370,8 +386,10 @@ int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
     return n < 0 ? n : gone == 0 || gone == n ? 0 : orset_emit_remove(os, f, dots, (unsigned)gone);
 }
 
-/* A message of that GUID and these bytes in that folder: its UID, 0 where it waits to be placed. 1, 0, error. */
-static int find_parted(struct orset *os, struct folder *f, const struct orset_facts *facts, uint32_t *uid_r, struct orset_dot *dot_r)
+/* A message of that GUID and these bytes in that folder: its UID, 0 where it waits to be placed.
+ * 1, 0, error. */
+static int find_parted(struct orset *os, struct folder *f, const struct orset_facts *facts,
+                       uint32_t *uid_r, struct orset_dot *dot_r)
 {
     const uint8_t *guid = facts->guid;
     int n = orset_copies(os, guid, f->index);
@@ -380,7 +398,8 @@ static int find_parted(struct orset *os, struct folder *f, const struct orset_fa
         int r = orset_message_load(os, f->index, os->copies.v[i].dot, o);
         if (r < 0)
             return r;
-        if (r == 0 || memcmp(o->p.facts.guid, guid, 16) != 0 || memcmp(o->p.facts.sha256, facts->sha256, 32) != 0)
+        if (r == 0 || memcmp(o->p.facts.guid, guid, 16) != 0 ||
+            memcmp(o->p.facts.sha256, facts->sha256, 32) != 0)
             continue;
         *uid_r = o->p.uid;
         *dot_r = o->p.dot;
@@ -389,8 +408,8 @@ static int find_parted(struct orset *os, struct folder *f, const struct orset_fa
     return n < 0 ? n : 0;
 }
 
-int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t there[16], const struct orset_facts *given,
-                     const struct orset_flags *flags)
+int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t there[16],
+                     const struct orset_facts *given, const struct orset_flags *flags)
 {
     int r;
     struct folder *home = orset_need_folder(os, folder, &r);
@@ -400,22 +419,31 @@ int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint
     if (!home)
         return r;
     if (!facts_valid(uid, given))
-        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid, folder);
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "UID %u of folder %u: its UID, dates, size or GUID are out of bounds",
+                          uid, folder);
     facts.guid_text_len = 0;
     int known = find_parted(os, home, &facts, &same_uid, &same);
     if (known < 0 || (known > 0 && same_uid != 0))
         return known < 0 ? known : ORSET_KNOWN;
     if ((r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
-        return r < 0 ? r : orset_fail(os, ORSET_E_ABSENT, "UID %u of folder %u is another message: it is bound to none", uid, folder);
-    if ((r = orset_drop_bytes(os, facts.sha256)) < 0 || (r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
+        return r < 0 ? r
+                     : orset_fail(os, ORSET_E_ABSENT,
+                                  "UID %u of folder %u is another message: it is bound to none",
+                                  uid, folder);
+    if ((r = orset_drop_bytes(os, facts.sha256)) < 0 ||
+        (r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
-    if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 || (r = orset_parted_put(os, facts.guid, there)) < 0)
+    if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 ||
+        (r = orset_parted_put(os, facts.guid, there)) < 0)
         return r;
-    return known ? orset_placed(os, folder, same, uid, flags, facts.sha256) : emit_add(os, home, uid, 1, &facts, flags);
+    return known ? orset_placed(os, folder, same, uid, flags, facts.sha256)
+                 : emit_add(os, home, uid, 1, &facts, flags);
 }
 
-int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_facts *given,
-                    const struct orset_flags *flags, struct orset_dot *dot_r)
+int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid,
+                    const struct orset_facts *given, const struct orset_flags *flags,
+                    struct orset_dot *dot_r)
 {
     int r;
     struct folder *home = orset_need_folder(os, folder, &r);
@@ -426,7 +454,8 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
         return r;
     if (!facts_valid(uid, given))
         return orset_fail(os, ORSET_E_LIMIT,
-                          "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid, folder);
+                          "UID %u of folder %u: its UID, dates, size or GUID are out of bounds",
+                          uid, folder);
     /* Peers save the mail under the GUID's 16 bytes then, as they do where there is no text. */
     if (!orset_guid_text_valid(given->guid_text, given->guid_text_len))
         facts.guid_text_len = 0;
@@ -445,13 +474,15 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
             *dot_r = there.dot;
         return ORSET_KNOWN;
     }
-    /* Removed elsewhere and not expunged here yet: it was seen, a scan must not take it for a new mail. */
+    /* Removed elsewhere and not expunged here yet: it was seen, a scan must not take it for a
+     * new mail. */
     if (r == 0 && (r = orset_task_doomed(os, folder, uid, facts.guid)) != 0) {
         if (dot_r)
             *dot_r = (struct orset_dot){0, 0};
         return r < 0 ? r : ORSET_KNOWN;
     }
-    /* The mailbox uses this UID for another mail: what was bound to it is damage, not a removal (F1). */
+    /* The mailbox uses this UID for another mail: what was bound to it is damage, not a removal
+     * (F1). */
     if (there.uid && (r = orset_local_missing(os, folder, uid)) < 0)
         return r;
     struct find_guid g = {.guid = facts.guid};
@@ -461,7 +492,8 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     if (moved && r > 0 && (r = has_bytes(os, in, g.found, facts.sha256)) == 0)
         in = folder; /* another mail under that GUID */
     if (moved && r >= 0) {
-        /* The folder is shown in another mailbox by now: the mail is to be placed there, and leaves this one. */
+        /* The folder is shown in another mailbox by now: the mail is to be placed there, and
+         * leaves this one. */
         int e = orset_doom(os, home, facts.guid, uid);
         if (e < 0 || r > 0)
             return e < 0 ? e : ORSET_KNOWN;
@@ -477,7 +509,8 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     if (k < 0)
         return k;
     if (k > ORSET_SAME_MESSAGE_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "there are %d copies of it in the mailbox, and no more are replicated",
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "there are %d copies of it in the mailbox, and no more are replicated",
                           ORSET_SAME_MESSAGE_MAX);
     if (dot_r)
         *dot_r = (struct orset_dot){os->self, os->origin[os->self].counter + 1};
@@ -490,21 +523,25 @@ int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint
     struct folder *home = orset_need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
-    /* Some message may have that GUID: then the mail may be a copy of it, or it moved back by a client's hand. */
-    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0 || (r = orset_guid_lives(os, guid)) != 0)
+    /* Some message may have that GUID: then the mail may be a copy of it, or it moved back by a
+     * client's hand. */
+    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0 ||
+        (r = orset_guid_lives(os, guid)) != 0)
         return r < 0 ? r : 0;
     r = orset_doom(os, home, guid, uid);
     return r < 0 ? r : 1;
 }
 
-int orset_local_removed_moved(struct orset *os, uint32_t folder, uint32_t old, uint32_t uid, const uint8_t guid[16])
+int orset_local_removed_moved(struct orset *os, uint32_t folder, uint32_t old, uint32_t uid,
+                              const uint8_t guid[16])
 {
     uint8_t doomed[16];
     int r;
     struct folder *home = orset_need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
-    if ((r = orset_task_doomed_guid(os, old, uid, doomed)) <= 0 || memcmp(doomed, guid, sizeof doomed) != 0)
+    if ((r = orset_task_doomed_guid(os, old, uid, doomed)) <= 0 ||
+        memcmp(doomed, guid, sizeof doomed) != 0)
         return r < 0 ? r : 0;
     if ((r = orset_unplaced_guid(os, home->home, guid)) != 0)
         return r < 0 ? r : 0;
@@ -539,7 +576,10 @@ int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
     }
     if (kept > 0 && (r = orset_emit_remove(os, f, dots, (unsigned)kept)) < 0)
         return r;
-    return kept == n ? ORSET_OK : orset_local_missing(os, folder, uid) < 0 ? ORSET_E_STORAGE : kept ? ORSET_OK : ORSET_KNOWN;
+    return kept == n                                  ? ORSET_OK
+           : orset_local_missing(os, folder, uid) < 0 ? ORSET_E_STORAGE
+           : kept                                     ? ORSET_OK
+                                                      : ORSET_KNOWN;
 }
 
 struct find_moved {

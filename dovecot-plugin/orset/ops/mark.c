@@ -1,4 +1,5 @@
-/* mark - a client's change of flags becomes an op: on each dot of the message, naming the flag dots that it replaces. */
+/* mark - a client's change of flags becomes an op: on each dot of the message, naming the flag
+ * dots that it replaces. */
 #include "dovecot-plugin/orset/internal.h"
 
 /* The change of one flag on one target: which of its dots go, whether one comes. */
@@ -24,7 +25,8 @@ static unsigned count_flags(const struct orset_flags *s)
     return n;
 }
 
-static void op_changes(struct orset *os, const struct message *m, const struct orset_flags *s, bool on)
+static void op_changes(struct orset *os, const struct message *m, const struct orset_flags *s,
+                       bool on)
 {
     for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if (s->system >> i & 1)
@@ -58,8 +60,8 @@ static int emit_flags(struct orset *os, struct message *m, const struct orset_fl
     return orset_emit(os, 0);
 }
 
-/* Keywords that would bring this site's flags on a dot of the message above what its peers take are not set. They can only be such as
- * the mailbox does not show, since it shows fewer. */
+/* Keywords that would bring this site's flags on a dot of the message above what its peers take
+ * are not set. They can only be such as the mailbox does not show, since it shows fewer. */
 static int leave_out_keywords(struct orset *os, const struct message *m, struct orset_flags *set)
 {
     uint64_t site = os->origin[os->self].id.site;
@@ -81,8 +83,8 @@ static int leave_out_keywords(struct orset *os, const struct message *m, struct 
     return n < 0 ? n : 0;
 }
 
-int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *now,
-                      const struct orset_flags *reassert)
+int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
+                      const struct orset_flags *now, const struct orset_flags *reassert)
 {
     struct orset_flags wanted, seen, set, cut;
     int r;
@@ -90,8 +92,8 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
         return r;
     if (r == 0)
         return orset_fail(os, ORSET_E_ABSENT,
-                          "flags of UID %u in folder %u: no message is bound to it; add it first", uid,
-                          folder);
+                          "flags of UID %u in folder %u: no message is bound to it; add it first",
+                          uid, folder);
     struct message *m = &os->m[0];
     struct orset_dot dot = m->p.dot;
     uint32_t in = m->p.folder;
@@ -113,8 +115,9 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     if ((r = emit_flags(os, m, &set, &cut)) < 0)
         return r;
     if (!had) {
-        /* What the mailbox has is what was wanted but for this very change, and that is now wanted too; only
-         * \Deleted can differ (a disable that is not known here yet may still win elsewhere, not here). */
+        /* What the mailbox has is what was wanted but for this very change, and that is now
+         * wanted too; only \Deleted can differ (a disable that is not known here yet may still
+         * win elsewhere, not here). */
         struct orset_flags after = wanted;
         orset_flags_or(&after, &set);
         orset_flags_diff(&after, &cut, &seen);

@@ -1,16 +1,19 @@
-/* renumber - every trace of the old epoch's doubtful numbers gets numbers of the new epoch (epoch.c).
+/* renumber - every trace of the old epoch's doubtful numbers gets numbers of the new epoch
+ * (epoch.c).
  *
- * Worked on is the state, not the outgoing rows: those may be gone, and what an op did that was undone since needs
- * no number. Removes need none either: the vector covers what they took away, an exchange tells it.
+ * Worked on is the state, not the outgoing rows: those may be gone, and what an op did that was
+ * undone since needs no number. Removes need none either: the vector covers what they took away, an
+ * exchange tells it.
  *
  *     message, flag, presence, subscription dots    a number each
  *     folder ids                                    a number; the folder's index, mails and UIDs stay
  *     registers                                     a stamp later than any seen
  *     the keeper's UIDs given by the old epoch      forgotten: peers tell the true ones, else a new round does
  *
- * A folder in which another origin has a mail was known to that origin and keeps its id: the mail's folder is a fact
- * of it, and must not move. A mark that another origin set on a renumbered message is set anew by this one, because
- * its old dot is covered everywhere and would count as removed on the new. */
+ * A folder in which another origin has a mail was known to that origin and keeps its id: the
+ * mail's folder is a fact of it, and must not move. A mark that another origin set on a
+ * renumbered message is set anew by this one, because its old dot is covered everywhere and
+ * would count as removed on the new. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
@@ -37,7 +40,7 @@ bool orset_restamp(struct renumber *n, struct stamp *s)
 }
 
 /* --- messages
- * --------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct affected {
     struct renumber *n;
@@ -104,7 +107,8 @@ static int renumber_message(struct renumber *n, struct folder *f, struct orset_d
     if (r <= 0)
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
     orset_message_count(os, f, m, false);
-    bool moved = orset_renumber_dot(n, &fresh), forgot = m->round && (moved || m->agreed_by == n->old);
+    bool moved = orset_renumber_dot(n, &fresh),
+         forgot = m->round && (moved || m->agreed_by == n->old);
     for (unsigned i = 0; i < m->nflags; i++)
         orset_renumber_dot(n, &m->flag[i].dot);
     if (moved)
@@ -162,7 +166,8 @@ int orset_renumber(struct renumber *n)
 {
     struct orset *os = n->os;
     int r = orset_pending_forget_agreed(os, n->old);
-    /* Flags can stand on any message, so all are looked at; it happens once in the life of a backup. */
+    /* Flags can stand on any message, so all are looked at; it happens once in the life of a
+     * backup. */
     for (uint32_t i = 0; r >= 0 && i < os->nfolders; i++)
         r = renumber_folder(n, os->folder[i]);
     if (r < 0 || (r = orset_named_renumber(n)) < 0)

@@ -23,7 +23,8 @@ int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
     if (r < 0)
         return r;
     if (!f || site == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "keeper of folder %u: no such folder or site", folder);
+        return orset_fail(os, ORSET_E_ABSENT, "keeper of folder %u: no such folder or site",
+                          folder);
     if (f->keeper == site)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_KEEPER);
@@ -34,7 +35,7 @@ int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
 }
 
 /* --- mismatches
- * ----------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct uids {
     struct orset *os;
@@ -127,7 +128,7 @@ int orset_uid_mark_dirty(struct orset *os, uint32_t folder)
 }
 
 /* --- ask and answer
- * --------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  *
  * Both travel outside the op stream, so origins stand in full: site, epoch.
  *     ask    = folder id (site, epoch, counter; 0, 0, 0: INBOX), term, round
@@ -174,8 +175,10 @@ int orset_uid_ask(struct orset *os, uint32_t folder, struct orset_buf *ask)
     if (r < 0)
         return r;
     if (!f)
-        return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder", folder);
-    /* Cleared at the question, not at the answer: what is told during the round needs another one. */
+        return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder",
+                          folder);
+    /* Cleared at the question, not at the answer: what is told during the round needs another
+     * one. */
     f->uid_told = false;
     if (f->round_term != f->keeper_stamp.clock) {
         f->round_term = f->keeper_stamp.clock;
@@ -219,7 +222,9 @@ static int parse_ask(struct orset *os, struct orset_reader *r, struct folder **f
     if (r->bad)
         return orset_fail(os, ORSET_E_MALFORMED, "a UID round cannot be read");
     *f = known > 0 ? orset_folder_find(os, id) : NULL;
-    return *f ? 0 : orset_fail(os, ORSET_E_ABSENT, "a UID round of a folder that is not known here yet");
+    return *f ? 0
+              : orset_fail(os, ORSET_E_ABSENT,
+                           "a UID round of a folder that is not known here yet");
 }
 
 int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct orset_buf *answer)
@@ -237,7 +242,7 @@ int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct or
 }
 
 /* --- settle
- * ---------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 struct item {
@@ -321,8 +326,9 @@ static int take_answer(struct orset *os, struct folder *home, const uint8_t *byt
     uint32_t uid_next = (uint32_t)orset_read_num(&r, ORSET_UID_MAX);
     uint64_t n = orset_read_num(&r, ORSET_ROUND_MAX);
     if (r.bad || f != home || term != home->keeper_stamp.clock || round != home->ask)
-        return orset_fail(os, ORSET_E_MALFORMED, "an answer to another UID round than %u of term %llu",
-                          home->ask, (unsigned long long)home->keeper_stamp.clock);
+        return orset_fail(os, ORSET_E_MALFORMED,
+                          "an answer to another UID round than %u of term %llu", home->ask,
+                          (unsigned long long)home->keeper_stamp.clock);
     /* One site's UIDNEXT far above all others would use up the UIDs (F32). */
     if (t->own == 0)
         t->own = uid_next;
@@ -353,13 +359,14 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
     size_t n = 0;
     qsort(t->v, t->n, sizeof *t->v, by_order);
     for (size_t i = 0; i < t->n; i++)
-        if (n == 0 || t->v[n - 1].folder != t->v[i].folder || t->v[n - 1].dot.origin != t->v[i].dot.origin ||
+        if (n == 0 || t->v[n - 1].folder != t->v[i].folder ||
+            t->v[n - 1].dot.origin != t->v[i].dot.origin ||
             t->v[n - 1].dot.counter != t->v[i].dot.counter)
             t->v[n++] = t->v[i];
     if (n > ORSET_ROUND_MAX)
         n = ORSET_ROUND_MAX;
-    /* A mail that was shown in another mailbox before (two ids, one name) has that one's term: this round
-     * comes after it. */
+    /* A mail that was shown in another mailbox before (two ids, one name) has that one's term:
+     * this round comes after it. */
     uint64_t term = home->keeper_stamp.clock;
     uint32_t round = home->ask;
     for (size_t i = 0; i < n; i++)
@@ -399,7 +406,8 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
     if (r < 0)
         return r;
     if (!f)
-        return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder", folder);
+        return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder",
+                          folder);
     f->stepped = false;
     write_ask(os, &ask, f);
     if (ask.failed || (r = write_answer(os, f, ask.data, ask.len, &own)) < 0)
@@ -415,8 +423,9 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
         f->gap = !failed_before ? 0 : f->gap == 0 ? 4 : f->gap * 2 < GAP_MAX ? f->gap * 2 : GAP_MAX;
         t.base += f->gap;
         if ((uint64_t)t.base + t.n > ORSET_UID_MAX)
-            r = orset_fail(os, ORSET_E_LIMIT, "UIDs of folder %u are used up at %u: raise its UIDVALIDITY",
-                           folder, t.base);
+            r = orset_fail(os, ORSET_E_LIMIT,
+                           "UIDs of folder %u are used up at %u: raise its UIDVALIDITY", folder,
+                           t.base);
         else
             r = emit_uids(os, f, &t);
     } else if (r == 0) {
@@ -436,18 +445,18 @@ bool orset_uid_stepped(const struct orset *os, uint32_t folder)
 }
 
 /* --- the op
- * ---------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
-/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of arrival does not
- * count. */
+/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of
+ * arrival does not count. */
 int orset_uid_agree(struct orset *os, struct message *m, const struct agreed *a)
 {
-    bool older =
-        m->round && (m->term != a->term     ? a->term < m->term
-                     : m->round != a->round ? a->round < m->round
-                                            : orset_dot_order(os, (struct orset_dot){a->by, 0},
-                                                              (struct orset_dot){m->agreed_by, 0}) <= 0);
+    bool older = m->round && (m->term != a->term ? a->term < m->term
+                              : m->round != a->round
+                                  ? a->round < m->round
+                                  : orset_dot_order(os, (struct orset_dot){a->by, 0},
+                                                    (struct orset_dot){m->agreed_by, 0}) <= 0);
     if (older)
         return 0;
     m->term = a->term;
@@ -467,7 +476,8 @@ static int say_renumber(struct orset *os, uint32_t home, uint32_t uid, uint32_t 
 }
 
 /* Applied here: the row says it; the mailbox follows by a RENUMBER row, when its UIDNEXT allows. */
-static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a, bool room)
+static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a,
+                 bool room)
 {
     struct message *m = &os->m[1];
     int r = f ? orset_message_load(os, f->index, d, m) : 0;
@@ -482,7 +492,8 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
     orset_sum_sub(&f->sum, before);
     orset_sum_add(&f->sum, orset_message_sum(os, m));
     os->place_changes += m->p.uid == 0;
-    if ((r = orset_message_store(os, m)) < 0 || (r = orset_folder_touch(os, f)) < 0 || m->p.uid == 0)
+    if ((r = orset_message_store(os, m)) < 0 || (r = orset_folder_touch(os, f)) < 0 ||
+        m->p.uid == 0)
         return r;
     struct folder *home = orset_folder_at(os, f->home);
     if ((r = orset_note_mismatch(os, home, m, m->p.uid)) < 0)
@@ -516,8 +527,8 @@ int orset_uids_exec(struct exec *x, struct folder *home)
     if (x->in.bad || a.round == 0 || base == 0 || base + n > ORSET_UID_MAX)
         return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
     /* A base far above would use up the UIDs (F32): it is believed, but not followed. */
-    bool room = !x->dry && !waits && home->uid_next <= base &&
-                base - home->uid_next <= ORSET_UID_JUMP;
+    bool room =
+        !x->dry && !waits && home->uid_next <= base && base - home->uid_next <= ORSET_UID_JUMP;
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
         int r = orset_read_folder(x, &f);
@@ -546,7 +557,7 @@ int orset_uids_exec(struct exec *x, struct folder *home)
 }
 
 /* --- following it later
- * -------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 void orset_uid_hold(struct orset *os, bool holds)

@@ -1,16 +1,19 @@
-/* epoch - which of this replica's numbers mean the same to everybody, and a new epoch when some do not (F20).
+/* epoch - which of this replica's numbers mean the same to everybody, and a new epoch when some do
+ * not (F20).
  *
- * A state that was restored from an old copy gives numbers again that peers hold with other contents. Such a
- * twin destroys mail at the next exchange: "covered and absent". So the state keeps, in shared, the highest own
- * number that a peer named with the running hash this state has for it. What stands above may be twins once a peer
- * names a number that was not given, or another hash: a new epoch gives all of it new numbers (renumber.c) and takes
- * the old epoch's entry in the vector back to shared. An op above it that a peer has after all, unconfirmed, has two
- * dots then and is one message (rule 4): nothing is doubled; what that peer's user removed meanwhile comes back. */
+ * A state that was restored from an old copy gives numbers again that peers hold with other
+ * contents. Such a twin destroys mail at the next exchange: "covered and absent". So the state
+ * keeps, in shared, the highest own number that a peer named with the running hash this state
+ * has for it. What stands above may be twins once a peer names a number that was not given, or
+ * another hash: a new epoch gives all of it new numbers (renumber.c) and takes the old epoch's
+ * entry in the vector back to shared. An op above it that a peer has after all, unconfirmed, has
+ * two dots then and is one message (rule 4): nothing is doubled; what that peer's user removed
+ * meanwhile comes back. */
 #include "dovecot-plugin/orset/ops/batch.h"
 #include "dovecot-plugin/orset/internal.h"
 
-/* Registers have stamps, not numbers: all up to the clock of a moment at which everything was shared are the same
- * everywhere, and no later one is sure to be. */
+/* Registers have stamps, not numbers: all up to the clock of a moment at which everything was
+ * shared are the same everywhere, and no later one is sure to be. */
 static void share(struct orset *os, uint64_t number)
 {
     os->shared = number;
@@ -47,12 +50,14 @@ int orset_own_ahead(struct orset *os, const char *what, uint64_t number)
 {
     /* An epoch that this very handle drew has no older copy: whoever knows more of it lies. */
     if (os->drawn == os->origin[os->self].id.epoch)
-        return orset_fail(os, ORSET_E_FORGED, "%s number %llu of this replica, which was never given: alarm",
-                          what, (unsigned long long)number);
-    return orset_fail(os, ORSET_E_ROLLED_BACK,
-                      "%s number %llu of this replica, which gave %llu, or means another op by it: this state is "
-                      "an old copy; new epoch",
-                      what, (unsigned long long)number, (unsigned long long)os->origin[os->self].counter);
+        return orset_fail(os, ORSET_E_FORGED,
+                          "%s number %llu of this replica, which was never given: alarm", what,
+                          (unsigned long long)number);
+    return orset_fail(
+        os, ORSET_E_ROLLED_BACK,
+        "%s number %llu of this replica, which gave %llu, or means another op by it: this state is "
+        "an old copy; new epoch",
+        what, (unsigned long long)number, (unsigned long long)os->origin[os->self].counter);
 }
 
 struct boundary {
@@ -74,7 +79,8 @@ static int look_for(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 1;
 }
 
-/* The running hash up to an own number: 1 and it, 0 when it is not kept any more, -1 when no op ends there. */
+/* The running hash up to an own number: 1 and it, 0 when it is not kept any more, -1 when no op
+ * ends there. */
 static int chain_at(struct orset *os, uint64_t number, uint64_t *chain)
 {
     const struct origin *me = &os->origin[os->self];
@@ -129,7 +135,8 @@ int orset_new_epoch(struct orset *os, uint64_t epoch)
     if (n.keep < os->origin[old].counter && chain_at(os, n.keep, &chain) <= 0)
         chain = 0;
     /* Numbers begin anew, so rows of the old ones would be taken for the new ones. */
-    if (os->broken || (r = orset_drop_out(os, UINT64_MAX)) < 0 || (r = orset_intern_origin(os, me)) < 0)
+    if (os->broken || (r = orset_drop_out(os, UINT64_MAX)) < 0 ||
+        (r = orset_intern_origin(os, me)) < 0)
         return os->broken ? ORSET_E_STORAGE : r;
     os->self = (uint16_t)r;
     os->drawn = epoch;

@@ -10,7 +10,8 @@ struct folder *orset_folder_at(const struct orset *os, uint32_t index)
 
 static uint32_t id_slot(const struct orset *os, struct orset_dot id)
 {
-    uint64_t h = (id.counter * 0x9e3779b97f4a7c15ULL) ^ ((uint64_t)id.origin * 0xc2b2ae3d27d4eb4fULL);
+    uint64_t h =
+        (id.counter * 0x9e3779b97f4a7c15ULL) ^ ((uint64_t)id.origin * 0xc2b2ae3d27d4eb4fULL);
     return (uint32_t)(h >> 32) & (os->by_id_room - 1);
 }
 
@@ -165,7 +166,8 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     id.origin = (uint16_t)orset_read_num(&r, 0xffff);
     id.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
     bool is_inbox = id.origin == ORSET_INBOX_ORIGIN && id.counter == 0;
-    if (r.bad || k.bad || index != os->nfolders || index >= ORSET_FOLDERS_MAX || (index == ORSET_INBOX) != is_inbox ||
+    if (r.bad || k.bad || index != os->nfolders || index >= ORSET_FOLDERS_MAX ||
+        (index == ORSET_INBOX) != is_inbox ||
         (!is_inbox && (id.origin >= os->norigins || id.counter == 0)))
         return orset_corrupt(os, "a folder's row names no folder");
     struct folder *f = cache_new(os, id);
@@ -267,8 +269,9 @@ bool orset_has_presence(const struct folder *f, struct orset_dot d)
     return presence_at(f, d) >= 0;
 }
 
-/* One per origin is enough: an origin's later presence dot always saw its earlier one. So two dots of one
- * origin mean the same as the later one, and the list is bounded by the number of origins. */
+/* One per origin is enough: an origin's later presence dot always saw its earlier one. So two
+ * dots of one origin mean the same as the later one, and the list is bounded by the number of
+ * origins. */
 int orset_presence_put(struct orset *os, struct folder *f, struct orset_dot d)
 {
     bool was_live = orset_folder_live(f);
@@ -309,7 +312,7 @@ int orset_presence_kill(struct orset *os, struct folder *f, struct orset_dot d)
 }
 
 /* --- registers
- * ---------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 bool orset_name_valid(const void *name, size_t len)
 {
@@ -317,7 +320,8 @@ bool orset_name_valid(const void *name, size_t len)
     unsigned parts = 1;
     if (len == 0 || len > ORSET_NAME_MAX || p[len - 1] == '\0')
         return false;
-    /* The namespace key, which may be empty, then at least one component; components are never empty. */
+    /* The namespace key, which may be empty, then at least one component; components are never
+     * empty. */
     for (size_t i = 0; i < len; i++)
         if (p[i] == '\0') {
             parts++;
@@ -327,9 +331,10 @@ bool orset_name_valid(const void *name, size_t len)
     return parts >= 2 && parts <= ORSET_COMPONENTS_MAX;
 }
 
-/* The later stamp wins; stamps are never equal unless the write is the same one, so the order of arrival does
- * not count. */
-int orset_folder_name(struct orset *os, struct folder *f, const void *name, size_t len, struct stamp s)
+/* The later stamp wins; stamps are never equal unless the write is the same one, so the order of
+ * arrival does not count. */
+int orset_folder_name(struct orset *os, struct folder *f, const void *name, size_t len,
+                      struct stamp s)
 {
     if (orset_stamp_order(s, f->name_stamp) <= 0)
         return 0;
@@ -375,7 +380,8 @@ struct orset_sum orset_folder_sum(const struct orset *os, const struct folder *f
     w[n++] = f->messages;
     orset_sum_add(&s, orset_hash_words(w, n));
     for (unsigned i = 0; i < f->npresence; i++) {
-        uint64_t p[4] = {w[0], w[1], os->origin[f->presence[i].origin].hash, f->presence[i].counter};
+        uint64_t p[4] = {w[0], w[1], os->origin[f->presence[i].origin].hash,
+                         f->presence[i].counter};
         orset_sum_add(&s, orset_hash_words(p, 4));
     }
     return s;

@@ -1,11 +1,11 @@
 /* group - the message that several dots make (rule 4): all live dots of one (folder, GUID, k).
  *
- * ORSET_T_GUID finds the dots of a (folder, GUID) by the GUID's first bytes; a row's value is its k, so that the
- * dots of one copy are found without a look at the messages of the others. A row without a value is of an older
- * program: its message says which k it has.
+ * ORSET_T_GUID finds the dots of a (folder, GUID) by the GUID's first bytes; a row's value is its
+ * k, so that the dots of one copy are found without a look at the messages of the others. A row
+ * without a value is of an older program: its message says which k it has.
  *
- * The rows of the (folder, GUID) asked for last are kept in memory, in the order of their k. Else a change of each of
- * n copies of one mail would read n rows n times. */
+ * The rows of the (folder, GUID) asked for last are kept in memory, in the order of their k.
+ * Else a change of each of n copies of one mail would read n rows n times. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ void orset_guid_key(struct orset_key *k, const uint8_t guid[16], uint32_t folder
 }
 
 /* --- the dots of a GUID in a folder
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static int by_k(const void *a, const void *b)
 {
@@ -53,7 +53,8 @@ static int collect_copy(void *arg, const uint8_t *key, size_t len, const uint8_t
 {
     struct collect *c = arg;
     struct copies *to = &c->os->copies;
-    struct orset_reader r = {key + c->prefix, key + len, false}, doomed = r, value = orset_reader_of(v, vlen);
+    struct orset_reader r = {key + c->prefix, key + len, false}, doomed = r,
+                        value = orset_reader_of(v, vlen);
     if (orset_key_read(&doomed, UINT16_MAX) == ORSET_DOOMED_ORIGIN)
         return 0;
     struct copy one = {.dot = orset_key_read_dot(c->os, &r)};
@@ -127,7 +128,8 @@ static unsigned place_of(const struct copies *c, const struct copy *one)
     return lo;
 }
 
-int orset_copies_of(struct orset *os, const uint8_t guid[16], uint32_t folder, uint32_t k, const struct copy **first)
+int orset_copies_of(struct orset *os, const uint8_t guid[16], uint32_t folder, uint32_t k,
+                    const struct copy **first)
 {
     int n = orset_copies(os, guid, folder), m = 0;
     if (n <= 0)
@@ -193,12 +195,13 @@ static int is_live(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
 
 int orset_guid_lives(struct orset *os, const uint8_t guid[16])
 {
-    int r = os->store.each(os->store.ctx, ORSET_T_GUID, guid, ORSET_GUID_PREFIX, ORSET_GUID_PREFIX, is_live, NULL);
+    int r = os->store.each(os->store.ctx, ORSET_T_GUID, guid, ORSET_GUID_PREFIX, ORSET_GUID_PREFIX,
+                           is_live, NULL);
     return r < 0 ? orset_storage_fail(os, "GUIDs") : r;
 }
 
 /* --- the dots of one message
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 int orset_group_load(struct orset *os, const struct message *m)
 {
@@ -220,7 +223,8 @@ int orset_group_load(struct orset *os, const struct message *m)
         if (!got || memcmp(o->p.facts.guid, guid, 16) != 0)
             continue;
         if (kept == ORSET_SAME_MESSAGE_MAX)
-            return orset_fail(os, ORSET_E_LIMIT, "more than %d dots of one message in folder %u", ORSET_SAME_MESSAGE_MAX, folder);
+            return orset_fail(os, ORSET_E_LIMIT, "more than %d dots of one message in folder %u",
+                              ORSET_SAME_MESSAGE_MAX, folder);
         os->group[kept++] = d;
     }
     if (n >= 0 && kept == 0)
@@ -245,13 +249,14 @@ int orset_group_union(struct orset *os, const struct message *m, struct orset_fl
             orset_flags_of(&os->m[2], s, &no);
         }
     }
-    /* Disable wins for \Deleted: an undelete must beat a concurrent delete, or the next EXPUNGE destroys the
-     * mail. */
+    /* Disable wins for \Deleted: an undelete must beat a concurrent delete, or the next EXPUNGE
+     * destroys the mail. */
     s->system &= (uint8_t)~no.system;
     return 0;
 }
 
-int orset_group_speaker(struct orset *os, const struct message *m, struct orset_dot *dot, uint8_t *body_r)
+int orset_group_speaker(struct orset *os, const struct message *m, struct orset_dot *dot,
+                        uint8_t *body_r)
 {
     uint8_t body[32];
     memcpy(body, m->p.facts.sha256, 32);
@@ -273,8 +278,8 @@ int orset_group_speaker(struct orset *os, const struct message *m, struct orset_
     return n < 0 ? n : 0;
 }
 
-/* The keeper's last word on any live dot (1); without one, the claim of the smallest dot (0). A function
- * of the live dots alone. */
+/* The keeper's last word on any live dot (1); without one, the claim of the smallest dot (0). A
+ * function of the live dots alone. */
 int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_r)
 {
     *uid_r = m->round ? m->agreed : m->p.claim;

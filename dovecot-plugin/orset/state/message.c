@@ -1,11 +1,13 @@
-/* message - message dots: their rows, the message that several dots make (rule 4), and the UID bound to it.
+/* message - message dots: their rows, the message that several dots make (rule 4), and the UID
+ * bound to it.
  *
  *     ORSET_T_MESSAGE  folder, dot              -> facts, flag dots, agreed UID, bound UID
  *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> k         finds a message's dots (group.c), and a body to copy
  *     ORSET_T_UID      mailbox, UID             -> folder, dot   one dot of the message bound to it
  *
- * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that
- * names a live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TASK. */
+ * What holds: all live dots of a message have the same bound UID; a bound UID has a row in
+ * ORSET_T_UID that names a live dot of its message; an unplaced dot has a PLACE row in
+ * ORSET_T_TASK. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
@@ -27,7 +29,7 @@ static void uid_key(struct orset_key *k, uint32_t home, uint32_t uid)
 }
 
 /* --- the row
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 int orset_message_store(struct orset *os, struct message *m)
 {
@@ -35,13 +37,15 @@ int orset_message_store(struct orset *os, struct message *m)
     struct orset_key k;
     bool is_claim = m->p.uid && m->p.uid == m->p.claim;
     b->len = 0;
-    orset_buf_u8(b, (uint8_t)((m->round ? HAS_AGREED : 0) | (m->p.facts.guid_text_len ? HAS_GUID_TEXT : 0) |
+    orset_buf_u8(b, (uint8_t)((m->round ? HAS_AGREED : 0) |
+                              (m->p.facts.guid_text_len ? HAS_GUID_TEXT : 0) |
                               (m->siblings ? HAS_SIBLINGS : 0) | (is_claim ? UID_IS_CLAIM : 0) |
                               (m->p.uid && !is_claim ? HAS_UID : 0)));
     orset_buf_put(b, m->p.facts.guid, 16);
     orset_buf_put(b, m->p.facts.sha256, 32);
     orset_buf_num(b, (uint64_t)m->p.facts.received);
-    /* Saved soon after it was received, nearly always: the difference is short. Zigzag, it may be negative.
+    /* Saved soon after it was received, nearly always: the difference is short. Zigzag, it may be
+     * negative.
      */
     int64_t later = m->p.facts.saved - m->p.facts.received;
     orset_buf_num(b, (uint64_t)later << 1 ^ (later < 0 ? UINT64_MAX : 0));
@@ -86,7 +90,9 @@ int orset_message_parse(struct orset *os, struct orset_reader *r, struct message
     m->p.facts.size = orset_read_num(r, ORSET_SIZE_MAX);
     m->p.k = (uint32_t)orset_read_num(r, ORSET_SAME_MESSAGE_MAX);
     m->p.claim = (uint32_t)orset_read_num(r, UINT32_MAX);
-    m->p.uid = has & UID_IS_CLAIM ? m->p.claim : has & HAS_UID ? (uint32_t)orset_read_num(r, UINT32_MAX) : 0;
+    m->p.uid = has & UID_IS_CLAIM ? m->p.claim
+               : has & HAS_UID    ? (uint32_t)orset_read_num(r, UINT32_MAX)
+                                  : 0;
     m->siblings = has & HAS_SIBLINGS;
     m->term = m->round = m->agreed = 0;
     if (has & HAS_AGREED) {
@@ -96,7 +102,8 @@ int orset_message_parse(struct orset *os, struct orset_reader *r, struct message
         m->agreed_by = (uint16_t)orset_read_num(r, os->norigins - 1u);
         r->bad |= m->round == 0;
     }
-    r->bad |= has >= HAS_UID << 1 || m->p.k == 0 || !is_date(m->p.facts.received) || !is_date(m->p.facts.saved);
+    r->bad |= has >= HAS_UID << 1 || m->p.k == 0 || !is_date(m->p.facts.received) ||
+              !is_date(m->p.facts.saved);
     m->p.facts.guid_text_len = 0;
     m->p.facts.guid_text = NULL;
     if (has & HAS_GUID_TEXT) {
@@ -115,7 +122,8 @@ int orset_message_parse(struct orset *os, struct orset_reader *r, struct message
         f.flag = (uint16_t)(n >> 1);
         f.off = n & 1;
         f.dot = orset_row_read_dot(os, r);
-        r->bad |= f.flag >= ORSET_SYSTEM_FLAGS + os->nkeywords || m->nflags >= ORSET_ROW_FLAGDOTS_MAX;
+        r->bad |=
+            f.flag >= ORSET_SYSTEM_FLAGS + os->nkeywords || m->nflags >= ORSET_ROW_FLAGDOTS_MAX;
         if (!r->bad && orset_flagdot_put(os, m, f) < 0)
             return ORSET_E_MEMORY;
     }
@@ -156,7 +164,7 @@ bool orset_guid_text_valid(const void *text, size_t len)
 }
 
 /* --- digest
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct orset_sum orset_message_sum(const struct orset *os, const struct message *m)
 {
@@ -183,7 +191,8 @@ struct orset_sum orset_message_sum(const struct orset *os, const struct message 
     return orset_hash_words(w, n);
 }
 
-struct orset_sum orset_flagdot_sum(const struct orset *os, const struct message *m, const struct flagdot *f)
+struct orset_sum orset_flagdot_sum(const struct orset *os, const struct message *m,
+                                   const struct flagdot *f)
 {
     uint64_t w[6] = {os->origin[m->p.dot.origin].hash, m->p.dot.counter,
                      os->origin[f->dot.origin].hash,   f->dot.counter,
@@ -200,9 +209,10 @@ void orset_message_count(struct orset *os, struct folder *f, const struct messag
 }
 
 /* --- binding
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
-int orset_note_mismatch(struct orset *os, struct folder *home, const struct message *m, uint32_t uid)
+int orset_note_mismatch(struct orset *os, struct folder *home, const struct message *m,
+                        uint32_t uid)
 {
     uint32_t agreed;
     int r = orset_group_agreed(os, m, &agreed);
@@ -244,7 +254,8 @@ static bool read_place(const struct orset *os, struct orset_reader *r, struct pl
     return !r->bad && at->folder < os->nfolders;
 }
 
-static int put_uid_row(struct orset *os, uint32_t home, uint32_t uid, uint32_t folder, struct orset_dot d)
+static int put_uid_row(struct orset *os, uint32_t home, uint32_t uid, uint32_t folder,
+                       struct orset_dot d)
 {
     struct orset_key k;
     uid_key(&k, home, uid);
@@ -284,14 +295,16 @@ int orset_doom(struct orset *os, struct folder *home, const uint8_t guid[16], ui
     return r;
 }
 
-/* Lets the message's UID go; gone: the mailbox does not have it any more. The message's dots stay, unplaced. A mail with other bytes than the
- * message's stays: whoever removed or moved the message had not seen it, and it is one that the state does not know. */
+/* Lets the message's UID go; gone: the mailbox does not have it any more. The message's dots
+ * stay, unplaced. A mail with other bytes than the message's stays: whoever removed or moved the
+ * message had not seen it, and it is one that the state does not know. */
 int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool gone)
 {
     struct orset_key k;
     uint32_t uid = m->p.uid;
     uint8_t bytes[32];
-    int other = gone ? 0 : orset_task_bytes(os, home->index, uid, bytes), r = other < 0 ? other : set_uid(os, m, 0);
+    int other = gone ? 0 : orset_task_bytes(os, home->index, uid, bytes),
+        r = other < 0 ? other : set_uid(os, m, 0);
     uid_key(&k, home->index, uid);
     if (r < 0 || (r = orset_row_del(os, ORSET_T_UID, &k)) < 0 ||
         (r = orset_task_uid(os, ORSET_TASK_FLAGS, home->index, uid, NULL)) < 0 ||
@@ -303,7 +316,7 @@ int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool 
 }
 
 /* --- add and remove
- * ------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 static int put_rows(struct orset *os, struct message *m)
 {
@@ -311,7 +324,8 @@ static int put_rows(struct orset *os, struct message *m)
     return r < 0 ? r : orset_copy_put(os, m);
 }
 
-/* Marks every other dot of the message: from now on they are looked for by GUID. n: of them, in os->group. */
+/* Marks every other dot of the message: from now on they are looked for by GUID. n: of them, in
+ * os->group. */
 static int mark_siblings(struct orset *os, const struct message *m, int n, struct orset_dot *same)
 {
     same->counter = 0;
@@ -331,8 +345,8 @@ static int mark_siblings(struct orset *os, const struct message *m, int n, struc
     return 0;
 }
 
-/* Puts the dot into the state. uid: the UID its mailbox has it under already, 0: it is to be placed, unless
- * another dot of the message is. */
+/* Puts the dot into the state. uid: the UID its mailbox has it under already, 0: it is to be
+ * placed, unless another dot of the message is. */
 int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
 {
     struct folder *f = orset_folder_at(os, m->p.folder), *home = orset_folder_at(os, f->home);
@@ -399,7 +413,8 @@ static int remove_rows(struct orset *os, struct folder *f, const struct message 
     return orset_folder_touch(os, f);
 }
 
-int orset_message_redot(struct orset *os, struct folder *f, struct message *m, struct orset_dot fresh)
+int orset_message_redot(struct orset *os, struct folder *f, struct message *m,
+                        struct orset_dot fresh)
 {
     struct orset_key k;
     struct orset_reader row;
@@ -422,7 +437,8 @@ int orset_message_redot(struct orset *os, struct folder *f, struct message *m, s
     return orset_same_dot(named.dot, old) ? put_uid_row(os, f->home, m->p.uid, f->index, fresh) : 0;
 }
 
-/* Takes the dot out of the state. The UID goes when it was the message's last dot. Uses m[0] as room. */
+/* Takes the dot out of the state. The UID goes when it was the message's last dot. Uses m[0] as
+ * room. */
 int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d, bool local)
 {
     struct message *m = &os->m[0];
@@ -435,7 +451,8 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
         return r;
     uint32_t uid = m->p.uid;
     os->place_changes += uid == 0; /* its row goes, or another one speaks for the message */
-    if ((r = orset_group_union(os, m, &before)) < 0 || (r = orset_group_speaker(os, m, &speaker, had_body)) < 0)
+    if ((r = orset_group_union(os, m, &before)) < 0 ||
+        (r = orset_group_speaker(os, m, &speaker, had_body)) < 0)
         return r;
     int n = orset_group_load(os, m);
     if (n < 0)
@@ -446,14 +463,16 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
             r = orset_task_place(os, f, d, false);
         return r < 0 ? r : remove_rows(os, f, m);
     }
-    struct orset_dot other =
-        os->group[0].origin == d.origin && os->group[0].counter == d.counter ? os->group[1] : os->group[0];
+    struct orset_dot other = os->group[0].origin == d.origin && os->group[0].counter == d.counter
+                                 ? os->group[1]
+                                 : os->group[0];
     if ((r = orset_task_place(os, f, d, false)) < 0 || (r = remove_rows(os, f, m)) < 0)
         return r;
     if (uid == 0)
         return 0;
     if ((r = put_uid_row(os, home->index, uid, f->index, other)) < 0 ||
-        (r = orset_message_load(os, f->index, other, m)) < 0 || (r = orset_group_union(os, m, &now)) < 0 ||
+        (r = orset_message_load(os, f->index, other, m)) < 0 ||
+        (r = orset_group_union(os, m, &now)) < 0 ||
         (r = orset_task_flags(os, home->index, uid, &before, &now, NULL)) < 0 ||
         (r = orset_group_speaker(os, m, &speaker, body)) < 0 ||
         (r = orset_task_body(os, home->index, uid, had_body, body, NULL)) < 0)
@@ -462,7 +481,7 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
 }
 
 /* --- queries
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct orset_message *out)
 {
@@ -488,7 +507,8 @@ int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct
     return orset_group_agreed(os, &os->m[0], &out->agreed) < 0 ? ORSET_E_STORAGE : 1;
 }
 
-int orset_message_get(struct orset *os, uint32_t folder, struct orset_dot d, struct orset_message *out)
+int orset_message_get(struct orset *os, uint32_t folder, struct orset_dot d,
+                      struct orset_message *out)
 {
     int got = orset_message_load(os, folder, d, &os->m[0]);
     if (got <= 0)
@@ -497,11 +517,13 @@ int orset_message_get(struct orset *os, uint32_t folder, struct orset_dot d, str
     return orset_group_agreed(os, &os->m[0], &out->agreed) < 0 ? ORSET_E_STORAGE : 1;
 }
 
-int orset_message_flags(struct orset *os, uint32_t folder, struct orset_dot d, struct orset_flags *flags)
+int orset_message_flags(struct orset *os, uint32_t folder, struct orset_dot d,
+                        struct orset_flags *flags)
 {
     int got = orset_message_load(os, folder, d, &os->m[0]);
     if (got <= 0)
-        return got < 0 ? got : orset_fail(os, ORSET_E_ABSENT, "no such message in folder %u", folder);
+        return got < 0 ? got
+                       : orset_fail(os, ORSET_E_ABSENT, "no such message in folder %u", folder);
     return orset_group_union(os, &os->m[0], flags);
 }
 
@@ -541,7 +563,8 @@ int orset_each_message(struct orset *os, uint32_t folder, orset_message_fn *fn, 
     return os->store.each(os->store.ctx, ORSET_T_MESSAGE, k.b, k.n, k.n, each_row, &e);
 }
 
-int orset_each_copy(struct orset *os, uint32_t folder, const uint8_t guid[16], orset_message_fn *fn, void *arg)
+int orset_each_copy(struct orset *os, uint32_t folder, const uint8_t guid[16], orset_message_fn *fn,
+                    void *arg)
 {
     struct each e = {os, fn, arg};
     int n = orset_copies(os, guid, folder), r = 0;

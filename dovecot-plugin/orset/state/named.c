@@ -1,11 +1,11 @@
-/* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes (a Lamport
- * register per folder or server and key: METADATA, ACL, Sieve scripts). */
+/* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes
+ * (a Lamport register per folder or server and key: METADATA, ACL, Sieve scripts). */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 
 /* --- subscriptions
- * -------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void name_key(struct orset_key *k, const void *name, size_t len)
 {
@@ -25,13 +25,16 @@ int orset_subscription_dots(struct orset *os, const void *name, size_t len, stru
         return got;
     while (!r.bad && r.at < r.end && n < most)
         dots[n++] = orset_row_read_dot(os, &r);
-    return r.bad || (r.at < r.end && n == ORSET_SUBSCRIPTION_DOTS) ? orset_corrupt(os, "a subscription's row") : (int)n;
+    return r.bad || (r.at < r.end && n == ORSET_SUBSCRIPTION_DOTS)
+               ? orset_corrupt(os, "a subscription's row")
+               : (int)n;
 }
 
 /* As an exchange carries them: a few dots, one for each site at most, besides the name. */
 #define SUBSCRIPTION_COSTS 16
 
-static int count_subscription(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+static int count_subscription(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
+                              size_t vlen)
 {
     (void)key, (void)v, (void)vlen;
     *(size_t *)arg += len + SUBSCRIPTION_COSTS;
@@ -42,7 +45,8 @@ int orset_subscriptions_with(struct orset *os, size_t name_len)
 {
     if (os->subscriptions == 0) {
         size_t bytes = 1;
-        if (os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, count_subscription, &bytes) < 0)
+        if (os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, count_subscription,
+                           &bytes) < 0)
             return orset_storage_fail(os, "subscriptions");
         os->subscriptions = bytes;
     }
@@ -56,10 +60,11 @@ static struct orset_sum subscription_sum(const struct orset *os, const void *nam
     return orset_hash_words(w, 4);
 }
 
-/* Takes the dots named away, puts the fresh one (counter 0: none; an origin's later dot replaces its earlier
- * one). */
-int orset_subscription_exec(struct orset *os, const void *name, size_t len, const struct orset_dot *kill,
-                            unsigned nkill, struct orset_dot add, bool local)
+/* Takes the dots named away, puts the fresh one (counter 0: none; an origin's later dot replaces
+ * its earlier one). */
+int orset_subscription_exec(struct orset *os, const void *name, size_t len,
+                            const struct orset_dot *kill, unsigned nkill, struct orset_dot add,
+                            bool local)
 {
     struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS + 1];
     struct orset_key k;
@@ -88,7 +93,8 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
     if (had == 0 && n + (add.counter != 0) > 0 && os->subscriptions)
         os->subscriptions += len + SUBSCRIPTION_COSTS;
     else if (had > 0 && n + (add.counter != 0) == 0)
-        os->subscriptions -= os->subscriptions > len + SUBSCRIPTION_COSTS ? len + SUBSCRIPTION_COSTS : 0;
+        os->subscriptions -=
+            os->subscriptions > len + SUBSCRIPTION_COSTS ? len + SUBSCRIPTION_COSTS : 0;
     if (add.counter) {
         orset_sum_add(&os->named, subscription_sum(os, name, len, add));
         dots[n++] = add;
@@ -131,7 +137,8 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
     if (r < 0)
         return r;
     if (!orset_name_valid(name, len))
-        return orset_fail(os, ORSET_E_LIMIT, "subscription of a name that is empty, too long or too deep");
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "subscription of a name that is empty, too long or too deep");
     orset_key_num(&t, ORSET_TASK_SUBSCRIPTION);
     orset_key_num(&t, 0);
     orset_key_put(&t, name, len);
@@ -148,9 +155,11 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
         return ORSET_KNOWN;
     int bytes = on ? orset_subscriptions_with(os, len) : 0;
     if (bytes < 0 || bytes > ORSET_MAKE_SUBSCRIPTIONS_MAX)
-        return bytes < 0 ? bytes
-                         : orset_fail(os, ORSET_E_LIMIT, "this user's subscriptions are %d bytes, and a site makes no more",
-                                      ORSET_MAKE_SUBSCRIPTIONS_MAX);
+        return bytes < 0
+                   ? bytes
+                   : orset_fail(os, ORSET_E_LIMIT,
+                                "this user's subscriptions are %d bytes, and a site makes no more",
+                                ORSET_MAKE_SUBSCRIPTIONS_MAX);
     orset_op_begin(os, OP_SUBSCRIBE);
     orset_buf_text(&os->op, name, len);
     orset_buf_u8(&os->op, on);
@@ -181,7 +190,7 @@ int orset_local_subscription_shown(struct orset *os, const char *name, size_t le
 }
 
 /* --- attributes
- * ----------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct attribute {
     struct stamp stamp;
@@ -334,13 +343,15 @@ int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, si
         return orset_fail(os, ORSET_E_LIMIT, "attribute %.*s of %zu bytes: at most %d",
                           (int)(key_len > 99 ? 99 : key_len), key, len, ORSET_ATTRIBUTE_MAX);
     if (!f && folder != ORSET_NO_FOLDER)
-        return orset_fail(os, ORSET_E_ABSENT, "attribute of folder %u: there is no such folder", folder);
+        return orset_fail(os, ORSET_E_ABSENT, "attribute of folder %u: there is no such folder",
+                          folder);
     attribute_key(&k, folder, key, key_len);
     orset_key_num(&t, ORSET_TASK_ATTRIBUTE);
     orset_key_num(&t, folder);
     orset_key_put(&t, key, key_len);
     int waits = orset_row_get(os, ORSET_T_TASK, &t, &rd);
-    uint64_t seen = waits > 0 ? orset_read_u64(&rd) : 0, now = value_hash(value, len, value != NULL);
+    uint64_t seen = waits > 0 ? orset_read_u64(&rd) : 0,
+             now = value_hash(value, len, value != NULL);
     if (waits < 0 || attribute_load(os, &k, &a) < 0)
         return ORSET_E_STORAGE;
     uint64_t wanted = value_hash(a.value, a.len, a.set);
@@ -361,7 +372,7 @@ int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, si
 }
 
 /* --- a new epoch
- * --------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct rows {
     struct orset *os;
@@ -403,8 +414,8 @@ static int renumber_attribute(struct renumber *n, const struct orset_key *k)
     if (got <= 0)
         return got;
     orset_restamp(n, &a.stamp);
-    orset_sum_add(&os->named, attribute_sum(os, folder ? (uint32_t)folder - 1 : ORSET_NO_FOLDER, r.at,
-                                            (size_t)(r.end - r.at), &a));
+    orset_sum_add(&os->named, attribute_sum(os, folder ? (uint32_t)folder - 1 : ORSET_NO_FOLDER,
+                                            r.at, (size_t)(r.end - r.at), &a));
     return attribute_store(os, k, &a);
 }
 
@@ -427,7 +438,8 @@ int orset_named_renumber(struct renumber *n)
             size_t len;
             const uint8_t *key = orset_read_text(&l, ORSET_KEY_MAX, &len);
             orset_key_put(&k, key, len);
-            r = t == ORSET_T_SUBSCRIPTION ? renumber_subscription(n, &k) : renumber_attribute(n, &k);
+            r = t == ORSET_T_SUBSCRIPTION ? renumber_subscription(n, &k)
+                                          : renumber_attribute(n, &k);
         }
         orset_buf_free(&w.list);
         if (r < 0)

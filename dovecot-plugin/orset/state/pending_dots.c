@@ -4,9 +4,9 @@
  *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it comes
  *     3, message dot                  "the keeper gave it this UID"
  *
- * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row
- * counts for the origin whose op named the dot; exec.c refuses an op that would bring its origin above
- * ORSET_PENDING_MAX, so one peer's nonsense cannot use up what others need. */
+ * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops.
+ * Each row counts for the origin whose op named the dot; exec.c refuses an op that would bring
+ * its origin above ORSET_PENDING_MAX, so one peer's nonsense cannot use up what others need. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
@@ -68,7 +68,8 @@ static bool read_flag(const struct orset *os, struct orset_reader *r, struct fla
     return !r->bad && r->at == r->end && flag < ORSET_SYSTEM_FLAGS + (uint64_t)os->nkeywords;
 }
 
-/* One that a walk showed. Where the store does not find it then, the walk would show it for ever. */
+/* One that a walk showed. Where the store does not find it then, the walk would show it for
+ * ever. */
 static int drop_shown(struct orset *os, const struct orset_key *k)
 {
     struct orset_reader row;
@@ -78,7 +79,8 @@ static int drop_shown(struct orset *os, const struct orset_key *k)
     return drop(os, k);
 }
 
-bool orset_pending_row_is_true(const struct orset *os, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+bool orset_pending_row_is_true(const struct orset *os, const uint8_t *key, size_t len,
+                               const uint8_t *v, size_t vlen)
 {
     struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     struct flagdot f;
@@ -141,7 +143,8 @@ static int first_row(void *arg, const uint8_t *key, size_t key_len, const uint8_
     return d.origin == f->match.origin && d.counter == f->match.counter;
 }
 
-static int find_flag(struct orset *os, struct orset_dot target, struct orset_dot dot, struct first *f)
+static int find_flag(struct orset *os, struct orset_dot target, struct orset_dot dot,
+                     struct first *f)
 {
     if (os->remembered == 0)
         return 0;
@@ -149,7 +152,8 @@ static int find_flag(struct orset *os, struct orset_dot target, struct orset_dot
     f->os = os;
     f->prefix = f->key.n;
     f->match = dot;
-    int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, f->key.b, f->key.n, f->key.n, first_row, f);
+    int r =
+        os->store.each(os->store.ctx, ORSET_T_AHEAD, f->key.b, f->key.n, f->key.n, first_row, f);
     return r < 0 ? orset_storage_fail(os, "remembered flags") : r;
 }
 
@@ -258,7 +262,8 @@ int orset_pending_drop_orphans(struct orset *os, const struct orset_exchange *x)
     orset_key_num(&g.key, FLAG);
     size_t prefix = g.key.n;
     /* On from the row dropped last. */
-    while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, g.key.b, g.key.n, prefix, gone_flag, &g)) > 0)
+    while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, g.key.b, g.key.n, prefix,
+                                        gone_flag, &g)) > 0)
         if ((r = drop_shown(os, &g.key)) == 0)
             r = 1;
     return r < 0 && !os->broken ? orset_storage_fail(os, "remembered flags") : r;
@@ -316,7 +321,8 @@ int orset_pending_take_agreed(struct orset *os, struct message *m)
     return drop(os, &k);
 }
 
-static int agreed_by_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+static int agreed_by_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v,
+                         size_t len)
 {
     struct first *f = arg;
     struct orset_reader r = orset_reader_of(v, len);
@@ -331,7 +337,8 @@ int orset_pending_forget_agreed(struct orset *os, uint16_t by)
     struct orset_key k = {0};
     int r = os->remembered > 0;
     orset_key_num(&k, AGREED);
-    while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, k.n, agreed_by_row, &f)) > 0)
+    while (r > 0 &&
+           (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, k.n, agreed_by_row, &f)) > 0)
         if ((r = drop_shown(os, &f.key)) == 0)
             r = 1;
     return r < 0 && !os->broken ? orset_storage_fail(os, "remembered UIDs") : r;

@@ -9,8 +9,8 @@
  *     ATTRIBUTE     folder, key      -> hash of the value the mailbox has
  *     BODY          mailbox, UID     -> SHA-256 of the bytes the mailbox has
  *
- * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4) costs
- * nothing. */
+ * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4)
+ * costs nothing. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
@@ -38,7 +38,8 @@ static int task_del(struct orset *os, int kind, uint32_t home, const void *rest,
     return orset_row_del(os, ORSET_T_TASK, &k);
 }
 
-int orset_task_uid(struct orset *os, int kind, uint32_t home, uint32_t uid, const struct orset_buf *v)
+int orset_task_uid(struct orset *os, int kind, uint32_t home, uint32_t uid,
+                   const struct orset_buf *v)
 {
     struct orset_key k;
     task_key(&k, kind, home, "", 0);
@@ -80,11 +81,13 @@ int orset_task_seen(struct orset *os, uint32_t home, uint32_t uid, struct orset_
     int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     if (got > 0)
         orset_flags_read(os, &r, seen);
-    return got > 0 && (r.bad || r.at != r.end) ? orset_corrupt(os, "the flags that a mailbox has") : got;
+    return got > 0 && (r.bad || r.at != r.end) ? orset_corrupt(os, "the flags that a mailbox has")
+                                               : got;
 }
 
-int orset_task_flags(struct orset *os, uint32_t home, uint32_t uid, const struct orset_flags *before,
-                     const struct orset_flags *now, const struct orset_flags *seen)
+int orset_task_flags(struct orset *os, uint32_t home, uint32_t uid,
+                     const struct orset_flags *before, const struct orset_flags *now,
+                     const struct orset_flags *seen)
 {
     struct orset_flags recorded;
     int got = orset_task_seen(os, home, uid, &recorded);
@@ -148,8 +151,8 @@ int orset_task_bytes(struct orset *os, uint32_t home, uint32_t uid, uint8_t sha2
     return got;
 }
 
-int orset_task_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
-                    const uint8_t *seen)
+int orset_task_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t before[32],
+                    const uint8_t now[32], const uint8_t *seen)
 {
     struct orset_key k;
     struct orset_reader r;
@@ -170,7 +173,7 @@ int orset_task_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t
 }
 
 /* --- reading them
- * -------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct next {
     struct orset_task *t;
@@ -192,7 +195,8 @@ static int next_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 1;
 }
 
-/* The rows of a GUID, a page at a time: the store is not to be asked for anything else while it gives rows. */
+/* The rows of a GUID, a page at a time: the store is not to be asked for anything else while it
+ * gives rows. */
 struct guid_rows {
     struct orset *os;
     uint8_t guid[16];
@@ -215,7 +219,8 @@ static int guid_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
     (void)vlen;
     g->row[g->n].folder = orset_key_read_folder(g->os, &r);
     struct orset_reader doomed = r;
-    uint64_t origin = orset_key_read(&doomed, UINT16_MAX), uid = orset_key_read(&doomed, UINT32_MAX);
+    uint64_t origin = orset_key_read(&doomed, UINT16_MAX),
+             uid = orset_key_read(&doomed, UINT32_MAX);
     struct orset_dot d = {ORSET_DOOMED_ORIGIN, uid};
     if (origin == ORSET_DOOMED_ORIGIN)
         r = doomed;
@@ -232,7 +237,8 @@ static int guid_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
     return 1;
 }
 
-/* 1 and the next one; 0: there is no more. Its GUID begins alike: whether it is the same the message says. */
+/* 1 and the next one; 0: there is no more. Its GUID begins alike: whether it is the same the
+ * message says. */
 static int guid_next(struct orset *os, struct guid_rows *g, uint32_t *folder, struct orset_dot *d)
 {
     if (g->at == g->n) {
@@ -252,8 +258,8 @@ static int guid_next(struct orset *os, struct guid_rows *g, uint32_t *folder, st
     return 1;
 }
 
-/* A local instance of the GUID saves the body's transfer: a placed message, or one that waits for its
- * removal. */
+/* A local instance of the GUID saves the body's transfer: a placed message, or one that waits
+ * for its removal. */
 static int find_source(struct orset *os, struct orset_task *t)
 {
     struct guid_rows g = {.os = os};
@@ -264,14 +270,17 @@ static int find_source(struct orset *os, struct orset_task *t)
     memcpy(g.guid, t->message.facts.guid, 16);
     t->source_folder = ORSET_NO_FOLDER;
     t->source_uid = 0;
-    for (unsigned n = 0; n < SOURCES_TRIED && t->source_uid == 0 && (r = guid_next(os, &g, &f, &d)) > 0; n++) {
+    for (unsigned n = 0;
+         n < SOURCES_TRIED && t->source_uid == 0 && (r = guid_next(os, &g, &f, &d)) > 0; n++) {
         if (d.origin == ORSET_DOOMED_ORIGIN) {
             uint8_t guid[16];
-            if (orset_task_doomed_guid(os, f, (uint32_t)d.counter, guid) <= 0 || memcmp(guid, g.guid, 16) != 0)
+            if (orset_task_doomed_guid(os, f, (uint32_t)d.counter, guid) <= 0 ||
+                memcmp(guid, g.guid, 16) != 0)
                 continue;
             t->source_folder = f;
             t->source_uid = (uint32_t)d.counter;
-        } else if (orset_message_load(os, f, d, m) > 0 && m->p.uid && memcmp(m->p.facts.guid, g.guid, 16) == 0 &&
+        } else if (orset_message_load(os, f, d, m) > 0 && m->p.uid &&
+                   memcmp(m->p.facts.guid, g.guid, 16) == 0 &&
                    memcmp(m->p.facts.sha256, t->message.facts.sha256, 32) == 0) {
             t->source_folder = orset_folder_at(os, f)->home;
             t->source_uid = m->p.uid;
@@ -293,14 +302,15 @@ int orset_mail_lives(struct orset *os, const uint8_t guid[16], const uint8_t sha
             continue;
         if ((r = orset_message_load(os, f, d, m)) < 0)
             return r;
-        if (r > 0 && m->p.uid && memcmp(m->p.facts.guid, guid, 16) == 0 && memcmp(m->p.facts.sha256, sha256, 32) == 0)
+        if (r > 0 && m->p.uid && memcmp(m->p.facts.guid, guid, 16) == 0 &&
+            memcmp(m->p.facts.sha256, sha256, 32) == 0)
             return 1;
     }
     return r < 0 ? r : 0;
 }
 
-/* 1: a live message of that GUID has no UID here yet. It is to be copied from what waits for its removal: its last bytes here, perhaps the
- * last anywhere. */
+/* 1: a live message of that GUID has no UID here yet. It is to be copied from what waits for its
+ * removal: its last bytes here, perhaps the last anywhere. */
 static int is_needed(struct orset *os, const uint8_t guid[16])
 {
     struct guid_rows g = {.os = os};
@@ -341,13 +351,15 @@ static int fill_place(struct orset *os, struct orset_task *t, struct orset_reade
         return r;
     if (!orset_same_dot(speaker, d))
         return 0; /* another row speaks for this message */
-    if ((r = orset_group_union(os, m, &t->flags)) < 0 || (r = orset_group_agreed(os, m, &agreed)) < 0)
+    if ((r = orset_group_union(os, m, &t->flags)) < 0 ||
+        (r = orset_group_agreed(os, m, &agreed)) < 0)
         return r;
     const struct folder *home = orset_folder_at(os, f->home);
     t->folder = f->home;
     t->message = m->p;
     t->message.agreed = agreed;
-    t->uid = agreed >= home->uid_next && agreed <= ORSET_UID_MAX && agreed - home->uid_next <= ORSET_UID_JUMP
+    t->uid = agreed >= home->uid_next && agreed <= ORSET_UID_MAX &&
+                     agreed - home->uid_next <= ORSET_UID_JUMP
                  ? agreed
                  : 0;
     r = find_source(os, t);
@@ -364,11 +376,14 @@ static int fill_remove(struct orset *os, struct next *n)
 }
 
 /* What follows the kind: a mailbox here but for what hangs on a name; a UID, or a name. */
-static bool key_is_true(const struct orset *os, const struct orset_task *t, const struct orset_reader *key)
+static bool key_is_true(const struct orset *os, const struct orset_task *t,
+                        const struct orset_reader *key)
 {
     bool named = t->kind == ORSET_TASK_SUBSCRIPTION || t->kind == ORSET_TASK_ATTRIBUTE;
-    bool here = t->folder < os->nfolders || (t->kind == ORSET_TASK_ATTRIBUTE && t->folder == ORSET_NO_FOLDER);
-    if (key->bad || !here || (t->kind == ORSET_TASK_SUBSCRIPTION && !orset_name_valid(t->name, t->name_len)))
+    bool here = t->folder < os->nfolders ||
+                (t->kind == ORSET_TASK_ATTRIBUTE && t->folder == ORSET_NO_FOLDER);
+    if (key->bad || !here ||
+        (t->kind == ORSET_TASK_SUBSCRIPTION && !orset_name_valid(t->name, t->name_len)))
         return false;
     return named ? t->name_len > 0 : t->kind == ORSET_TASK_PLACE || key->at == key->end;
 }
@@ -384,7 +399,8 @@ static int fill(struct orset *os, struct orset_task *t, struct next *n, bool all
     t->source_folder = ORSET_NO_FOLDER;
     t->name = (const char *)key.at;
     t->name_len = (size_t)(key.end - key.at);
-    if (t->kind >= ORSET_TASK_FLAGS && t->kind != ORSET_TASK_SUBSCRIPTION && t->kind != ORSET_TASK_ATTRIBUTE) {
+    if (t->kind >= ORSET_TASK_FLAGS && t->kind != ORSET_TASK_SUBSCRIPTION &&
+        t->kind != ORSET_TASK_ATTRIBUTE) {
         t->uid = (uint32_t)orset_key_read(&key, UINT32_MAX);
         key.bad |= t->uid == 0;
     }
@@ -525,7 +541,7 @@ int orset_task_get(struct orset *os, struct orset_task *t)
 }
 
 /* --- done
- * -----------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 /* A UID that no live dot is bound to. */
@@ -555,8 +571,8 @@ int orset_placed(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t
     if (r < 0)
         return r;
     if (!f || uid == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "placed in folder %u under UID %u: no such folder or UID",
-                          folder, uid);
+        return orset_fail(os, ORSET_E_ABSENT,
+                          "placed in folder %u under UID %u: no such folder or UID", folder, uid);
     struct folder *home = orset_folder_at(os, f->home);
     r = orset_message_load(os, folder, d, m);
     if (r < 0)
@@ -565,29 +581,33 @@ int orset_placed(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t
     if (r == 0 || (m->p.uid && m->p.uid != uid))
         return orphan_uid(os, home, uid);
     if (m->p.uid == 0 && (r = orset_message_by_uid(os, home->index, uid, NULL)) > 0)
-        r = orset_local_missing(os, home->index, uid); /* the UID was another mail's: that one is damage */
+        /* the UID was another mail's: that one is damage */
+        r = orset_local_missing(os, home->index, uid);
     if (r < 0 || (r = orset_message_load(os, folder, d, m)) <= 0)
         return r < 0 ? r : ORSET_E_STORAGE;
-    if (m->p.uid == 0 &&
-        ((r = orset_local_uid_next(os, home->index, uid + 1)) < 0 || (r = orset_bind(os, home, m, uid)) < 0))
+    if (m->p.uid == 0 && ((r = orset_local_uid_next(os, home->index, uid + 1)) < 0 ||
+                          (r = orset_bind(os, home, m, uid)) < 0))
         return r;
-    if ((r = orset_message_load(os, folder, d, m)) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0 ||
+    if ((r = orset_message_load(os, folder, d, m)) <= 0 ||
+        (r = orset_group_union(os, m, &wanted)) < 0 ||
         (r = orset_group_speaker(os, m, &speaker, body)) < 0)
         return r < 0 ? r : ORSET_E_STORAGE;
     memcpy(own, m->p.facts.sha256, 32);
     r = orset_task_flags(os, home->index, uid, &wanted, &wanted, seen);
-    return r < 0 ? r : orset_task_body(os, home->index, uid, body, body, seen_body ? seen_body : own);
+    return r < 0 ? r
+                 : orset_task_body(os, home->index, uid, body, body, seen_body ? seen_body : own);
 }
 
-int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *seen)
+int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid,
+                     const struct orset_flags *seen)
 {
     struct orset_flags wanted;
     int r = orset_need_transaction(os);
     if (r < 0 || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "flags of UID %u in folder %u: no message is bound to it", uid,
-                          folder);
+        return orset_fail(os, ORSET_E_ABSENT,
+                          "flags of UID %u in folder %u: no message is bound to it", uid, folder);
     if ((r = orset_group_union(os, &os->m[0], &wanted)) < 0)
         return r;
     return orset_task_flags(os, folder, uid, &wanted, &wanted, seen);
@@ -619,7 +639,8 @@ int orset_done_remove(struct orset *os, uint32_t folder, uint32_t uid)
 }
 
 /* What a mailbox still lacks of a mail goes with it from uid to new_uid. */
-static int rebind(struct orset *os, struct folder *home, uint32_t uid, uint32_t new_uid, const uint8_t *new_body)
+static int rebind(struct orset *os, struct folder *home, uint32_t uid, uint32_t new_uid,
+                  const uint8_t *new_body)
 {
     struct orset_flags seen;
     struct orset_dot speaker;
@@ -638,7 +659,8 @@ static int rebind(struct orset *os, struct folder *home, uint32_t uid, uint32_t 
     const uint8_t *b = new_body ? new_body : had_body ? orset_read_bytes(&row, 32) : NULL;
     if (b)
         memcpy(seen_body, b, 32);
-    if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 || (r = orset_bind(os, home, &os->m[0], new_uid)) < 0)
+    if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 ||
+        (r = orset_bind(os, home, &os->m[0], new_uid)) < 0)
         return r;
     if (b && ((r = orset_group_speaker(os, &os->m[0], &speaker, body)) < 0 ||
               (r = orset_task_body(os, home->index, new_uid, body, body, seen_body)) < 0))
@@ -655,8 +677,8 @@ static int need_mailbox(struct orset *os, uint32_t folder, uint32_t new_uid, str
     int r = orset_need_transaction(os);
     *home = orset_folder_at(os, folder);
     if (r == 0 && (!*home || new_uid == 0))
-        r = orset_fail(os, ORSET_E_ABSENT, "renumbered in folder %u to UID %u: no such folder or UID", folder,
-                       new_uid);
+        r = orset_fail(os, ORSET_E_ABSENT,
+                       "renumbered in folder %u to UID %u: no such folder or UID", folder, new_uid);
     return r;
 }
 
@@ -669,7 +691,8 @@ int orset_done_renumber(struct orset *os, uint32_t folder, uint32_t uid, uint32_
     return rebind(os, home, uid, new_uid, NULL);
 }
 
-int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t new_uid, const uint8_t sha256[32])
+int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t new_uid,
+                    const uint8_t sha256[32])
 {
     struct orset_flags before, after, seen, more;
     struct folder *home;
@@ -679,11 +702,13 @@ int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t ne
         return r < 0 ? r : had;
     if ((r = rebind(os, home, uid, new_uid, sha256)) < 0 || !had)
         return r;
-    /* Nobody has the old bytes any more, or will not. What was marked on them alone stays marked. */
-    if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 || (r = orset_group_union(os, &os->m[0], &before)) < 0 ||
-        (r = orset_drop_bytes(os, old)) < 0)
+    /* Nobody has the old bytes any more, or will not. What was marked on them alone stays
+     * marked. */
+    if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 ||
+        (r = orset_group_union(os, &os->m[0], &before)) < 0 || (r = orset_drop_bytes(os, old)) < 0)
         return r;
-    if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 || (r = orset_group_union(os, &os->m[0], &after)) < 0 ||
+    if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 ||
+        (r = orset_group_union(os, &os->m[0], &after)) < 0 ||
         (had = orset_task_seen(os, folder, new_uid, &seen)) < 0)
         return r <= 0 ? r : had;
     orset_flags_diff(&before, &after, &more);

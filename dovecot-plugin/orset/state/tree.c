@@ -54,8 +54,8 @@ static int collect_bound(void *arg, const struct orset_message *m, const struct 
     return s->n == 256;
 }
 
-/* The folder is shown in another mailbox from now on: its mails are placed anew there (by copy, the old UIDs
- * can still be read) and then removed from the old one. */
+/* The folder is shown in another mailbox from now on: its mails are placed anew there (by copy,
+ * the old UIDs can still be read) and then removed from the old one. */
 static int move_home(struct orset *os, struct folder *f, uint32_t home)
 {
     struct folder *old = orset_folder_at(os, f->home);
@@ -115,8 +115,8 @@ static size_t prefix_of(const char *name, size_t len, unsigned parts)
     return len;
 }
 
-/* Parents of the name that neither the mailbox before (in order) nor anything between is or has: they do not
- * exist. */
+/* Parents of the name that neither the mailbox before (in order) nor anything between is or has:
+ * they do not exist. */
 static int show_parents(const struct named *v, int i, orset_mailbox_fn *fn, void *arg)
 {
     const struct folder *f = v[i].f, *before = i > 0 ? v[i - 1].f : NULL;
@@ -180,8 +180,8 @@ size_t orset_escape(const char *s, size_t len, char separator, char *out)
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)s[i];
         bool percent = c == '%' && i + 2 < len && is_hex(s[i + 1]) && is_hex(s[i + 2]);
-        if (c < 0x20 || c == 0x7f || c == '/' || s[i] == separator || (c == '~' && i == 0) || dots ||
-            percent) {
+        if (c < 0x20 || c == 0x7f || c == '/' || s[i] == separator || (c == '~' && i == 0) ||
+            dots || percent) {
             out[n++] = '%';
             out[n++] = digit[c >> 4];
             out[n++] = digit[c & 15];

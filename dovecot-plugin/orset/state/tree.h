@@ -1,12 +1,15 @@
 /* tree - the mailboxes a user should see, computed from the folders' registers (rule 6).
  *
  * It is a function of the live folders alone, so equal states show equal trees:
- *  - folders with equal names are one mailbox; it is the one of the smallest id, by (site, epoch, counter);
+ *  - folders with equal names are one mailbox; it is the one of the smallest id, by (site, epoch,
+ *  counter);
  *  - a parent that no folder has is shown as \NoSelect (deleted here while a child was made there);
- *  - names are whole paths, not edges to a parent, so no set of renames can make a cycle: G to P/G here and P
- * to G/P there give P/G and G/P under two \NoSelect parents, and every mail stays where its folder is (F25's
- * "drop the younger edge" has nothing to drop);
- *  - INBOX is always there. A live folder whose create has not come yet has no name and is not shown; should
+ *  - names are whole paths, not edges to a parent, so no set of renames can make a cycle: G to P/G
+ *  here and P
+ * to G/P there give P/G and G/P under two \NoSelect parents, and every mail stays where its folder
+ * is (F25's "drop the younger edge" has nothing to drop);
+ *  - INBOX is always there. A live folder whose create has not come yet has no name and is not
+ *  shown; should
  * the only sites that knew the name be lost for ever, orset_local_rename gives it one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
@@ -20,16 +23,16 @@ struct orset_mailbox {
     uint32_t ids;    /* how many folder ids it shows */
 };
 
-/* Calls fn for each mailbox, INBOX first, then by name as bytes (a parent before its children), until it
- * returns non-zero. Names are good until the call returns. Valid after a commit; not inside a transaction
- * that changed folders. */
+/* Calls fn for each mailbox, INBOX first, then by name as bytes (a parent before its children),
+ * until it returns non-zero. Names are good until the call returns. Valid after a commit; not
+ * inside a transaction that changed folders. */
 typedef int orset_mailbox_fn(void *arg, const struct orset_mailbox *);
 int orset_tree(struct orset *, orset_mailbox_fn *, void *arg);
 
-/* One component as a local layout can hold it: bytes below 0x20, 0x7f, '/', the separator, a leading '~' and
- * "." or ".." whole become %XX, as does a '%' before two hex digits; so no two components share an escaped
- * form. out: 3 * len + 1 bytes. Returns its length. The name stays mapped to its folder; it is not published
- * as a rename (F26). */
+/* One component as a local layout can hold it: bytes below 0x20, 0x7f, '/', the separator, a
+ * leading '~' and "." or ".." whole become %XX, as does a '%' before two hex digits; so no two
+ * components share an escaped form. out: 3 * len + 1 bytes. Returns its length. The name stays
+ * mapped to its folder; it is not published as a rename (F26). */
 size_t orset_escape(const char *component, size_t len, char separator, char *out);
 
 #endif

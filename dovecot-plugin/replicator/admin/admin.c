@@ -19,7 +19,7 @@
 
 #define LINE_MAX_SIZE 65536
 #define CLIENTS_MAX 100
-#define AT_ONCE 8 /* users asked at one time for "*" */
+#define AT_ONCE 8             /* users asked at one time for "*" */
 #define OUT_MAX (1024 * 1024) /* bytes that a client does not read */
 
 /* Exit codes (sysexits). */
@@ -37,10 +37,10 @@ struct client {
     bool busy, titled, all;
     size_t open; /* users asked */
     int code;
-    bool named;     /* all: there is a user */
-    bool cut;       /* not all of the answer could be kept for one who reads it slowly */
-    char *after;    /* all: last user asked; NULL: no more of them */
-    char *line;     /* the request, its fields ended by NUL */
+    bool named;  /* all: there is a user */
+    bool cut;    /* not all of the answer could be kept for one who reads it slowly */
+    char *after; /* all: last user asked; NULL: no more of them */
+    char *line;  /* the request, its fields ended by NUL */
     size_t nfields;
     char *field[FRAME_ARGS_MAX + 1];
 };
@@ -57,8 +57,9 @@ struct admin_request {
     TAILQ_ENTRY(admin_request) link;
     struct client *client; /* NULL: went away */
     struct user *user;
-    struct buf rows; /* all users: written when it has ended, so that a user's rows stand together */
-    bool cut;        /* there were too many */
+    /* all users: written when it has ended, so that a user's rows stand together */
+    struct buf rows;
+    bool cut; /* there were too many */
     size_t n;
     char *arg[FRAME_ARGS_MAX];
 };
@@ -155,7 +156,8 @@ static void finish(struct client *c)
 {
     if (c->cut) {
         c->cut = false; /* the end is told in any case: a program waits for it */
-        static const char cut[] = "-the answer is longer than is kept for one who reads slowly: it is cut here; ask for fewer users (-u)\n";
+        static const char cut[] = "-the answer is longer than is kept for one who reads slowly: it "
+                                  "is cut here; ask for fewer users (-u)\n";
         buf_add(&c->out, cut, sizeof cut - 1);
         c->code = DONE_NOT_NOW;
     }
@@ -182,7 +184,9 @@ static void put_rows(struct admin_request *q)
     if (q->client && q->rows.len)
         put(q->client, q->rows.data, q->rows.len);
     if (q->client && q->cut)
-        error(q->client, q->user->name, "more rows than are kept of one among all users: ask for this one alone (-u)", DONE_NOT_NOW);
+        error(q->client, q->user->name,
+              "more rows than are kept of one among all users: ask for this one alone (-u)",
+              DONE_NOT_NOW);
     buf_free(&q->rows);
 }
 
@@ -224,7 +228,8 @@ void admin_taken(struct job *j, struct user *u)
 static bool is_different(const struct admin_request *q, struct text t)
 {
     static const char different[] = "verdict\tdifferent";
-    return !strcmp(q->arg[0], "verify") && t.n == sizeof different - 1 && !memcmp(t.p, different, t.n);
+    return !strcmp(q->arg[0], "verify") && t.n == sizeof different - 1 &&
+           !memcmp(t.p, different, t.n);
 }
 
 void admin_row(struct admin_request *q, struct text t)
@@ -265,7 +270,8 @@ static void follow_up(const struct admin_request *q)
 {
     struct user *u = q->user;
     struct replicator *r = u->r;
-    bool exchange = !strcmp(q->arg[0], "resync") || !strcmp(q->arg[0], "new-epoch") || !strcmp(q->arg[0], "join");
+    bool exchange = !strcmp(q->arg[0], "resync") || !strcmp(q->arg[0], "new-epoch") ||
+                    !strcmp(q->arg[0], "join");
     if (!strcmp(q->arg[0], "status") || !strcmp(q->arg[0], "verify"))
         return;
     for (size_t i = 0; exchange && i < r->group.npeers; i++)
@@ -300,8 +306,8 @@ void admin_lost(struct admin_request *q, const char *why)
 void admin_moved(struct admin_requests *list, struct user *to)
 {
     struct admin_request *q;
-    TAILQ_FOREACH(q, list, link)
-    q->user = to;
+    TAILQ_FOREACH (q, list, link)
+        q->user = to;
     TAILQ_CONCAT(&to->admin, list, link);
 }
 
@@ -365,17 +371,24 @@ static void peers(struct client *c)
         unsigned long long site = strtoull(c->field[3], &end, 10);
         int i = *end ? -1 : group_peer(&r->group, site);
         if (i < 0) {
-            char *text = mem_printf("--remove %s: no other replica in dovelane.conf has that id; a replica is removed while its section is still there: see doveadm dovelane peers", c->field[3]);
+            char *text = mem_printf(
+                "--remove %s: no other replica in dovelane.conf has that id; a replica is removed "
+                "while its section is still there: see doveadm dovelane peers",
+                c->field[3]);
             error(c, NULL, text, DONE_USAGE);
             free(text);
             return;
         }
         size_t index = (size_t)i;
-        log_warning("replica %s (site %llu) is removed for ever, by an admin: nothing is kept for it, its site number must not be used again", r->group.peer[i].name, site);
+        log_warning("replica %s (site %llu) is removed for ever, by an admin: nothing is kept for "
+                    "it, its site number must not be used again",
+                    r->group.peer[i].name, site);
         r->group.peer[i].removed = true;
         if (!ledger_remove_peer(r->ledger, site)) {
-            char *text = mem_printf("replica %s (site %llu) is removed, but %s/replicator.db cannot be written now: see that there is room; until then a restart brings it back",
-                                    r->group.peer[i].name, site, r->directory);
+            char *text = mem_printf(
+                "replica %s (site %llu) is removed, but %s/replicator.db cannot be written now: "
+                "see that there is room; until then a restart brings it back",
+                r->group.peer[i].name, site, r->directory);
             error(c, NULL, text, DONE_NOT_NOW);
             free(text);
         }
@@ -454,7 +467,8 @@ static void next_users(struct client *c)
 
 static bool known_verb(const char *verb)
 {
-    static const char *const verbs[] = {"status", "verify", "resync", "accept", "restore", "new-epoch", "join"};
+    static const char *const verbs[] = {"status",  "verify",    "resync", "accept",
+                                        "restore", "new-epoch", "join"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i], verb))
             return true;
@@ -471,8 +485,14 @@ static void for_users(struct client *c)
         c->after = mem_strdup("");
         next_users(c);
         if (!c->after && !c->named)
-            error(c, NULL, sweep_running(c->admin->r->sweep) ? "no user is known yet, the userdb's users are being listed: ask again in some seconds"
-                                                             : "no user is known: none had a change yet, and the userdb lists none (iterate_query?), or all are refused here, and Dovecot's log says why; name one with -u", DONE_NO_USER);
+            error(c, NULL,
+                  sweep_running(c->admin->r->sweep)
+                      ? "no user is known yet, the userdb's users are being listed: ask again in "
+                        "some seconds"
+                      : "no user is known: none had a change yet, and the userdb lists none "
+                        "(iterate_query?), or all are refused here, and Dovecot's log says why; "
+                        "name one with -u",
+                  DONE_NO_USER);
     } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
         error(c, NULL, "no user has such a name", DONE_NO_USER);
     } else {
@@ -482,8 +502,10 @@ static void for_users(struct client *c)
 
 static void surplus(struct client *c)
 {
-    char *text = mem_printf("join --status: %s: no word may follow; usage: doveadm dovelane join --status "
-                            "[-u <user> | -A]", c->field[3]);
+    char *text =
+        mem_printf("join --status: %s: no word may follow; usage: doveadm dovelane join --status "
+                   "[-u <user> | -A]",
+                   c->field[3]);
     error(c, NULL, text, DONE_USAGE);
     free(text);
 }
@@ -509,7 +531,8 @@ static void begin(struct client *c)
     else if (!strcmp(verb, "peers"))
         peers(c);
     else
-        error(c, NULL, known_verb(verb) ? "needs a user (-u) or all (-A)" : "no such verb", DONE_USAGE);
+        error(c, NULL, known_verb(verb) ? "needs a user (-u) or all (-A)" : "no such verb",
+              DONE_USAGE);
     if (!c->open && !c->after)
         finish(c);
 }
@@ -554,9 +577,9 @@ static void next_line(struct client *c)
 static void forget_client(struct user *u, void *arg)
 {
     struct admin_request *q;
-    TAILQ_FOREACH(q, &u->admin, link)
-    if (q->client == arg)
-        q->client = NULL;
+    TAILQ_FOREACH (q, &u->admin, link)
+        if (q->client == arg)
+            q->client = NULL;
 }
 
 static void client_free(struct client *c)
@@ -602,15 +625,19 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     next_line(c);
 }
 
-/* Root, and this program's own user, whatever the socket's mode is: an admin's word removes mail. */
+/* Root, and this program's own user, whatever the socket's mode is: an admin's word removes
+ * mail. */
 static bool is_admin(struct admin *a, int fd)
 {
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t len = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == 0 || peer.uid == geteuid()))
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+        (peer.uid == 0 || peer.uid == geteuid()))
         return true;
     if (replicator_may_say(&a->said, 60.))
-        log_warning("uid %d, process %d, connected to the admin's socket and was sent away: it is for root", (int)peer.uid, (int)peer.pid);
+        log_warning(
+            "uid %d, process %d, connected to the admin's socket and was sent away: it is for root",
+            (int)peer.uid, (int)peer.pid);
     return false;
 }
 
@@ -644,7 +671,8 @@ void admin_run(struct admin *a)
     const char *none;
     struct user *u;
     /* What ends may ask for more users, which are refused then: so this ends, too. */
-    while (a->n && (none = workers_unreachable(a->r->workers)) && (u = NULL, users_each(a->r->users, one_that_waits, &u), u))
+    while (a->n && (none = workers_unreachable(a->r->workers)) &&
+           (u = NULL, users_each(a->r->users, one_that_waits, &u), u))
         admin_fail(&u->admin, none, true);
 }
 

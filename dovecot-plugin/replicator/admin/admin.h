@@ -6,8 +6,9 @@
  *     - text                                      an error
  *     = TAB exit code                             ends the reply
  *
- * status, lag and peers without a user, lag with one and "join --status" are answered here (answers.h); all else goes to
- * the worker that has the user. A row of a worker's REPLY is such a line, with its "+", "#" or "-" (none: "+"), without LF. */
+ * status, lag and peers without a user, lag with one and "join --status" are answered here
+ * (answers.h); all else goes to the worker that has the user. A row of a worker's REPLY is such
+ * a line, with its "+", "#" or "-" (none: "+"), without LF. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 
@@ -30,7 +31,8 @@ void admin_done(struct admin_request *, const struct frame_done *); /* frees it 
 void admin_lost(struct admin_request *, const char *why);           /* the same, with an error */
 /* They are asked of that user. */
 void admin_moved(struct admin_requests *, struct user *);
-void admin_fail(struct admin_requests *, const char *why, bool later); /* all of a user's; later: another time it may work */
+/* all of a user's; later: another time it may work */
+void admin_fail(struct admin_requests *, const char *why, bool later);
 /* The client is about to be freed. */
 void admin_forget(struct admin_request *, const void *client);
 

@@ -25,7 +25,9 @@ static const char *peer_state(const struct replicator *r, size_t peer)
 {
     if (r->group.peer[peer].removed)
         return "removed";
-    return !inbox_node(r->inbox, peer) ? "down" : inbox_foreign(r->inbox, peer) ? "other group" : "up";
+    return !inbox_node(r->inbox, peer)     ? "down"
+           : inbox_foreign(r->inbox, peer) ? "other group"
+                                           : "up";
 }
 
 /* ---- status, peers ---- */
@@ -54,8 +56,8 @@ const char *answer_status(struct replicator *r, struct buf *rows)
         snprintf(lane, sizeof lane, "%lld", (long long)waiting);
         snprintf(ago, sizeof ago, "%.1fs", now - heard);
         buf_printf(rows, "+%s\t%llu\t%s\t%s\t%llu\t%llu\t%.1fs\t%s\n", p->name, (number)p->site,
-                   peer_state(r, i), waiting < 0 ? "?" : lane, (number)users, (number)ops, age(since),
-                   heard == 0 ? "never" : ago);
+                   peer_state(r, i), waiting < 0 ? "?" : lane, (number)users, (number)ops,
+                   age(since), heard == 0 ? "never" : ago);
     }
     return "replica\tsite\tnode\tin lane\tusers\tchanges\toldest\theard";
 }
@@ -116,7 +118,8 @@ static void time_text(const struct progress_row *row, char *text, size_t size)
     if (!row->known || never || (row->more && !row->left))
         snprintf(text, size, "-");
     else
-        snprintf(text, size, "%llu:%02u:%02u", s / 3600, (unsigned)(s / 60 % 60), (unsigned)(s % 60));
+        snprintf(text, size, "%llu:%02u:%02u", s / 3600, (unsigned)(s / 60 % 60),
+                 (unsigned)(s % 60));
 }
 
 /* 100 % is all of it, and nothing less. */

@@ -9,19 +9,19 @@
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 
-#define WINDOW 30               /* seconds of which a rate is made */
-#define NOTE_EVERY 1.           /* seconds */
-#define MAIL_SIZE 32768.        /* where none was placed yet */
-#define MAIL_LEAST 1024.        /* whatever a worker counts, */
+#define WINDOW 30                /* seconds of which a rate is made */
+#define NOTE_EVERY 1.            /* seconds */
+#define MAIL_SIZE 32768.         /* where none was placed yet */
+#define MAIL_LEAST 1024.         /* whatever a worker counts, */
 #define MAIL_MOST (1024. * 1024) /* ... an average is within these */
 
 struct progress {
     struct replicator *r;
     uint64_t unplaced, held; /* of all users, also those who are not in memory */
     bool fills;
-    uint64_t mails, bytes;   /* placed since the filling began */
-    double since;            /* it began, or this run did */
-    double noted;            /* when that was last written */
+    uint64_t mails, bytes; /* placed since the filling began */
+    double since;          /* it began, or this run did */
+    double noted;          /* when that was last written */
     struct {
         int64_t at;
         uint64_t n[PROGRESS_KINDS];

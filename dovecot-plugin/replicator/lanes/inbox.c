@@ -15,19 +15,21 @@
 #include "lib/redis/node.h"
 #include "dovecot-plugin/replicator/lanes/pace.h"
 
-#define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
-#define PATIENCE 5. /* seconds beyond that */
-#define AGAIN 1.    /* seconds after an error */
+#define BLOCK 10000  /* ms; READY then says "nothing", so that a dead connection is found */
+#define PATIENCE 5.  /* seconds beyond that */
+#define AGAIN 1.     /* seconds after an error */
 #define LEASE 600000 /* ms */
 #define COUNT 256
 #define PARCEL_COSTS 512 /* bytes, besides its body: at least what one takes in memory */
 #define TAKE_BYTES (2 * 1024 * 1024)
-#define REPLY_MOST (32 * 1024 * 1024) /* memory of one answer: a TAKE's bytes, a parcel, what COUNT of them cost */
-#define UNSENT_MOST (1024 * 1024) /* ACKs that a peer's node does not take: nothing more is taken from it */
+/* memory of one answer: a TAKE's bytes, a parcel, what COUNT of them cost */
+#define REPLY_MOST (32 * 1024 * 1024)
+/* ACKs that a peer's node does not take: nothing more is taken from it */
+#define UNSENT_MOST (1024 * 1024)
 #define TRIM_ABOVE (8 * 1024 * 1024)
-#define WAITING_SHARE 8 /* of the hand: one of so many parts is of those that wait, at most */
+#define WAITING_SHARE 8   /* of the hand: one of so many parts is of those that wait, at most */
 #define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
-#define ACKS_MAX 1000       /* ids of one ACK */
+#define ACKS_MAX 1000     /* ids of one ACK */
 #define BUCKETS 16384
 
 LIST_HEAD(in_flight_list, parcel_in_flight);
@@ -39,24 +41,24 @@ struct from {
     char cursor[32];
     bool asked;
     ev_timer patience;
-    bool waiting[LANES]; /* the lane may hold something */
+    bool waiting[LANES];  /* the lane may hold something */
     unsigned told[LANES]; /* how often READY said so */
     bool taking;
     double pause; /* until */
     double heard, said, said_digest, said_names;
-    bool foreign; /* what was taken last was of another group */
+    bool foreign;           /* what was taken last was of another group */
     struct buf acks[LANES]; /* ids, 16 bytes each */
 };
 
 struct inbox {
     struct replicator *r;
-    size_t bytes;  /* in flight */
-    size_t waiting; /* of them: acked (take_waits) */
-    size_t coming; /* that were asked for */
-    size_t bulk;   /* of both: from bulk lanes */
-    size_t next;   /* the peer of whom is taken first */
+    size_t bytes;       /* in flight */
+    size_t waiting;     /* of them: acked (take_waits) */
+    size_t coming;      /* that were asked for */
+    size_t bulk;        /* of both: from bulk lanes */
+    size_t next;        /* the peer of whom is taken first */
     uint8_t secret[16]; /* a site that chose all of one bucket would have main search it for each */
-    bool swollen;  /* it had more than TRIM_ABOVE in flight, and memory was not given back since */
+    bool swollen; /* it had more than TRIM_ABOVE in flight, and memory was not given back since */
     struct in_flight_list bucket[BUCKETS];
     ev_timer again;
     struct from from[];
@@ -82,20 +84,22 @@ static struct in_flight_list *bucket_of(struct inbox *t, const void *id)
 static const struct parcel_in_flight *held(struct inbox *t, size_t peer, const void *id)
 {
     const struct parcel_in_flight *p;
-    LIST_FOREACH(p, bucket_of(t, id), in_hash)
-    if (p->peer == peer && !memcmp(p->id, id, sizeof p->id))
-        return p;
+    LIST_FOREACH (p, bucket_of(t, id), in_hash)
+        if (p->peer == peer && !memcmp(p->id, id, sizeof p->id))
+            return p;
     return NULL;
 }
 
 static void ack(struct from *f, int lane, const void *id)
 {
-    /* Acks that cannot be sent are not kept: the lease has ended with the connection, and the parcel comes again. */
+    /* Acks that cannot be sent are not kept: the lease has ended with the connection, and the
+     * parcel comes again. */
     if (f->drain && node_ready(f->drain))
         buf_add(&f->acks[lane], id, 16);
 }
 
-/* The C library keeps what was freed for the next inbox that is as full, which may come in weeks. */
+/* The C library keeps what was freed for the next inbox that is as full, which may come in
+ * weeks. */
 static void give_back(struct inbox *t)
 {
     if (!t->swollen || t->bytes > t->waiting)
@@ -108,7 +112,8 @@ static void give_back(struct inbox *t)
 
 bool take_may_wait(const struct inbox *t)
 {
-    return t->waiting < (size_t)t->r->config->replicator_memory / WAITING_SHARE && !inbox_crowded(t);
+    return t->waiting < (size_t)t->r->config->replicator_memory / WAITING_SHARE &&
+           !inbox_crowded(t);
 }
 
 void take_waits(struct inbox *t, struct parcel_in_flight *p)
@@ -140,7 +145,8 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
     (void)w;
     struct from *f = arg;
     if (reply && reply->type == REDIS_REPLY_ERROR && replicator_may_say(&f->said, 60.))
-        log_warning("replica %s: ACK was refused: %s", f->inbox->r->group.peer[f->peer].name, reply->str);
+        log_warning("replica %s: ACK was refused: %s", f->inbox->r->group.peer[f->peer].name,
+                    reply->str);
 }
 
 static void flush_lane(struct from *f, int lane)
@@ -192,7 +198,9 @@ static const char *foreign(struct from *f, const struct parcel *m)
         group_hex(m->group, theirs);
         group_hex(g->digest, ours);
         if (replicator_may_say(&f->said_digest, 60.))
-            log_error("replica %s is of another group: its digest is %s, ours is %s, of %s (each site says at its start what its own is made of). Replica ids and replicate_namespaces must be the same on all: it is not listened to",
+            log_error("replica %s is of another group: its digest is %s, ours is %s, of %s (each "
+                      "site says at its start what its own is made of). Replica ids and "
+                      "replicate_namespaces must be the same on all: it is not listened to",
                       p->name, theirs, ours, g->made_of);
         return "";
     }
@@ -209,7 +217,8 @@ static bool well_formed(const redisReply *e)
 {
     if (e->type != REDIS_REPLY_ARRAY || e->elements < 7)
         return false;
-    return e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == 16 && e->element[5]->type == REDIS_REPLY_STRING && e->element[6]->type == REDIS_REPLY_STRING;
+    return e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == 16 &&
+           e->element[5]->type == REDIS_REPLY_STRING && e->element[6]->type == REDIS_REPLY_STRING;
 }
 
 bool inbox_crowded(const struct inbox *t)
@@ -245,7 +254,9 @@ static void take_entry(struct from *f, int lane, redisReply *e)
             ack(f, lane, id->str);
         return;
     }
-    const char *why = parcel_decode(&m, (const uint8_t *)meta->str, (size_t)meta->len) < 0 ? "its meta part is malformed" : foreign(f, &m);
+    const char *why = parcel_decode(&m, (const uint8_t *)meta->str, (size_t)meta->len) < 0
+                          ? "its meta part is malformed"
+                          : foreign(f, &m);
     if (!why && (size_t)body->len > PARCEL_MAX)
         why = "it is too large";
     if (why) {
@@ -264,9 +275,10 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     }
     if (!user_may_be_named(t->r->users, f->peer, (const char *)m.user.p, m.user.n)) {
         if (replicator_may_say(&f->said_names, 60.))
-            log_warning("replica %s: it names too many users that are not known here, as %.*s: their "
-                        "parcels are dropped, and come again",
-                        t->r->group.peer[f->peer].name, (int)m.user.n, (const char *)m.user.p);
+            log_warning(
+                "replica %s: it names too many users that are not known here, as %.*s: their "
+                "parcels are dropped, and come again",
+                t->r->group.peer[f->peer].name, (int)m.user.n, (const char *)m.user.p);
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);
         return;
@@ -311,16 +323,19 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     if (reply->type != REDIS_REPLY_ARRAY) {
         f->pause = clock_monotonic() + AGAIN;
         if (replicator_may_say(&f->said, 60.))
-            log_warning("replica %s: TAKE was refused: %s", f->inbox->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
+            log_warning("replica %s: TAKE was refused: %s", f->inbox->r->group.peer[f->peer].name,
+                        reply->str ? reply->str : "no list");
         return;
     }
-    if (reply->elements == 0 && q.told == f->told[q.lane]) /* else it got something after it was found empty */
+    /* else it got something after it was found empty */
+    if (reply->elements == 0 && q.told == f->told[q.lane])
         f->waiting[q.lane] = false;
     if (f->inbox->r->stopping)
         return; /* the lease ends with the connection */
     for (size_t i = 0; i < reply->elements; i++) {
         redisReply *l = reply->element[i];
-        if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 || l->element[2]->type != REDIS_REPLY_ARRAY)
+        if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 ||
+            l->element[2]->type != REDIS_REPLY_ARRAY)
             continue;
         f->heard = clock_monotonic();
         for (size_t k = 0; k < l->element[2]->elements; k++) {
@@ -328,7 +343,9 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
             if (well_formed(e))
                 take_entry(f, q.lane, e);
             else if (replicator_may_say(&f->said, 60.))
-                log_error("replica %s: an entry that is no parcel (sequence %lld) stays in its lane, leased", f->inbox->r->group.peer[f->peer].name,
+                log_error("replica %s: an entry that is no parcel (sequence %lld) stays in its "
+                          "lane, leased",
+                          f->inbox->r->group.peer[f->peer].name,
                           e->type == REDIS_REPLY_ARRAY && e->elements ? e->element[0]->integer : 0);
         }
     }
@@ -340,8 +357,9 @@ static void take_lane(struct from *f, int lane, size_t room)
     struct request *q = mem_alloc(sizeof *q);
     *q = (struct request){f, lane, f->told[lane], room < TAKE_BYTES ? room : TAKE_BYTES};
     const char *key = f->inbox->r->group.peer[f->peer].in[lane];
-    f->taking = wire_sendf(node_wire(f->drain), on_take, q,
-                           "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", key, COUNT, (int)q->bytes, LEASE);
+    f->taking =
+        wire_sendf(node_wire(f->drain), on_take, q, "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d",
+                   key, COUNT, (int)q->bytes, LEASE);
     if (f->taking) {
         f->inbox->coming += q->bytes;
         f->inbox->bulk += lane == LANE_BULK ? q->bytes : 0;
@@ -350,8 +368,8 @@ static void take_lane(struct from *f, int lane, size_t room)
     }
 }
 
-/* Bulk may fill half of the inbox. It does not wait until live leaves half of it: the parcels of one
- * site would keep what the others answer away for good. */
+/* Bulk may fill half of the inbox. It does not wait until live leaves half of it: the parcels of
+ * one site would keep what the others answer away for good. */
 static void take_from(struct from *f)
 {
     struct inbox *t = f->inbox;
@@ -420,16 +438,19 @@ static void on_ready(struct wire *w, redisReply *reply, void *arg)
     f->asked = false;
     if (!reply)
         return;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_ARRAY || !copy_cursor(f, reply->element[0])) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 ||
+        reply->element[1]->type != REDIS_REPLY_ARRAY || !copy_cursor(f, reply->element[0])) {
         if (replicator_may_say(&f->said, 60.))
-            log_warning("replica %s: READY was refused: %s", f->inbox->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
+            log_warning("replica %s: READY was refused: %s", f->inbox->r->group.peer[f->peer].name,
+                        reply->str ? reply->str : "no list");
         arm(f, AGAIN);
         return;
     }
     const redisReply *list = reply->element[1];
     for (size_t i = 0; i < list->elements; i++)
         for (int l = 0; l < LANES; l++)
-            if (list->element[i]->type == REDIS_REPLY_STRING && !strcmp(list->element[i]->str, f->inbox->r->group.peer[f->peer].in[l])) {
+            if (list->element[i]->type == REDIS_REPLY_STRING &&
+                !strcmp(list->element[i]->str, f->inbox->r->group.peer[f->peer].in[l])) {
                 f->waiting[l] = true;
                 f->told[l]++;
             }
@@ -440,7 +461,8 @@ static void ask(struct from *f)
 {
     if (f->asked || f->inbox->r->stopping || !node_ready(f->ready))
         return;
-    f->asked = wire_sendf(node_wire(f->ready), on_ready, f, "LANE.READY %s BLOCK %d COUNT 1000", f->cursor, BLOCK);
+    f->asked = wire_sendf(node_wire(f->ready), on_ready, f, "LANE.READY %s BLOCK %d COUNT 1000",
+                          f->cursor, BLOCK);
     arm(f, BLOCK / 1000. + PATIENCE);
 }
 
@@ -499,7 +521,13 @@ struct inbox *inbox_open(struct replicator *r)
         f->patience.data = f;
         if (p->removed)
             continue;
-        f->ready = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-ready", .reply_most = REPLY_MOST, .blocks = true, .state = on_ready_state, .arg = f});
+        f->ready = node_open(r->loop, &(struct node_options){.name = p->node,
+                                                             .link = p->link,
+                                                             .purpose = "replicator-ready",
+                                                             .reply_most = REPLY_MOST,
+                                                             .blocks = true,
+                                                             .state = on_ready_state,
+                                                             .arg = f});
         f->drain = node_open(r->loop, &(struct node_options){.name = p->node,
                                                              .link = p->link,
                                                              .purpose = "replicator-take",

@@ -1,11 +1,12 @@
 /* inbox - LANE.TAKE: what the other replicas sent, from the node of each.
  *
- * Two connections to each peer's node: READY blocks on one, TAKE and ACK go over the other. The live lane goes before the
- * bulk one, and at most half of the inbox is bulk. What is in flight is leased; it goes back by itself when the
- * connection ends, and what is then given again while it is still in flight is known by its id.
+ * Two connections to each peer's node: READY blocks on one, TAKE and ACK go over the other. The
+ * live lane goes before the bulk one, and at most half of the inbox is bulk. What is in flight is
+ * leased; it goes back by itself when the connection ends, and what is then given again while it is
+ * still in flight is known by its id.
  *
- * What is not of this group, not of that replica, or not well-formed is acked and said (F43): it confirms nothing, so
- * whoever sent it in good faith sends it again. */
+ * What is not of this group, not of that replica, or not well-formed is acked and said (F43): it
+ * confirms nothing, so whoever sent it in good faith sends it again. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
 
@@ -32,7 +33,8 @@ void take_waits(struct inbox *, struct parcel_in_flight *);
 /* Done with: acks it, if that was not done, and frees it. */
 void inbox_done(struct inbox *, struct parcel_in_flight *);
 
-/* The peer's node answers; what was taken last is of another group; when something of that peer was taken last (0: never). */
+/* The peer's node answers; what was taken last is of another group; when something of that peer
+ * was taken last (0: never). */
 bool inbox_node(const struct inbox *, size_t peer);
 bool inbox_foreign(const struct inbox *, size_t peer);
 double inbox_heard(const struct inbox *, size_t peer);

@@ -13,8 +13,10 @@
 #include "dovecot-plugin/replicator/users/sched.h"
 
 #define BYTES_MAX (32 * 1024 * 1024) /* under way to all, ... */
-#define LANE_SHARE 8 /* ... and no more than this part of a lane: what is under way when it fills was made for nothing. A worker's next parcel may exceed both */
-#define FULL_FIRST 1.                /* seconds until a full lane is tried again; doubling */
+/* ... and no more than this part of a lane: what is under way when it fills was made for
+ * nothing. A worker's next parcel may exceed both */
+#define LANE_SHARE 8
+#define FULL_FIRST 1. /* seconds until a full lane is tried again; doubling */
 #define FULL_MOST 30.
 #define PAGE 200        /* users that are told to send again at a time */
 #define PAGE_WAITING 50 /* the next page comes when fewer wait for a worker */
@@ -25,18 +27,21 @@
 
 struct lane_state {
     double full_until, full_wait, said;
-    bool unmade[LANES]; /* the node had no memory for it; a PUSH would make it without its bound */
-    bool full[LANES];  /* something did not fit, and half of what was there then still is */
+    bool unmade[LANES];  /* the node had no memory for it; a PUSH would make it without its bound */
+    bool full[LANES];    /* something did not fit, and half of what was there then still is */
     int64_t most[LANES]; /* length since then; -1: not asked yet */
-    bool dropped;      /* something was not stored, and users who have it marked were not asked since */
-    bool forgotten;    /* some such users left memory */
-    char *after; /* page of outbox_resend_all, NULL: not under way */
+    /* something was not stored, and users who have it marked were not asked since */
+    bool dropped;
+    bool forgotten;         /* some such users left memory */
+    char *after;            /* page of outbox_resend_all, NULL: not under way */
     int64_t waiting[LANES]; /* as the node said last; -1: it is not known */
     bool pushed;            /* something was, since the lengths were asked for */
     int64_t stored[LANES];  /* since the length was said */
-    double progress; /* when the live lane was last seen empty, or with fewer parcels than it had and got */
-    double taken;    /* when either lane was last seen with fewer parcels than it had and got, or both were empty */
-    double probed;   /* when something was let through though nobody took */
+    /* when the live lane was last seen empty, or with fewer parcels than it had and got */
+    double progress;
+    /* when either lane was last seen with fewer parcels than it had and got, or both were empty */
+    double taken;
+    double probed; /* when something was let through though nobody took */
 };
 
 struct outbox {
@@ -89,10 +94,13 @@ static void refused(struct outbox *s, size_t peer, int lane, const char *what)
     double now = clock_monotonic();
     bool first = now >= l->full_until; /* else it is one of those that were under way then */
     if (first) {
-        l->full_wait = l->full_wait == 0 ? FULL_FIRST : l->full_wait * 2 < FULL_MOST ? l->full_wait * 2 : FULL_MOST;
+        l->full_wait = l->full_wait == 0              ? FULL_FIRST
+                       : l->full_wait * 2 < FULL_MOST ? l->full_wait * 2
+                                                      : FULL_MOST;
         l->full_until = now + l->full_wait;
     }
-    /* Memory that is short, or a command that is not allowed, does not pass when somebody takes from the lane: only the wait does. */
+    /* Memory that is short, or a command that is not allowed, does not pass when somebody takes
+     * from the lane: only the wait does. */
     if (strcmp(what, "FULL") == 0 && (first || !l->full[lane])) {
         l->full[lane] = true;
         l->most[lane] = -1;
@@ -101,7 +109,8 @@ static void refused(struct outbox *s, size_t peer, int lane, const char *what)
         ev_timer_again(s->r->loop, &s->lengths);
     }
     if (replicator_may_say(&l->said, 60.))
-        log_warning("lane to replica %s: %s; what is not confirmed is sent again later", s->r->group.peer[peer].name, what);
+        log_warning("lane to replica %s: %s; what is not confirmed is sent again later",
+                    s->r->group.peer[peer].name, what);
 }
 
 static void on_pushed(struct wire *w, redisReply *reply, void *arg)
@@ -112,10 +121,11 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     s->pending--;
     s->bytes -= p->bytes;
     const redisReply *answer = NULL;
-    if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 && reply->element[1]->type == REDIS_REPLY_ARRAY &&
-        reply->element[1]->elements == 1)
+    if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 &&
+        reply->element[1]->type == REDIS_REPLY_ARRAY && reply->element[1]->elements == 1)
         answer = reply->element[1]->element[0];
-    bool stored = answer && (answer->type == REDIS_REPLY_INTEGER || (answer->str && !strcmp(answer->str, "DONE")));
+    bool stored = answer && (answer->type == REDIS_REPLY_INTEGER ||
+                             (answer->str && !strcmp(answer->str, "DONE")));
     if (stored) {
         metric_add(replicator_sent, 1);
         s->peer[p->peer].stored[p->lane]++;
@@ -123,7 +133,10 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     } else {
         unsent(s, p->user, p->peer, p->first);
         if (reply)
-            refused(s, p->peer, p->lane, answer && answer->str ? answer->str : reply->str ? reply->str : "PUSH gave no list");
+            refused(s, p->peer, p->lane,
+                    answer && answer->str ? answer->str
+                    : reply->str          ? reply->str
+                                          : "PUSH gave no list");
     }
     free(p);
 }
@@ -134,7 +147,11 @@ static void push(struct outbox *s, struct user *u, size_t peer, const struct fra
 {
     struct replicator *r = s->r;
     const struct peer *to = &r->group.peer[peer];
-    struct parcel m = {.version = PARCEL_VERSION, .user = {(const uint8_t *)u->name, strlen(u->name)}, .kind = send->kind, .from = r->group.self, .to = to->site};
+    struct parcel m = {.version = PARCEL_VERSION,
+                       .user = {(const uint8_t *)u->name, strlen(u->name)},
+                       .kind = send->kind,
+                       .from = r->group.self,
+                       .to = to->site};
     struct orset_buf meta = {.alloc = &replicator_heap};
     unsigned char id[16];
     memcpy(m.group, r->group.digest, sizeof m.group);
@@ -144,17 +161,30 @@ static void push(struct outbox *s, struct user *u, size_t peer, const struct fra
         metric_add(replicator_unsent, 1);
         return;
     }
-    if (!outbox_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id || parcel_encode(&meta, &m) < 0) {
+    if (!outbox_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id ||
+        parcel_encode(&meta, &m) < 0) {
         orset_buf_free(&meta);
         unsent(s, u->name, peer, send->first);
         return;
     }
     struct push *p = mem_alloc(sizeof *p + strlen(u->name) + 1);
     int lane = send->bulk ? LANE_BULK : LANE_LIVE;
-    *p = (struct push){.outbox = s, .peer = peer, .bytes = send->body.n + meta.len, .lane = lane, .first = send->first};
+    *p = (struct push){.outbox = s,
+                       .peer = peer,
+                       .bytes = send->body.n + meta.len,
+                       .lane = lane,
+                       .first = send->first};
     memcpy(p->user, u->name, strlen(u->name) + 1);
     const char *key = to->out[lane];
-    const char *argv[] = {"LANE.PUSH", "1", key, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
+    const char *argv[] = {"LANE.PUSH",
+                          "1",
+                          key,
+                          "ENTRIES",
+                          "1",
+                          "1",
+                          (char *)id,
+                          (char *)meta.data,
+                          send->body.n ? (const char *)send->body.p : ""};
     const size_t len[] = {9, 1, strlen(key), 7, 1, 1, sizeof id, meta.len, send->body.n};
     if (s->peer[peer].unmade[lane])
         make_lane(s, peer, lane);
@@ -180,7 +210,8 @@ void outbox_send(struct outbox *s, struct user *u, const struct frame_parcel *se
 {
     struct replicator *r = s->r;
     if (send->body.n > PARCEL_MAX) {
-        log_error("user=%s: a worker's parcel of %zu bytes is above %d: not sent", u->name, send->body.n, PARCEL_MAX);
+        log_error("user=%s: a worker's parcel of %zu bytes is above %d: not sent", u->name,
+                  send->body.n, PARCEL_MAX);
         return;
     }
     for (size_t i = 0; i < r->group.npeers; i++)
@@ -243,11 +274,14 @@ static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
         more = true;
         if (sched_waiting(s->r->sched) >= PAGE_WAITING || !outbox_ready(s, i))
             continue;
-        size_t n = ledger_each_unconfirmed(s->r->ledger, s->r->group.peer[i].site, s->peer[i].after, PAGE, send_again, &p);
+        size_t n = ledger_each_unconfirmed(s->r->ledger, s->r->group.peer[i].site, s->peer[i].after,
+                                           PAGE, send_again, &p);
         free(s->peer[i].after);
         s->peer[i].after = n < PAGE ? NULL : mem_strdup(p.last);
         if (n < PAGE)
-            log_debug("lane to replica %s: all users with something unconfirmed were asked to send it again", s->r->group.peer[i].name);
+            log_debug("lane to replica %s: all users with something unconfirmed were asked to send "
+                      "it again",
+                      s->r->group.peer[i].name);
         free(p.last);
     }
     if (!more)
@@ -273,14 +307,16 @@ static void on_created(struct wire *w, redisReply *reply, void *arg)
         return; /* the next connection makes it */
     l->unmade[q.lane] = reply->type == REDIS_REPLY_ERROR;
     if (l->unmade[q.lane] && replicator_may_say(&l->said, 60.))
-        log_error("lane %s cannot be made: %s", q.outbox->r->group.peer[q.peer].out[q.lane], reply->str);
+        log_error("lane %s cannot be made: %s", q.outbox->r->group.peer[q.peer].out[q.lane],
+                  reply->str);
 }
 
 static void make_lane(struct outbox *s, size_t peer, int lane)
 {
     struct length *q = mem_alloc(sizeof *q);
     *q = (struct length){s, peer, lane};
-    if (!wire_sendf(node_wire(s->node), on_created, q, "LANE.CREATE %s MAXBYTES %lld", s->r->group.peer[peer].out[lane], (long long)s->r->config->replica_lane))
+    if (!wire_sendf(node_wire(s->node), on_created, q, "LANE.CREATE %s MAXBYTES %lld",
+                    s->r->group.peer[peer].out[lane], (long long)s->r->config->replica_lane))
         free(q);
 }
 
@@ -303,7 +339,8 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         s->peer[i].full_until = s->peer[i].full_wait = 0;
         s->peer[i].full[LANE_LIVE] = s->peer[i].full[LANE_BULK] = false;
         s->peer[i].dropped = true;
-        /* What was under way when it went is not known, and a server that was started anew has lost all. */
+        /* What was under way when it went is not known, and a server that was started anew has
+         * lost all. */
         outbox_resend_all(s, i);
     }
 }
@@ -321,7 +358,8 @@ static void go_on(struct outbox *s, size_t peer)
     users_each(s->r->users, plan_unsent, NULL);
 }
 
-/* Half of a lane that was full has been taken: nobody need wait for the next try, nor the peer for what it works on to end. */
+/* Half of a lane that was full has been taken: nobody need wait for the next try, nor the peer
+ * for what it works on to end. */
 static void look_for_room(struct outbox *s, size_t peer, int lane)
 {
     struct lane_state *l = &s->peer[peer];
@@ -335,7 +373,8 @@ static void look_for_room(struct outbox *s, size_t peer, int lane)
         if (l->full[i])
             return;
     l->full_until = l->full_wait = 0;
-    log_info("lane to replica %s was full and has room again: what is missing in it is sent", s->r->group.peer[peer].name);
+    log_info("lane to replica %s was full and has room again: what is missing in it is sent",
+             s->r->group.peer[peer].name);
     go_on(s, peer);
 }
 
@@ -368,18 +407,20 @@ static void ask_lengths(struct outbox *s, size_t peer)
     for (int lane = 0; lane < LANES; lane++) {
         struct length *l = mem_alloc(sizeof *l);
         *l = (struct length){s, peer, lane};
-        if (!node_ready(s->node) || !wire_sendf(node_wire(s->node), on_length, l, "LANE.LEN %s", s->r->group.peer[peer].out[lane])) {
+        if (!node_ready(s->node) || !wire_sendf(node_wire(s->node), on_length, l, "LANE.LEN %s",
+                                                s->r->group.peer[peer].out[lane])) {
             s->peer[peer].waiting[lane] = -1;
             free(l);
         }
     }
 }
 
-/* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
- * and sending it again would only fill it. */
+/* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what
+ * was sent is still there, and sending it again would only fill it. */
 static bool stalled(const struct outbox *s, size_t peer)
 {
-    return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
+    return s->peer[peer].waiting[LANE_LIVE] > 0 &&
+           clock_monotonic() - s->peer[peer].progress > STALLED;
 }
 
 static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
@@ -394,7 +435,8 @@ static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
         /* Nobody else pushes: what was empty is. */
         if (l->pushed || l->forgotten || l->waiting[LANE_LIVE] != 0 || l->waiting[LANE_BULK] != 0)
             ask_lengths(s, i);
-        if (l->dropped && outbox_ready(s, i)) /* the wait for memory, or for a lane from which nobody takes, is over */
+        /* the wait for memory, or for a lane from which nobody takes, is over */
+        if (l->dropped && outbox_ready(s, i))
             go_on(s, i);
     }
     t->repeat = full ? ROOM_EVERY : LENGTH_EVERY;
@@ -411,7 +453,8 @@ bool outbox_answered(const struct outbox *s, size_t peer)
 bool outbox_may_try(struct outbox *s, size_t peer)
 {
     double now = clock_monotonic();
-    if ((stalled(s, peer) || !outbox_answered(s, peer)) && now < s->peer[peer].probed + OUTBOX_PROBE)
+    if ((stalled(s, peer) || !outbox_answered(s, peer)) &&
+        now < s->peer[peer].probed + OUTBOX_PROBE)
         return false;
     s->peer[peer].probed = now;
     return true;
@@ -428,7 +471,8 @@ struct outbox *outbox_open(struct replicator *r)
     struct outbox *s = mem_zero(sizeof *s + r->group.npeers * sizeof *s->peer);
     s->r = r;
     for (size_t i = 0; i < r->group.npeers; i++)
-        s->peer[i] = (struct lane_state){.waiting = {-1, -1}, .progress = clock_monotonic(), .taken = clock_monotonic()};
+        s->peer[i] = (struct lane_state){
+            .waiting = {-1, -1}, .progress = clock_monotonic(), .taken = clock_monotonic()};
     ev_timer_init(&s->pages, on_pages, PAGE_EVERY, PAGE_EVERY);
     ev_timer_init(&s->lengths, on_lengths, LENGTH_EVERY, LENGTH_EVERY);
     s->pages.data = s->lengths.data = s;

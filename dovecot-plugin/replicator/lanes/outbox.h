@@ -1,9 +1,10 @@
 /* outbox - LANE.PUSH: what workers send goes into the lanes to the other replicas, on the own node.
  *
- * Nothing is kept here. What cannot be stored (the node is away, the lane is full) is dropped, and the user's peer is
- * marked: what the peer does not confirm is made and sent again (user.h, resend). So a lane that lost its contents and a lost
- * reply are one case, and memory is bounded by what is under way. Of what a lane had no room for, the first number is known
- * (user.h, missing): when there is room, it goes on from there, and nothing is sent twice. */
+ * Nothing is kept here. What cannot be stored (the node is away, the lane is full) is dropped,
+ * and the user's peer is marked: what the peer does not confirm is made and sent again (user.h,
+ * resend). So a lane that lost its contents and a lost reply are one case, and memory is bounded
+ * by what is under way. Of what a lane had no room for, the first number is known (user.h,
+ * missing): when there is room, it goes on from there, and nothing is sent twice. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_OUTBOX_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_OUTBOX_H
 
@@ -19,23 +20,27 @@ void outbox_send(struct outbox *, struct user *, const struct frame_parcel *send
 
 /* The own node is there, and the lane to that peer took something lately or was not tried. */
 bool outbox_ready(const struct outbox *, size_t peer);
-/* Nor has it been so with both lanes: a question may be answered. Exchanges go through the bulk lane. */
+/* Nor has it been so with both lanes: a question may be answered. Exchanges go through the bulk
+ * lane. */
 bool outbox_answered(const struct outbox *, size_t peer);
-/* Whether something may be sent that is no change: the lane is not stalled, or it is time to see whether it still is. What is left in a
- * lane may be of one user who cannot take it now, and then nothing else says that the peer takes other users' parcels. */
+/* Whether something may be sent that is no change: the lane is not stalled, or it is time to see
+ * whether it still is. What is left in a lane may be of one user who cannot take it now, and
+ * then nothing else says that the peer takes other users' parcels. */
 bool outbox_may_try(struct outbox *, size_t peer);
 /* So much is under way that workers have to wait. */
 bool outbox_full(const struct outbox *);
 size_t outbox_pending(const struct outbox *); /* parcels without an answer yet */
 bool outbox_node(const struct outbox *);      /* the own node is there */
 
-/* A user who had something missing in that lane is in memory no longer: when the lane is empty, all in the ledger send again. */
+/* A user who had something missing in that lane is in memory no longer: when the lane is empty,
+ * all in the ledger send again. */
 void outbox_forgotten(struct outbox *, size_t peer);
 
 /* All users with something unconfirmed for that peer send again, page by page. */
 void outbox_resend_all(struct outbox *, size_t peer);
 
-/* Entries in the lane to that peer, both lanes together, as last seen, a second ago at most; -1: unknown. */
+/* Entries in the lane to that peer, both lanes together, as last seen, a second ago at most; -1:
+ * unknown. */
 int64_t outbox_waiting(const struct outbox *, size_t peer);
 
 #endif

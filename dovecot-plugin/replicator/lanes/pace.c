@@ -13,7 +13,8 @@
 #define BURST 1.                     /* seconds that the bucket keeps */
 #define HELD_MOST (32 * 1024 * 1024) /* bytes of what is held; what is more is asked for again */
 #define LEAST_WAIT 0.01              /* seconds */
-#define MAIL_MOST ((double)PARCEL_PARTS_MAX * PARCEL_PART_MAX) /* bytes of one that an answer brings */
+/* bytes of one that an answer brings */
+#define MAIL_MOST ((double)PARCEL_PARTS_MAX * PARCEL_PART_MAX)
 
 /* A request that waits. */
 struct held_request {

@@ -21,8 +21,10 @@ static int reach_reserve(const char *directory, int mode)
  * one that counts. */
 static char *unknown(const char *directory, int e, const char *own, const char *older)
 {
-    return mem_printf("%s/reserve: %s: this user (uid %u) cannot see whether it is there, and a new one beside it would give its numbers once more: "
-                      "run service dovelane-replicator as dovelane-replicator, and see that it may search %s and %s (chmod 0711 %s), or set replicator_dir "
+    return mem_printf("%s/reserve: %s: this user (uid %u) cannot see whether it is there, and a "
+                      "new one beside it would give its numbers once more: "
+                      "run service dovelane-replicator as dovelane-replicator, and see that it may "
+                      "search %s and %s (chmod 0711 %s), or set replicator_dir "
                       "(upgrade page, \"The replicator's own user\")",
                       directory, strerror(e), (unsigned)geteuid(), own, older, older);
 }
@@ -38,9 +40,11 @@ char *directory_find(const char *setting, const char *own, const char *older, ch
     if (in_older == 0 && reach_reserve(older, W_OK) == 0 && !eaccess(older, W_OK))
         return mem_strdup(older); /* own may be closed to this user: Dovecot stays as it was */
     if (in_older == 0)
-        *error_r = mem_printf("%s/reserve belongs to another user than this one (uid %u), and %s has none: stop Dovecot, then mv %s/reserve %s/replicator.db* %s/ && chown dovelane-replicator: %s/* "
-                              "(upgrade page, \"The replicator's own user\")",
-                              older, (unsigned)geteuid(), own, older, older, own, own);
+        *error_r = mem_printf(
+            "%s/reserve belongs to another user than this one (uid %u), and %s has none: stop "
+            "Dovecot, then mv %s/reserve %s/replicator.db* %s/ && chown dovelane-replicator: %s/* "
+            "(upgrade page, \"The replicator's own user\")",
+            older, (unsigned)geteuid(), own, older, older, own, own);
     else if (in_own != ENOENT)
         *error_r = unknown(own, in_own, own, older);
     else if (in_older != ENOENT)

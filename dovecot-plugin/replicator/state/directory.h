@@ -1,7 +1,8 @@
 /* directory - where replicator.db and the reserve are.
  *
- * Whoever may write there can have numbers given twice; so it belongs to the replicator's own user. Versions before ran as the user of relay and milter, and had them in
- * those programs' directory: where they still are, and may be written, they stay. */
+ * Whoever may write there can have numbers given twice; so it belongs to the replicator's own
+ * user. Versions before ran as the user of relay and milter, and had them in those programs'
+ * directory: where they still are, and may be written, they stay. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_DIRECTORY_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_DIRECTORY_H
 

@@ -54,7 +54,10 @@ void group_init(struct group *g, const struct config *c, size_t self)
         if (i == self)
             continue;
         struct peer *p = &g->peer[g->npeers++];
-        *p = (struct peer){.site = (uint64_t)n->id, .name = n->name, .link = config_replica_link(c, i), .node = *n->node ? n->node : n->name};
+        *p = (struct peer){.site = (uint64_t)n->id,
+                           .name = n->name,
+                           .link = config_replica_link(c, i),
+                           .node = *n->node ? n->node : n->name};
         p->out[LANE_LIVE] = mem_printf(LANENAME_REPLICA "%s>%s", me->name, n->name);
         p->out[LANE_BULK] = mem_printf(LANENAME_REPLICA "%s>%s:bulk", me->name, n->name);
         p->in[LANE_LIVE] = mem_printf(LANENAME_REPLICA "%s>%s", n->name, me->name);

@@ -9,12 +9,12 @@ enum { LANE_LIVE, LANE_BULK, LANES };
 
 struct peer {
     uint64_t site;
-    const char *name;     /* of the replica */
+    const char *name;        /* of the replica */
     struct config_link link; /* to its Redis */
-    const char *node;     /* what that one calls itself */
-    char *out[LANES];     /* lanes from here to it, on the own node */
-    char *in[LANES];      /* lanes from it to here, on its node */
-    bool removed;         /* for ever: nothing is kept for it, nothing taken from it */
+    const char *node;        /* what that one calls itself */
+    char *out[LANES];        /* lanes from here to it, on the own node */
+    char *in[LANES];         /* lanes from it to here, on its node */
+    bool removed;            /* for ever: nothing is kept for it, nothing taken from it */
 };
 
 struct group {

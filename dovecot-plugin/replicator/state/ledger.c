@@ -14,7 +14,31 @@
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
 
-enum { ADD_USER, ADD_JOINED, DROP_JOINED, HAS_JOINED, KNOWS_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, SET_WAITING, DROP_WAITING, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, GET_UNCONFIRMED, GET_WAITING, STATEMENTS };
+enum {
+    ADD_USER,
+    ADD_JOINED,
+    DROP_JOINED,
+    HAS_JOINED,
+    KNOWS_USER,
+    DROP_USER,
+    DROP_USERS_OPS,
+    SET_OPS,
+    DROP_OPS,
+    REMOVE_PEER,
+    DROP_PEERS_OPS,
+    SET_META,
+    SET_WAITING,
+    DROP_WAITING,
+    ADD_LOOK,
+    DROP_LOOKS,
+    GET_LOOKS,
+    GET_USERS,
+    GET_OPS,
+    GET_TOTALS,
+    GET_UNCONFIRMED,
+    GET_WAITING,
+    STATEMENTS
+};
 
 static const char *const sql[STATEMENTS] = {
     "INSERT OR IGNORE INTO users VALUES (?1)",
@@ -36,35 +60,39 @@ static const char *const sql[STATEMENTS] = {
     "SELECT name, 0, 0 FROM look WHERE name > ?1 ORDER BY name LIMIT ?2",
     "SELECT name, 0, 0 FROM users WHERE name > ?1 ORDER BY name LIMIT ?2",
     "SELECT name, ops, since FROM unconfirmed WHERE site = ?3 AND name > ?1 ORDER BY name LIMIT ?2",
-    "SELECT count(*), coalesce(sum(ops), 0), coalesce(min(since), 0) FROM unconfirmed WHERE site = ?1",
+    "SELECT count(*), coalesce(sum(ops), 0), coalesce(min(since), 0) FROM unconfirmed WHERE site = "
+    "?1",
     "SELECT ops, since FROM unconfirmed WHERE site = ?2 AND name = ?1",
-    "SELECT coalesce(sum(unplaced), 0), coalesce(sum(held), 0) FROM waiting WHERE name = ?1 OR ?1 IS NULL",
+    "SELECT coalesce(sum(unplaced), 0), coalesce(sum(held), 0) FROM waiting WHERE name = ?1 OR ?1 "
+    "IS NULL",
 };
 
 static const char schema[] =
     "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA locking_mode = EXCLUSIVE;"
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS users (name TEXT PRIMARY KEY) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS unconfirmed (site INTEGER, name TEXT, ops INTEGER, since INTEGER, PRIMARY KEY (site, name)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS waiting (name TEXT PRIMARY KEY, unplaced INTEGER, held INTEGER) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS unconfirmed (site INTEGER, name TEXT, ops INTEGER, since INTEGER, "
+    "PRIMARY KEY (site, name)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS waiting (name TEXT PRIMARY KEY, unplaced INTEGER, held INTEGER) "
+    "WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS look (name TEXT PRIMARY KEY) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS of_user ON unconfirmed (name);"
     "CREATE TABLE IF NOT EXISTS peers (site INTEGER PRIMARY KEY);";
 
-/* In a file of a program that did not have it: an upgrade is no join. Who is new is so by his worker's word. */
-static const char all_joined[] =
-    "BEGIN; CREATE TABLE joined (name TEXT PRIMARY KEY) WITHOUT ROWID;"
-    "INSERT INTO joined SELECT name FROM users; COMMIT;";
+/* In a file of a program that did not have it: an upgrade is no join. Who is new is so by his
+ * worker's word. */
+static const char all_joined[] = "BEGIN; CREATE TABLE joined (name TEXT PRIMARY KEY) WITHOUT ROWID;"
+                                 "INSERT INTO joined SELECT name FROM users; COMMIT;";
 
 struct ledger {
     struct replicator *r;
     sqlite3 *db;
     sqlite3_stmt *statement[STATEMENTS];
-    ev_timer gather;    /* the end of the transaction that is open */
-    bool at_once;       /* there is a new user in it */
-    bool fresh;         /* there are new users, or a removed site, not on disk yet */
-    bool rewrite;       /* and some of them not even in a transaction: one could not be committed */
-    bool undone;        /* that happened in this run */
+    ev_timer gather; /* the end of the transaction that is open */
+    bool at_once;    /* there is a new user in it */
+    bool fresh;      /* there are new users, or a removed site, not on disk yet */
+    bool rewrite;    /* and some of them not even in a transaction: one could not be committed */
+    bool undone;     /* that happened in this run */
     int64_t users, joined; /* rows of these tables; users below 0: to be counted anew */
     ev_timer flush;
     double said;
@@ -91,7 +119,8 @@ static void flush_soon(struct ledger *l)
         ev_timer_again(l->r->loop, &l->flush);
 }
 
-/* As far as it is users and removed peers it is written again; the next start sweeps all for the rest (ledger_close). */
+/* As far as it is users and removed peers it is written again; the next start sweeps all for the
+ * rest (ledger_close). */
 static void undone(struct ledger *l)
 {
     l->rewrite = l->undone = true;
@@ -132,7 +161,8 @@ void ledger_commit_seen(struct ledger *l)
 
 static sqlite3_stmt *prepared(struct ledger *l, int which)
 {
-    if (!l->statement[which] && sqlite3_prepare_v3(l->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &l->statement[which], NULL) != SQLITE_OK) {
+    if (!l->statement[which] && sqlite3_prepare_v3(l->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT,
+                                                   &l->statement[which], NULL) != SQLITE_OK) {
         failed(l, sql[which]);
         return NULL;
     }
@@ -176,7 +206,8 @@ static int write_row(struct ledger *l, int which, const char *format, ...)
     return changed;
 }
 
-/* A row is there. An error ends the transaction for some of its kinds, also of a statement that only reads. */
+/* A row is there. An error ends the transaction for some of its kinds, also of a statement that
+ * only reads. */
 static bool next_row(struct ledger *l, sqlite3_stmt *s)
 {
     int r = sqlite3_step(s);
@@ -241,7 +272,8 @@ bool ledger_flush(struct ledger *l)
         users_each(l->r->users, write_again, l);
     }
     l->fresh = !commit(l) || l->rewrite;
-    if (!l->fresh && sqlite3_wal_checkpoint_v2(l->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) != SQLITE_OK) {
+    if (!l->fresh && sqlite3_wal_checkpoint_v2(l->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
+                                               NULL) != SQLITE_OK) {
         failed(l, "checkpoint");
         l->fresh = true;
     }
@@ -300,13 +332,17 @@ bool ledger_has_joined(struct ledger *l, const char *name)
 
 static const char site_here[] = "SELECT value FROM meta WHERE key = 'site'";
 
-/* What is here is of one site, as the states are, and one's numbers are never another's. The text is the caller's; NULL: it is this site's, or nobody's yet. */
+/* What is here is of one site, as the states are, and one's numbers are never another's. The
+ * text is the caller's; NULL: it is this site's, or nobody's yet. */
 static char *of_another(const char *path, int64_t site, const char *name, int64_t self)
 {
     if (site <= 0 || site == self)
         return NULL;
-    return mem_printf("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of service dovelane-replicator must be this host's name, and a site's "
-                      "id stays what it is; if this host ran under a wrong name, the guide says what to remove (When something is damaged)", path, (long long)site, name, (long long)self);
+    return mem_printf("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of "
+                      "service dovelane-replicator must be this host's name, and a site's "
+                      "id stays what it is; if this host ran under a wrong name, the guide says "
+                      "what to remove (When something is damaged)",
+                      path, (long long)site, name, (long long)self);
 }
 
 /* A URI's path: these begin something else in one. The caller's. */
@@ -319,7 +355,8 @@ static char *uri_of(const char *path)
     return uri;
 }
 
-/* As a file that nothing is written to, nor beside: who asks may be root, and the replicator may run. */
+/* As a file that nothing is written to, nor beside: who asks may be root, and the replicator may
+ * run. */
 char *ledger_of_another_site(const char *dir, const char *name, uint64_t self)
 {
     char *path = mem_printf("%s/replicator.db", dir), *uri = uri_of(path), *text = NULL;
@@ -341,24 +378,28 @@ static bool is_ours(struct ledger *l, const char *path)
         free(other);
         return false;
     }
-    snprintf(text, sizeof text, "INSERT OR REPLACE INTO meta VALUES ('site', %lld)", (long long)self);
+    snprintf(text, sizeof text, "INSERT OR REPLACE INTO meta VALUES ('site', %lld)",
+             (long long)self);
     return site == self || (site == 0 && run(l, text));
 }
 
 static bool has_table_of_joined(struct ledger *l)
 {
     int64_t there = number_in(l->db, "SELECT count(*) FROM sqlite_master WHERE name = 'joined'");
-    return there > 0 || (there == 0 && sqlite3_exec(l->db, all_joined, NULL, NULL, NULL) == SQLITE_OK);
+    return there > 0 ||
+           (there == 0 && sqlite3_exec(l->db, all_joined, NULL, NULL, NULL) == SQLITE_OK);
 }
 
 static void cannot_open(struct ledger *l, const char *path)
 {
     int code = sqlite3_errcode(l->db);
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
-        log_error("%s: %s: the file is damaged; it holds no mail: remove %s* and start again (the guide, When something is damaged, says what was lost with it)", path,
-                  sqlite3_errmsg(l->db), path);
+        log_error("%s: %s: the file is damaged; it holds no mail: remove %s* and start again (the "
+                  "guide, When something is damaged, says what was lost with it)",
+                  path, sqlite3_errmsg(l->db), path);
     else
-        log_error("%s: %s: it and its directory must be there and belong to this user, uid %u", path, sqlite3_errmsg(l->db), (unsigned)geteuid());
+        log_error("%s: %s: it and its directory must be there and belong to this user, uid %u",
+                  path, sqlite3_errmsg(l->db), (unsigned)geteuid());
 }
 
 struct ledger *ledger_open(struct replicator *r)
@@ -370,7 +411,8 @@ struct ledger *ledger_open(struct replicator *r)
     ev_timer_init(&l->gather, on_gather, 0., 0.);
     ev_timer_init(&l->flush, on_flush, 0., GATHER);
     l->gather.data = l->flush.data = l;
-    bool ok = sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) == SQLITE_OK &&
+    bool ok = sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) ==
+                  SQLITE_OK &&
               sqlite3_exec(l->db, schema, NULL, NULL, NULL) == SQLITE_OK && has_table_of_joined(l);
     if (!ok)
         cannot_open(l, path);
@@ -379,7 +421,8 @@ struct ledger *ledger_open(struct replicator *r)
     free(path);
     for (size_t i = 0; ok && i < r->group.npeers; i++) {
         char text[80];
-        snprintf(text, sizeof text, "SELECT count(*) FROM peers WHERE site = %lld", (long long)r->group.peer[i].site);
+        snprintf(text, sizeof text, "SELECT count(*) FROM peers WHERE site = %lld",
+                 (long long)r->group.peer[i].site);
         int64_t n = one_number(l, text);
         r->group.peer[i].removed = n > 0;
         ok = n >= 0;
@@ -391,7 +434,8 @@ struct ledger *ledger_open(struct replicator *r)
     }
     r->unclean = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'clean'") != 1;
     /* A hash, which may be below 0; one that cannot be read is another. */
-    r->adopted = !r->first && number_in(l->db, "SELECT value FROM meta WHERE key = 'parent'") != (int64_t)r->parent;
+    r->adopted = !r->first && number_in(l->db, "SELECT value FROM meta WHERE key = 'parent'") !=
+                                  (int64_t)r->parent;
     if (!run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)"))
         undone(l);
     counted(l, 0, 0);
@@ -455,7 +499,8 @@ uint64_t ledger_noted(struct ledger *l, const char *key)
     return v > 0 ? (uint64_t)v : 0;
 }
 
-void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t ops, int64_t since)
+void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t ops,
+                        int64_t since)
 {
     if (ops)
         write_row(l, SET_OPS, "nsnn", (int64_t)site, name, (int64_t)ops, since);
@@ -471,7 +516,8 @@ void ledger_waiting(struct ledger *l, const char *name, uint64_t unplaced, uint6
         write_row(l, DROP_WAITING, "s", name);
 }
 
-static void two_numbers(struct ledger *l, int which, const char *name, uint64_t site, int64_t *one_r, int64_t *two_r)
+static void two_numbers(struct ledger *l, int which, const char *name, uint64_t site,
+                        int64_t *one_r, int64_t *two_r)
 {
     sqlite3_stmt *s = prepared(l, which);
     *one_r = *two_r = 0;
@@ -488,7 +534,8 @@ static void two_numbers(struct ledger *l, int which, const char *name, uint64_t 
     sqlite3_clear_bindings(s);
 }
 
-void ledger_get_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t *ops_r, int64_t *since_r)
+void ledger_get_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t *ops_r,
+                            int64_t *since_r)
 {
     int64_t ops;
     two_numbers(l, GET_UNCONFIRMED, name, site, &ops, since_r);
@@ -512,7 +559,8 @@ bool ledger_remove_peer(struct ledger *l, uint64_t site)
 }
 
 /* Rows are copied before fn sees them: it may write. */
-static size_t each(struct ledger *l, int which, uint64_t site, const char *after, size_t most, ledger_fn *fn, void *arg)
+static size_t each(struct ledger *l, int which, uint64_t site, const char *after, size_t most,
+                   ledger_fn *fn, void *arg)
 {
     struct row {
         char *name;
@@ -528,7 +576,9 @@ static size_t each(struct ledger *l, int which, uint64_t site, const char *after
             sqlite3_bind_int64(s, 3, (int64_t)site);
         while (n < most && next_row(l, s)) {
             const char *name = (const char *)sqlite3_column_text(s, 0);
-            row[n++] = (struct row){mem_strdup(name ? name : ""), (uint64_t)sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2)};
+            row[n++] =
+                (struct row){mem_strdup(name ? name : ""), (uint64_t)sqlite3_column_int64(s, 1),
+                             sqlite3_column_int64(s, 2)};
         }
         sqlite3_reset(s);
         sqlite3_clear_bindings(s);
@@ -546,7 +596,8 @@ size_t ledger_users(struct ledger *l, const char *after, size_t most, ledger_fn 
     return each(l, GET_USERS, 0, after, most, fn, arg);
 }
 
-size_t ledger_each_unconfirmed(struct ledger *l, uint64_t site, const char *after, size_t most, ledger_fn *fn, void *arg)
+size_t ledger_each_unconfirmed(struct ledger *l, uint64_t site, const char *after, size_t most,
+                               ledger_fn *fn, void *arg)
 {
     return each(l, GET_OPS, site, after, most, fn, arg);
 }
@@ -580,7 +631,8 @@ void ledger_looks(struct ledger *l, ledger_fn *fn, void *arg)
     free(k.last);
 }
 
-void ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t *ops_r, int64_t *since_r)
+void ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
+                   int64_t *since_r)
 {
     sqlite3_stmt *s = prepared(l, GET_TOTALS);
     *users_r = *ops_r = 0;

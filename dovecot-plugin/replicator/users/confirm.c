@@ -26,26 +26,28 @@ bool confirm_first(struct user *u)
     return any;
 }
 
-/* Not where more follows from it than that ops are confirmed: of a state that is new, of a user whose
- * mails wait for bodies (who spoke, and did not bring them, counts), or where that site waits for the
- * word that this one has read its mailboxes. A user who is apart has rules of his own. */
+/* Not where more follows from it than that ops are confirmed: of a state that is new, of a user
+ * whose mails wait for bodies (who spoke, and did not bring them, counts), or where that site
+ * waits for the word that this one has read its mailboxes. A user who is apart has rules of his
+ * own. */
 static bool may_wait(const struct user *u, const struct parcel_in_flight *p)
 {
     const struct replicator *r = u->r;
-    bool plain =
-        !u->joins && u->unplaced == 0 && !u->peer[p->peer].told_reading && user_kind(u) == USER_ORDINARY;
-    return !u->worker && plain && p->kind == PARCEL_BATCH && p->first == 0 && p->body.n <= WAITS_MOST &&
-           take_may_wait(r->inbox) && parcel_confirms(p->body, r->group.self, u->epoch, u->counter);
+    bool plain = !u->joins && u->unplaced == 0 && !u->peer[p->peer].told_reading &&
+                 user_kind(u) == USER_ORDINARY;
+    return !u->worker && plain && p->kind == PARCEL_BATCH && p->first == 0 &&
+           p->body.n <= WAITS_MOST && take_may_wait(r->inbox) &&
+           parcel_confirms(p->body, r->group.self, u->epoch, u->counter);
 }
 
 static void forget_older(struct user *u, const struct parcel_in_flight *newest)
 {
     struct parcel_in_flight *p;
-    TAILQ_FOREACH(p, &u->parcels, in_user)
-    if (p != newest && p->waits && p->peer == newest->peer) {
-        user_parcel_done(u, p);
-        return;
-    }
+    TAILQ_FOREACH (p, &u->parcels, in_user)
+        if (p != newest && p->waits && p->peer == newest->peer) {
+            user_parcel_done(u, p);
+            return;
+        }
 }
 
 void confirm_heard(struct user *u, struct parcel_in_flight *p)

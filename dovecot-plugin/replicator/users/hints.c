@@ -1,7 +1,8 @@
 /* hints - see hints.h.
  *
- * While hints come, the FIFO is read every READ_GAP and not waited for: else each write would wake this process, and that is most of what a
- * hint costs the client's process. So of those that come one by one none waits. */
+ * While hints come, the FIFO is read every READ_GAP and not waited for: else each write would
+ * wake this process, and that is most of what a hint costs the client's process. So of those
+ * that come one by one none waits. */
 #include "dovecot-plugin/replicator/users/hints.h"
 
 #include <dirent.h>
@@ -23,10 +24,12 @@
 
 #define READ_GAP 2000000 /* ns; by timerfd: the loop's own timers may be as late (bridge.h) */
 #define READS_MOST 16
-#define NO_WRITER 0.2   /* seconds until a FIFO without a writer is looked at again */
-#define UNPROVEN_MOST 10000 /* names that nobody has known yet, in memory: more are not read until those are looked up */
+#define NO_WRITER 0.2 /* seconds until a FIFO without a writer is looked at again */
+/* names that nobody has known yet, in memory: more are not read until those are looked up */
+#define UNPROVEN_MOST 10000
 #define FULL_AGAIN 0.2
-#define MARKS_STAY 5.   /* seconds between two looks at marks that stay since nothing can be written */
+/* seconds between two looks at marks that stay since nothing can be written */
+#define MARKS_STAY 5.
 #define MARKS_MAX 10000 /* names of one look at the directory; the next one goes on behind them */
 #define STUCK_LOOKS 20  /* of users whose marks cannot be removed, for one look at all marks */
 
@@ -39,7 +42,8 @@ struct hints {
     bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
     double said, said_dirty, said_mode, said_full, swept_all, marks_after;
     DIR *marks; /* at the name behind the last look's; NULL: from the beginning */
-    unsigned stuck, stuck_before; /* names in it that cannot be removed: so far, and as counted last */
+    /* names in it that cannot be removed: so far, and as counted last */
+    unsigned stuck, stuck_before;
 };
 
 static void look(struct hints *h, const struct hint *hint)
@@ -83,7 +87,8 @@ static void lines(struct hints *h)
     }
     h->n = (size_t)(end - at);
     memmove(h->line, at, h->n);
-    /* Whoever writes no line end must not take away the hint of whoever writes next, which ends the line: its end is kept. */
+    /* Whoever writes no line end must not take away the hint of whoever writes next, which ends
+     * the line: its end is kept. */
     if (h->n >= HINT_MAX) {
         memmove(h->line, h->line + h->n - (HINT_MAX - 1), HINT_MAX - 1);
         h->n = HINT_MAX - 1;
@@ -106,7 +111,8 @@ static bool take(struct hints *h)
     return n > 0;
 }
 
-/* The FIFO is writable for all: names that are made up are read no faster than they are looked up. Who cannot write into it then leaves a mark. */
+/* The FIFO is writable for all: names that are made up are read no faster than they are looked
+ * up. Who cannot write into it then leaves a mark. */
 static bool is_full(struct hints *h)
 {
     return users_unproven(h->r->users) >= UNPROVEN_MOST;
@@ -128,7 +134,9 @@ static void wait_for_lookups(struct hints *h)
         ev_timer_start(h->r->loop, &h->again);
     }
     if (replicator_may_say(&h->said_full, 60.))
-        log_warning("hints name more than %d users that nobody knows: they are looked up before more are read; who writes them into dovelane-hint?", UNPROVEN_MOST);
+        log_warning("hints name more than %d users that nobody knows: they are looked up before "
+                    "more are read; who writes them into dovelane-hint?",
+                    UNPROVEN_MOST);
 }
 
 static void on_fifo(struct ev_loop *loop, ev_io *io, int events)
@@ -162,7 +170,8 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 
 static bool mark_remove(int dir, const char *name)
 {
-    return unlinkat(dir, name, 0) == 0 || errno == ENOENT || (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
+    return unlinkat(dir, name, 0) == 0 || errno == ENOENT ||
+           (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
 }
 
 static bool is_known(struct hints *h, const char *user)
@@ -170,23 +179,27 @@ static bool is_known(struct hints *h, const char *user)
     return user_find(h->r->users, user, strlen(user)) || ledger_knows(h->r->ledger, user);
 }
 
-/* Whether the mark can go: the user is known without it, whatever happens to this process and this host, or is none. */
+/* Whether the mark can go: the user is known without it, whatever happens to this process and
+ * this host, or is none. */
 static bool may_go(struct hints *h, const char *user)
 {
     const struct user *u = user_find(h->r->users, user, strlen(user));
     return (u && clock_monotonic() < u->unknown_until) || ledger_user_seen(h->r->ledger, user);
 }
 
-/* The directory is writable for all: whoever fills it with names that cannot be removed must not have all their users looked at all the time. */
+/* The directory is writable for all: whoever fills it with names that cannot be removed must not
+ * have all their users looked at all the time. */
 static bool may_look_at_stuck(struct hints *h)
 {
     unsigned n = ++h->stuck > h->stuck_before ? h->stuck : h->stuck_before;
     return n <= STUCK_LOOKS || (unsigned)random() % n < STUCK_LOOKS;
 }
 
-/* A mark goes before the user is looked at: a change that comes in between leaves another one. Of a user never seen before it stays until the next
- * time, and of all while nothing can be written: it may be all that tells of him. One that cannot go, a directory with something in it, is no mark but
- * would be taken for one by the plugin: that user is looked at now and then. The mark for all stays while the sweeps rest. */
+/* A mark goes before the user is looked at: a change that comes in between leaves another one.
+ * Of a user never seen before it stays until the next time, and of all while nothing can be
+ * written: it may be all that tells of him. One that cannot go, a directory with something in
+ * it, is no mark but would be taken for one by the plugin: that user is looked at now and then.
+ * The mark for all stays while the sweeps rest. */
 static void mark(struct hints *h, int dir, const char *name)
 {
     struct hint hint = {.guid = ""};
@@ -205,7 +218,8 @@ static void mark(struct hints *h, int dir, const char *name)
     gone = mark_remove(dir, name);
     if (!gone && replicator_may_say(&h->said_dirty, 60.))
         log_error("%s/%s: cannot be removed: %s", h->r->config->dirty_dir, name, strerror(errno));
-    if (all && (gone || replicator_may_say(&h->swept_all, 600.))) /* what the plugin takes for a mark says the same all the time */
+    /* what the plugin takes for a mark says the same all the time */
+    if (all && (gone || replicator_may_say(&h->swept_all, 600.)))
         sweep_everyone(h->r->sweep);
     else if (is_mark && !all && (gone || may_look_at_stuck(h)))
         look(h, &hint);
@@ -226,18 +240,24 @@ static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
     struct hints *h = t->data;
     const char *path = h->r->config->dirty_dir;
     struct dirent *e = NULL;
-    /* Files are removed in there. Below a directory that is another program's, a link could lead to our own. */
+    /* Files are removed in there. Below a directory that is another program's, a link could lead
+     * to our own. */
     int fd = h->marks ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (!h->marks && !(h->marks = fd >= 0 ? fdopendir(fd) : NULL)) {
         if (fd >= 0)
             close(fd);
         if (replicator_may_say(&h->said_dirty, 600.))
-            log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; make it, mode 1733", path, strerror(errno));
+            log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; "
+                      "make it, mode 1733",
+                      path, strerror(errno));
         return;
     }
     struct stat st = {.st_nlink = 1};
-    if (fstat(dirfd(h->marks), &st) == 0 && (st.st_mode & 0003) != 0003 && (st.st_mode & 0030) != 0030 && replicator_may_say(&h->said_mode, 600.))
-        log_warning("dirty_dir %s: mode %04o: mail processes cannot leave marks there: make it 1733", path, (unsigned)st.st_mode & 07777);
+    if (fstat(dirfd(h->marks), &st) == 0 && (st.st_mode & 0003) != 0003 &&
+        (st.st_mode & 0030) != 0030 && replicator_may_say(&h->said_mode, 600.))
+        log_warning(
+            "dirty_dir %s: mode %04o: mail processes cannot leave marks there: make it 1733", path,
+            (unsigned)st.st_mode & 07777);
     h->flushed = ledger_flush(h->r->ledger);
     if (!h->flushed && clock_monotonic() < h->marks_after)
         return;
@@ -254,7 +274,8 @@ struct hints *hints_open(struct replicator *r)
     struct hints *h = mem_zero(sizeof *h);
     h->r = r;
     ev_io_init(&h->fifo, on_fifo, -1, EV_READ);
-    ev_io_init(&h->gap, on_gap, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), EV_READ);
+    ev_io_init(&h->gap, on_gap, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC),
+               EV_READ);
     if (h->gap.fd < 0)
         log_fatal("timerfd_create: %s", strerror(errno));
     ev_timer_init(&h->again, on_again, 0., 0.);

@@ -8,7 +8,8 @@
 #include "dovecot-plugin/replicator/users/turn.h"
 
 #define USED_UP_EVERY 4 /* every so many turns are of those who used one up */
-#define OTHER_WAY 16 /* every so many picks begin with the last queue; and as many with those who wait apart */
+/* every so many picks begin with the last queue; and as many with those who wait apart */
+#define OTHER_WAY 16
 
 TAILQ_HEAD(user_queue, user);
 
@@ -42,7 +43,8 @@ void sched_close(struct sched *s)
 
 /* Where it waits: to be looked up first, for its turn to exchange, apart with all slow or lengthy
  * ones, or in its class. */
-static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c, size_t **n)
+static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c,
+                                   size_t **n)
 {
     enum user_kind k = u->queued_as;
     if (c == USER_IN_TURN && u->credentials != 0) {
@@ -58,7 +60,8 @@ static struct user_queue *queue_of(struct sched *s, const struct user *u, enum u
 static void say_waiting(const struct sched *s)
 {
     size_t apart = s->napart[USER_LENGTHY] + s->napart[USER_SLOW];
-    metric_set(replicator_waiting, (long long)(s->waiting + apart + s->nunknown + sched_in_turn(s)));
+    metric_set(replicator_waiting,
+               (long long)(s->waiting + apart + s->nunknown + sched_in_turn(s)));
 }
 
 void sched_dequeue(struct sched *s, struct user *u)
@@ -102,7 +105,8 @@ void sched_queue(struct sched *s, struct user *u, enum user_class c)
 /* Who is not ordinary, and may have a worker now. */
 static struct user *first_apart(const struct sched *s, enum user_kind k)
 {
-    return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
+    return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k])
+                                                                   : NULL;
 }
 
 /* Whose turn to exchange it is now. Who used one up has one of so many, and what the others
@@ -164,7 +168,8 @@ static struct user *first_of(struct user_queue *queue, const int *order)
 /* In which order the classes come. Whichever is never empty, each of the others has its turns. */
 static const int *order(size_t picks)
 {
-    static const int ordinary[] = {USER_FIRST, USER_SECOND, USER_LAST}, last[] = {USER_LAST, USER_SECOND, USER_FIRST},
+    static const int ordinary[] = {USER_FIRST, USER_SECOND, USER_LAST},
+                     last[] = {USER_LAST, USER_SECOND, USER_FIRST},
                      second[] = {USER_SECOND, USER_LAST, USER_FIRST};
     return picks % OTHER_WAY != 0 ? ordinary : picks / OTHER_WAY % 2 ? last : second;
 }
@@ -172,7 +177,8 @@ static const int *order(size_t picks)
 static struct user *pick(struct sched *s)
 {
     size_t picks = s->picks + 1;
-    struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW), *apart = lengthy && (!slow || picks / OTHER_WAY % 2) ? lengthy : slow;
+    struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW),
+                *apart = lengthy && (!slow || picks / OTHER_WAY % 2) ? lengthy : slow;
     struct user *in_turn = first_in_turn(s), *u = first_of(s->queue, order(picks));
     if (apart && picks % OTHER_WAY == OTHER_WAY / 2)
         return apart;

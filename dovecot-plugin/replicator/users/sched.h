@@ -1,11 +1,13 @@
-/* sched - who is next: users wait in three queues, those with hints (and admins' requests) first, those with parcels
- * next, sweeps last; a small share goes the other way round, so that nobody waits for ever.
+/* sched - who is next: users wait in three queues, those with hints (and admins' requests) first,
+ * those with parcels next, sweeps last; a small share goes the other way round, so that nobody
+ * waits for ever.
  *
- * Slow users (user.h) wait apart, and have one worker at a time, all of them together; lengthy ones half of the workers: whoever can put a FIFO, or
- * a file system that hangs, among his files would have all workers with a few accounts. Who has not been opened yet is looked up before.
+ * Slow users (user.h) wait apart, and have one worker at a time, all of them together; lengthy ones
+ * half of the workers: whoever can put a FIFO, or a file system that hangs, among his files would
+ * have all workers with a few accounts. Who has not been opened yet is looked up before.
  *
- * A user is held by one worker, and kept open there while nobody else needs it (warm). While others wait, a worker gives
- * its user back after SCHED_SLICE of work. */
+ * A user is held by one worker, and kept open there while nobody else needs it (warm). While
+ * others wait, a worker gives its user back after SCHED_SLICE of work. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SCHED_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SCHED_H
 
@@ -16,7 +18,8 @@
 struct sched *sched_open(struct replicator *);
 void sched_close(struct sched *);
 
-/* Puts the user into that queue; USER_NOTHING: into none. Keeps its place when it is there already. */
+/* Puts the user into that queue; USER_NOTHING: into none. Keeps its place when it is there
+ * already. */
 void sched_queue(struct sched *, struct user *, enum user_class);
 void sched_dequeue(struct sched *, struct user *);
 size_t sched_waiting(const struct sched *);
@@ -24,7 +27,8 @@ size_t sched_waiting(const struct sched *);
 bool sched_is_next(const struct sched *, const struct user *);
 /* Who wait for their turn to exchange. One of them counts as waiting when it has come. */
 size_t sched_in_turn(const struct sched *);
-size_t sched_apart(const struct sched *, enum user_kind); /* lengthy or slow ones who wait, whether there is room for one or not */
+/* lengthy or slow ones who wait, whether there is room for one or not */
+size_t sched_apart(const struct sched *, enum user_kind);
 size_t sched_unknown(const struct sched *); /* who are to be looked up first; not among those */
 
 /* Gives workers something to do. */

@@ -117,7 +117,8 @@ static void on_step(struct ev_loop *loop, ev_timer *t, int events)
     if (s->phase == LISTING_WANTED && workers_list_users(s->r->workers))
         s->phase = LISTING_ASKED;
     if (s->phase == LISTING_WANTED && now > s->listed_by) {
-        log_warning("the userdb's users are not listed, since no worker can be asked: only users seen before are swept");
+        log_warning("the userdb's users are not listed, since no worker can be asked: only users "
+                    "seen before are swept");
         walk(s);
     }
     if (s->phase == WALKING)
@@ -149,7 +150,8 @@ void sweep_listed(struct sweep *s, bool whole)
     if (s->phase != LISTING_ASKED)
         return;
     if (!whole)
-        log_warning("the userdb's users cannot be listed (iterate_query?): only users seen before are swept");
+        log_warning("the userdb's users cannot be listed (iterate_query?): only users seen before "
+                    "are swept");
     walk(s);
 }
 
@@ -168,7 +170,8 @@ bool sweep_running(const struct sweep *s)
 
 bool sweep_rests(const struct sweep *s)
 {
-    return s->phase != RESTING || (s->ended != 0 && clock_monotonic() < s->ended + REST * (s->ended - s->began));
+    return s->phase != RESTING ||
+           (s->ended != 0 && clock_monotonic() < s->ended + REST * (s->ended - s->began));
 }
 
 static void on_every(struct ev_loop *loop, ev_timer *t, int events)

@@ -1,5 +1,6 @@
-/* sweep - all users are looked at every sweep_all, at sweep_rate, without a hint: what was changed behind Dovecot's back,
- * and what a crash or a lost hint hid. Active users have a timer of their own (user.h). */
+/* sweep - all users are looked at every sweep_all, at sweep_rate, without a hint: what was
+ * changed behind Dovecot's back, and what a crash or a lost hint hid. Active users have a timer
+ * of their own (user.h). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
 
@@ -12,9 +13,10 @@ void sweep_close(struct sweep *);
 /* As soon as may be; once more if one is under way. */
 void sweep_everyone(struct sweep *);
 bool sweep_running(const struct sweep *);
-bool sweep_is_listing(const struct sweep *);  /* who the users are is not known yet */
+bool sweep_is_listing(const struct sweep *); /* who the users are is not known yet */
 bool sweep_wants_list(const struct sweep *); /* of users, as soon as the worker for that is free */
-/* Whoever may ask for one again and again has to wait now: one is under way, or ended less than four times as long ago as it took. */
+/* Whoever may ask for one again and again has to wait now: one is under way, or ended less than
+ * four times as long ago as it took. */
 bool sweep_rests(const struct sweep *);
 
 /* The userdb's users, from a worker. */

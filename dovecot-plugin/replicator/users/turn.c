@@ -5,9 +5,11 @@
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 
-/* Seconds for which a user's worker waits for the answer of an exchange while others wait for a worker. */
+/* Seconds for which a user's worker waits for the answer of an exchange while others wait for a
+ * worker. */
 #define HOLD 2.
-/* The same of an only worker: nobody else answers the peers meanwhile, so one of two sites gives way. */
+/* The same of an only worker: nobody else answers the peers meanwhile, so one of two sites gives
+ * way. */
 #define HOLD_ONLY 0.2
 #define TURNS 20  /* as many first turns take as long as a worker's answer may */
 #define DOUBLED 3 /* times at most */
@@ -29,8 +31,7 @@ bool turn_is_free(const struct workers *ws, bool used)
 {
     size_t n = 0, all = 0, used_up = 0, most = (size_t)ws->r->config->replicator_workers;
     const struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    {
+    TAILQ_FOREACH (w, &ws->list, link) {
         bool ordinary = w->in_turn && user_kind(w->user) == USER_ORDINARY;
         all += w->in_turn;
         n += ordinary;
@@ -49,10 +50,12 @@ void turn_take(struct worker *w)
     w->in_turn = true;
 }
 
-/* A turn without an end, however it ends: but who took little of it may have met a site that is away. */
+/* A turn without an end, however it ends: but who took little of it may have met a site that is
+ * away. */
 void turn_leave(struct worker *w)
 {
-    if (w->in_turn && w->asking && w->user && clock_monotonic() >= w->turn_until - turn_length(w->user) / 2)
+    if (w->in_turn && w->asking && w->user &&
+        clock_monotonic() >= w->turn_until - turn_length(w->user) / 2)
         w->user->turns_used++;
     w->in_turn = false;
 }
@@ -66,9 +69,9 @@ double turn_hold_for(const struct worker *w)
     return first ? HOLD : HOLD_ONLY;
 }
 
-/* An exchange lives in the worker's memory. Closed for somebody else's sake between question and answer it
- * would begin anew with each opening, and with more users than workers never end. A site that takes nothing
- * gives no answer. */
+/* An exchange lives in the worker's memory. Closed for somebody else's sake between question and
+ * answer it would begin anew with each opening, and with more users than workers never end. A
+ * site that takes nothing gives no answer. */
 void turn_answered(struct worker *w, const struct frame_done *d)
 {
     const struct replicator *r = w->all->r;
@@ -78,11 +81,13 @@ void turn_answered(struct worker *w, const struct frame_done *d)
     w->asking = false;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
-        bool answered = answer && i == (int)w->job.parcel->peer && (w->asked_on || !d->site[k].asking);
+        bool answered =
+            answer && i == (int)w->job.parcel->peer && (w->asked_on || !d->site[k].asking);
         if (answered && d->result == FRAME_OK)
             w->user->peer[i].cut_offs = 0;
         asks = asks || d->site[k].asking;
-        w->asking = w->asking || (d->site[k].asking && i >= 0 && outbox_answered(r->outbox, (size_t)i));
+        w->asking =
+            w->asking || (d->site[k].asking && i >= 0 && outbox_answered(r->outbox, (size_t)i));
     }
     if (!asks && was)
         w->user->turns_used = 0;
@@ -104,8 +109,7 @@ bool turn_holds(const struct worker *w, double now)
     size_t before = 0;
     if (now >= w->hold || now >= w->turn_until)
         return false;
-    TAILQ_FOREACH(o, &w->all->list, link)
-    {
+    TAILQ_FOREACH (o, &w->all->list, link) {
         if (o == w)
             break;
         before += now < o->hold && now < o->turn_until;

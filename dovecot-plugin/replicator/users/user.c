@@ -23,9 +23,12 @@
 #define COLLECT 30. /* seconds between two looks for users who can leave memory */
 #define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
 #define FORGET_EVERY 60.
-#define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one open mailbox at most every 2 ms) */
-#define FAILING_BYTES (1024 * 1024) /* in flight, beside the first parcel, of a user who cannot take any now, ... */
-#define FAILING_MAX 64              /* ... and parcels */
+/* hints between two looks at a user: what many commands in a row give, not a person (the plugin
+ * tells of one open mailbox at most every 2 ms) */
+#define BUSY 6
+/* in flight, beside the first parcel, of a user who cannot take any now, ... */
+#define FAILING_BYTES (1024 * 1024)
+#define FAILING_MAX 64 /* ... and parcels */
 #define BACKOFF_FIRST 1.
 #define BACKOFF_MOST 60.
 
@@ -33,7 +36,7 @@ LIST_HEAD(user_list, user);
 
 struct users {
     struct replicator *r;
-    size_t n, unproven;             /* unproven: named by hints */
+    size_t n, unproven;            /* unproven: named by hints */
     size_t named[FRAME_SITES_MAX]; /* unproven: named by parcels of each peer */
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
@@ -55,9 +58,9 @@ static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
 struct user *user_find(struct users *us, const char *name, size_t n)
 {
     struct user *u;
-    LIST_FOREACH(u, &us->bucket[bucket_of(name, n)], in_hash)
-    if (strlen(u->name) == n && !memcmp(u->name, name, n))
-        return u;
+    LIST_FOREACH (u, &us->bucket[bucket_of(name, n)], in_hash)
+        if (strlen(u->name) == n && !memcmp(u->name, name, n))
+            return u;
     return NULL;
 }
 
@@ -82,7 +85,8 @@ struct user *user_get(struct users *us, const char *name, size_t n)
     for (size_t i = 0; i < npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (!us->r->group.peer[i].removed)
-            ledger_get_unconfirmed(us->r->ledger, us->r->group.peer[i].site, u->name, &p->unconfirmed, &p->since);
+            ledger_get_unconfirmed(us->r->ledger, us->r->group.peer[i].site, u->name,
+                                   &p->unconfirmed, &p->since);
         p->resend_wait = seconds(us->r->config->resend_after);
         p->exchange_wait = seconds(us->r->config->exchange_after);
     }
@@ -143,8 +147,8 @@ size_t users_count(const struct users *us)
 void users_each(struct users *us, user_fn *fn, void *arg)
 {
     struct user *u;
-    LIST_FOREACH(u, &us->all, in_all)
-    fn(u, arg);
+    LIST_FOREACH (u, &us->all, in_all)
+        fn(u, arg);
 }
 
 /* A mailbox of it has changed within active_for, here or there. */
@@ -153,10 +157,12 @@ static bool active(const struct user *u, double at)
     return u->active_at != 0 && at - u->active_at < seconds(u->r->config->active_for);
 }
 
-/* When next, of what is done the more seldom the longer nothing has happened: after `times` what that is by now. 0: it will not be active any more then. */
+/* When next, of what is done the more seldom the longer nothing has happened: after `times` what
+ * that is by now. 0: it will not be active any more then. */
 static double later(const struct user *u, double now, int64_t least, double times)
 {
-    double wait = (now - u->active_at) * times, at = now + (wait > seconds(least) ? wait : seconds(least));
+    double wait = (now - u->active_at) * times,
+           at = now + (wait > seconds(least) ? wait : seconds(least));
     return active(u, at) ? at : 0;
 }
 
@@ -171,12 +177,14 @@ static bool unsent(const struct user_peer *p)
 static bool needed(const struct user *u, double now)
 {
     const struct replicator *r = u->r;
-    bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
+    bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels ||
+                user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     bool waits = u->tick_at != 0;
     for (size_t i = 0; i < r->group.npeers; i++)
-        waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 || unsent(&u->peer[i]) ||
-                u->peer[i].held;
-    return work || (waits && r->users->n < KEEP) || now < u->unknown_until || user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
+        waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 ||
+                unsent(&u->peer[i]) || u->peer[i].held;
+    return work || (waits && r->users->n < KEEP) || now < u->unknown_until ||
+           user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
 }
 
 static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
@@ -270,7 +278,8 @@ bool user_has_reason(const struct user *u)
 void user_asked_to_look(struct user *u)
 {
     const struct config *config = u->r->config;
-    double now = clock_monotonic(), least = seconds(config->hint_wait), most = seconds(config->hint_wait_most);
+    double now = clock_monotonic(), least = seconds(config->hint_wait),
+           most = seconds(config->hint_wait_most);
     bool busy = u->hints >= BUSY && least > 0;
     u->look_gap = !busy ? 0 : u->look_gap == 0 ? 2 * least : 2 * u->look_gap;
     if (u->look_gap > most)
@@ -296,7 +305,8 @@ void user_look(struct user *u, const char *guid, const char *name, size_t n)
     put_off(u);
     bool known = !n || u->look_all || u->look_many;
     for (size_t i = 0; i < u->nlook && !known; i++)
-        known = u->look[i].n == n && !memcmp(u->look[i].name, name, n) && !strcmp(u->look[i].guid, guid);
+        known = u->look[i].n == n && !memcmp(u->look[i].name, name, n) &&
+                !strcmp(u->look[i].guid, guid);
     if (!n) {
         clear_look(u);
         u->look_all = true;
@@ -380,8 +390,10 @@ bool user_has_room(const struct user *u, size_t bytes, bool crowded)
     if (!failing && !(crowded && is_slow(u)))
         return true;
     if (u->nparcels == 0)
-        return !crowded || (now >= u->parcel_after && now >= u->open_after); /* else it would never be tried again */
-    return !crowded && u->nparcels < FAILING_MAX && u->parcel_bytes - TAILQ_FIRST(&u->parcels)->body.n + bytes <= FAILING_BYTES;
+        /* else it would never be tried again */
+        return !crowded || (now >= u->parcel_after && now >= u->open_after);
+    return !crowded && u->nparcels < FAILING_MAX &&
+           u->parcel_bytes - TAILQ_FIRST(&u->parcels)->body.n + bytes <= FAILING_BYTES;
 }
 
 void user_trim_parcels(struct user *u, bool crowded)
@@ -410,7 +422,8 @@ void user_trim_slow(struct user *u, void *arg)
 
 bool user_is_another(struct user *u, const char *name, size_t n)
 {
-    struct user *real = strlen(u->name) == n && !memcmp(u->name, name, n) ? NULL : user_get(u->r->users, name, n);
+    struct user *real =
+        strlen(u->name) == n && !memcmp(u->name, name, n) ? NULL : user_get(u->r->users, name, n);
     free(u->real);
     u->real = NULL;
     if (!real || real == u)
@@ -499,7 +512,8 @@ static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
         if (!p->since)
             p->since = clock_wall();
     } else if (n < p->unconfirmed) {
-        p->resend_at = tried ? now : now + p->resend_wait; /* it takes again: all that was tried before is sent */
+        /* it takes again: all that was tried before is sent */
+        p->resend_at = tried ? now : now + p->resend_wait;
         p->since = clock_wall();
     }
     if (n != p->unconfirmed)
@@ -508,7 +522,8 @@ static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
     bool old = p->since && clock_wall() - p->since > r->config->backlog_age * 1000;
     if (n && (old || n > (uint64_t)r->config->backlog) && now >= p->forget_after) {
         p->want |= 1u << FRAME_SHIP_FORGET;
-        p->forget_after = now + FORGET_EVERY; /* another peer may still need what this one does not get */
+        /* another peer may still need what this one does not get */
+        p->forget_after = now + FORGET_EVERY;
         p->since = clock_wall();
     }
 }
@@ -531,7 +546,8 @@ void user_done(struct user *u, const struct frame_done *d)
 {
     struct replicator *r = u->r;
     double now = clock_monotonic();
-    bool joins = d->joins == FRAME_JOINING, anew = joins && !u->joins; /* since it was opened: READY did not say so */
+    /* since it was opened: READY did not say so */
+    bool joins = d->joins == FRAME_JOINING, anew = joins && !u->joins;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
         if (i < 0 || r->group.peer[i].removed)
@@ -593,7 +609,8 @@ static void due_peer(struct user *u, size_t i, double now)
     if (unsent(p) && now >= p->ship_after && outbox_ready(r->outbox, i))
         p->want |= 1u << FRAME_SHIP_NEW;
     if (passed(p->resend_at, now)) {
-        /* While the lane takes nothing, or nobody takes from it, asking the worker would only cost. */
+        /* While the lane takes nothing, or nobody takes from it, asking the worker would only
+         * cost. */
         if (outbox_ready(r->outbox, i) && outbox_may_try(r->outbox, i)) {
             p->want |= 1u << FRAME_SHIP_CONFIRMED;
             p->resends++;
@@ -637,8 +654,8 @@ static void due(struct user *u, double now)
     }
 }
 
-/* What can be done for it now. An exchange waits for its turn, and so does all that would begin one. Of users who are not
- * ordinary few have a worker at a time anyway. */
+/* What can be done for it now. An exchange waits for its turn, and so does all that would begin
+ * one. Of users who are not ordinary few have a worker at a time anyway. */
 enum user_class user_class(struct user *u, double now)
 {
     bool may_look = now >= u->look_after, look = user_has_reason(u) && may_look;
@@ -648,11 +665,13 @@ enum user_class user_class(struct user *u, double now)
     if (!TAILQ_EMPTY(&u->admin))
         return USER_FIRST;
     if (look && !u->joins)
-        return u->unproven ? USER_SECOND : USER_FIRST; /* names that are made up are in nobody's way */
+        /* names that are made up are in nobody's way */
+        return u->unproven ? USER_SECOND : USER_FIRST;
     for (size_t i = 0; i < u->r->group.npeers; i++)
         want |= u->peer[i].want;
     bool waiting = u->nparcels == u->nwaiting && now < u->waiting_until;
-    if ((u->nparcels && !waiting && now >= u->parcel_after) || want & ~(1u << FRAME_SHIP_EXCHANGE) || (u->tick && !u->joins))
+    if ((u->nparcels && !waiting && now >= u->parcel_after) ||
+        want & ~(1u << FRAME_SHIP_EXCHANGE) || (u->tick && !u->joins))
         return USER_SECOND;
     bool sweep = u->sweep && may_look;
     if (want || (u->joins && (look || sweep || u->tick)))
@@ -663,8 +682,7 @@ enum user_class user_class(struct user *u, double now)
 static double next_moment(struct user *u, double now)
 {
     double at = sooner(sooner(u->tick_at, u->sweep_at), u->waiting_until);
-    for (size_t i = 0; i < u->r->group.npeers; i++)
-    {
+    for (size_t i = 0; i < u->r->group.npeers; i++) {
         const struct user_peer *p = &u->peer[i];
         at = sooner(at, sooner(p->resend_at, sooner(p->hello_at, p->exchange_at)));
         if (unsent(p) && p->ship_after > now)

@@ -1,7 +1,8 @@
 /* user - what is to be done for whom, and when.
  *
- * A user is in memory while there is something to do, while a worker has it open, or while it counts as active. What is
- * to be done is a set, not a list: a second hint for the same mailbox changes nothing. Only parcels stand in order. */
+ * A user is in memory while there is something to do, while a worker has it open, or while it
+ * counts as active. What is to be done is a set, not a list: a second hint for the same mailbox
+ * changes nothing. Only parcels stand in order. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_USER_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_USER_H
 
@@ -24,10 +25,10 @@ struct parcel_in_flight {
     unsigned kind;
     void *reply; /* owns the body: a redisReply */
     struct text body;
-    uint64_t first; /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
+    uint64_t first;   /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
     unsigned crashes; /* workers that went away while they had it */
-    bool acked; /* it may be lost */
-    bool waits; /* for the user to be opened for something else (confirm.h) */
+    bool acked;       /* it may be lost */
+    bool waits;       /* for the user to be opened for something else (confirm.h) */
 };
 TAILQ_HEAD(parcels, parcel_in_flight);
 TAILQ_HEAD(admin_requests, admin_request);
@@ -38,29 +39,43 @@ struct user_peer {
     uint64_t unconfirmed;
     int64_t since; /* microseconds since 1970: since when there is something unconfirmed */
     double resend_at, resend_wait, forget_after;
-    unsigned resends;  /* since something was confirmed last. From the second on, one batch is sent: whether the peer can take it by now */
-    uint64_t missing;  /* number of the first own op that did not come into the lane; 0: all did that a worker sent */
+    /* since something was confirmed last. From the second on, one batch is sent: whether the
+     * peer can take it by now */
+    unsigned resends;
+    /* number of the first own op that did not come into the lane; 0: all did that a worker sent */
+    uint64_t missing;
     bool more;         /* a worker has more to send: so much goes out for one question */
     double ship_after; /* not before, after a failure */
     double hello_at;
     bool owed; /* ops of its came in, of which it was not told since */
-    bool told_reading; /* that the mailboxes here are not read yet: when it has confirmed all, it is told that they are */
+    /* that the mailboxes here are not read yet: when it has confirmed all, it is told that they
+     * are */
+    bool told_reading;
     bool behind;
     double exchange_at, exchange_wait;
     double exchange_asked; /* of a new state */
     bool asking;           /* its answer is waited for */
     unsigned cut_offs;     /* exchanges, one after the other, that were closed before an answer */
-    bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
-    double expected, each;     /* bytes of mails that were asked for and are charged; of one of them (pace.c) */
+    /* it will not come: the next exchange is due, whatever is said meanwhile */
+    bool cut_off;
+    /* bytes of mails that were asked for and are charged; of one of them (pace.c) */
+    double expected, each;
     double may;                /* bytes that the answer may bring */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
 };
 
 /* USER_IN_TURN: it waits for its turn to exchange (turn_is_free). */
-enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_IN_TURN = USER_CLASSES,
-                  USER_NOTHING };
+enum user_class {
+    USER_FIRST,
+    USER_SECOND,
+    USER_LAST,
+    USER_CLASSES,
+    USER_IN_TURN = USER_CLASSES,
+    USER_NOTHING
+};
 
-/* How long workers were held by its questions: of a slow one until they gave it up, of a lengthy one for long, all together. */
+/* How long workers were held by its questions: of a slow one until they gave it up, of a lengthy
+ * one for long, all together. */
 enum user_kind { USER_ORDINARY, USER_LENGTHY, USER_SLOW, USER_KINDS };
 
 struct user {
@@ -69,21 +84,27 @@ struct user {
     TAILQ_ENTRY(user) in_queue;
     struct replicator *r;
     char *name;
-    char *real; /* Dovecot calls him so: this is another spelling, and nothing is to be done under it. NULL: it is not */
+    /* Dovecot calls him so: this is another spelling, and nothing is to be done under it. NULL:
+     * it is not */
+    char *real;
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
     struct ending *ending;  /* its last worker's process has not ended; NULL: it has */
-    uint64_t credentials;   /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it only */
-    ev_timer timer;         /* the next moment at which something becomes due */
+    /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it
+     * only */
+    uint64_t credentials;
+    ev_timer timer; /* the next moment at which something becomes due */
 
     bool look_all, sweep, tick;
-    bool look_many; /* hints named more mailboxes than one question holds: those whose files changed are looked into, as by a sweep */
-    size_t nlook;   /* mailboxes named by hints */
+    /* hints named more mailboxes than one question holds: those whose files changed are looked
+     * into, as by a sweep */
+    bool look_many;
+    size_t nlook; /* mailboxes named by hints */
     struct look {
         char guid[33];
         size_t n;
         char *name;
-    } *look; /* FRAME_MAILBOXES_MAX, or NULL */
+    } * look; /* FRAME_MAILBOXES_MAX, or NULL */
     struct parcels parcels;
     size_t nparcels, parcel_bytes;
     size_t nwaiting;         /* of the parcels: nobody is opened for them until then: */
@@ -91,30 +112,38 @@ struct user {
     uint64_t epoch, counter; /* own numbers, as a worker noted them last; 0: none did in this run */
     struct admin_requests admin;
 
-    size_t hints;    /* since it was looked at */
-    double look_gap; /* until it is looked at again, while so much happens that it is longer than hint_wait; else 0 */
+    size_t hints; /* since it was looked at */
+    /* until it is looked at again, while so much happens that it is longer than hint_wait; else
+     * 0 */
+    double look_gap;
     double look_most; /* then it is looked at, whether hints have ended or not */
     double look_after, parcel_after, open_after; /* not before */
-    double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
-    double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
+    /* after a failure: the next wait; 0 after a success */
+    double look_wait, parcel_wait, open_wait;
+    /* it could not be opened for good: its parcels are dropped */
+    double unknown_until;
     double waits_since;  /* for its turn to exchange, also while it is open; 0: it does not */
     unsigned turns_used; /* turns to exchange that ended before it did, one after the other */
-    bool joins; /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
+    /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
+    bool joins;
     double tick_at, sweep_at, active_at;
-    bool tick_kept; /* an earlier session wished it, of which the present one does not know */
+    bool tick_kept;  /* an earlier session wished it, of which the present one does not know */
     double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
     struct {
         double until, wait; /* the second: for how long, the next time longer */
     } kind[USER_KINDS];
     enum user_kind queued_as; /* how it was queued */
     double busy, busy_at;     /* seconds that its questions took lately, as of then */
-    bool elsewhere;              /* its last worker said ELSEWHERE */
-    double said; /* when its last failure was logged */
-    uint64_t unplaced, held;   /* of its mails: as a worker counted, kept over restarts (progress.c) */
-    enum frame_joins joining;  /* the same of its state */
-    bool known;             /* in the ledger */
-    size_t named_by;        /* unproven: the peer whose parcel named it, from 1 on; 0: a hint did */
-    bool unproven;          /* a hint or parcel named it, and neither the ledger nor a worker has known it yet: perhaps it is made up */
+    bool elsewhere;           /* its last worker said ELSEWHERE */
+    double said;              /* when its last failure was logged */
+    /* of its mails: as a worker counted, kept over restarts (progress.c) */
+    uint64_t unplaced, held;
+    enum frame_joins joining; /* the same of its state */
+    bool known;               /* in the ledger */
+    size_t named_by; /* unproven: the peer whose parcel named it, from 1 on; 0: a hint did */
+    /* a hint or parcel named it, and neither the ledger nor a worker has known it yet: perhaps
+     * it is made up */
+    bool unproven;
     struct user_peer peer[]; /* npeers */
 };
 
@@ -137,8 +166,9 @@ void users_each(struct users *, user_fn *, void *arg); /* fn must not free */
 /* Reasons to look. guid "" and n 0: all mailboxes. */
 bool user_has_reason(const struct user *);
 void user_look(struct user *, const char *guid, const char *name, size_t n);
-/* A worker was asked to look: what comes from now on is another reason. Not before hint_wait is over; while hints come one after the other, at their end,
- * but after hint_wait_most at last. A look of a few milliseconds for each few commands would hold up the client that gives them. */
+/* A worker was asked to look: what comes from now on is another reason. Not before hint_wait is
+ * over; while hints come one after the other, at their end, but after hint_wait_most at last. A
+ * look of a few milliseconds for each few commands would hold up the client that gives them. */
 void user_asked_to_look(struct user *);
 void user_sweep(struct user *);
 /* A parcel to apply; owned by the user until user_parcel_done. */
@@ -147,8 +177,9 @@ void user_parcel(struct user *, struct parcel_in_flight *);
 void user_parcel_done(struct user *, struct parcel_in_flight *);
 /* The answers among them: what they answer is known to the worker that asked, and it is gone. */
 void user_drop_answers(struct user *);
-/* Parcels of a user who cannot take them now, or whose worker has not answered for long while the inbox is half full, wait at their sender: beside the first
- * one, 1 MiB of them stays. They confirm nothing, so all of them come again. crowded: the inbox is half full. */
+/* Parcels of a user who cannot take them now, or whose worker has not answered for long while
+ * the inbox is half full, wait at their sender: beside the first one, 1 MiB of them stays. They
+ * confirm nothing, so all of them come again. crowded: the inbox is half full. */
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
 /* Drops what is in flight that there is no room for, but not what a worker has. */
 void user_trim_parcels(struct user *, bool crowded);
@@ -156,13 +187,14 @@ void user_trim_parcels(struct user *, bool crowded);
 void user_trim_slow(struct user *, void *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);
-/* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new state is
- * not, though one question in a while would be let through: it waits no longer for that. */
+/* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new
+ * state is not, though one question in a while would be let through: it waits no longer for
+ * that. */
 bool user_may_ask(const struct user *, size_t peer);
 void user_want(struct user *, size_t peer, enum frame_ship);
 
-/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. first: number of the first own op in
- * it, 0: it has none. */
+/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be
+ * sent again. first: number of the first own op in it, 0: it has none. */
 void user_sent(struct user *, size_t peer);
 void user_unsent(struct user *, size_t peer, uint64_t first);
 /* A batch that begins there would meet a gap: ops before it did not come into the lane. */
@@ -175,23 +207,26 @@ void user_done(struct user *, const struct frame_done *);
 
 /* Failures: the next wait, and whether it is worth a line in the log. */
 double user_backoff(double *wait);
-/* It is of that kind for an hour from now on, after the next time for two, at most for a day. Slow: its worker was lost after a long silence (a
- * FIFO among its files, a file system that hangs, a process that the user stopped), or its process needed as long to end (ending.h);
- * such users share one worker. Lengthy: its questions took more than
- * USER_LENGTHY_AFTER within a minute or so (the same, let go in time; or a huge mailbox); they have half of the workers at most. An answer in time does not end
- * that: who hangs at every second question would have a worker of his own for each. */
+/* It is of that kind for an hour from now on, after the next time for two, at most for a day.
+ * Slow: its worker was lost after a long silence (a FIFO among its files, a file system that
+ * hangs, a process that the user stopped), or its process needed as long to end (ending.h); such
+ * users share one worker. Lengthy: its questions took more than USER_LENGTHY_AFTER within a
+ * minute or so (the same, let go in time; or a huge mailbox); they have half of the workers at
+ * most. An answer in time does not end that: who hangs at every second question would have a
+ * worker of his own for each. */
 #define USER_LENGTHY_AFTER 10. /* seconds */
 void user_is(struct user *, enum user_kind);
 void user_held(struct user *); /* its question ends now */
 enum user_kind user_kind(const struct user *);
 /* Lengthy, too, who has not answered for so long already. */
 enum user_kind user_kind_soon(const struct user *);
-/* Dovecot calls him by that name: it gets what is to be done under this one, which stays known as another spelling for a minute. False: it is
- * this one's own. */
+/* Dovecot calls him by that name: it gets what is to be done under this one, which stays known
+ * as another spelling for a minute. False: it is this one's own. */
 bool user_is_another(struct user *, const char *name, size_t n);
 bool user_may_say(struct user *);
 
-/* Puts it into the queue it belongs to, or sets its timer. To be called whenever something changed. */
+/* Puts it into the queue it belongs to, or sets its timer. To be called whenever something
+ * changed. */
 void user_plan(struct user *);
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
 void user_forget_work(struct user *);

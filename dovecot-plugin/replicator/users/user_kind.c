@@ -3,7 +3,8 @@
 
 #include "lib/base/clock.h"
 
-#define HELD_FOR 60.     /* seconds in which what a user's questions took is forgotten, bit by bit */
+/* seconds in which what a user's questions took is forgotten, bit by bit */
+#define HELD_FOR 60.
 #define KIND_FIRST 3600. /* seconds */
 #define KIND_MOST 86400.
 
@@ -25,7 +26,8 @@ enum user_kind user_kind_soon(const struct user *u)
 void user_is(struct user *u, enum user_kind k)
 {
     double now = clock_monotonic(), wait = u->kind[k].wait * 2;
-    if (k == USER_SLOW || now >= u->kind[k].until) /* one long piece of work is many lengthy questions */
+    /* one long piece of work is many lengthy questions */
+    if (k == USER_SLOW || now >= u->kind[k].until)
         u->kind[k].wait = wait == 0 ? KIND_FIRST : wait > KIND_MOST ? KIND_MOST : wait;
     u->kind[k].until = now + u->kind[k].wait;
 }

@@ -57,7 +57,8 @@ static void judge(struct ending *e, const char *what)
         user_is(u, USER_SLOW);
         if (user_may_say(u))
             log_warning("user=%s: its worker was done, and its process %s %.0f s later: "
-                        "did the user stop it?", u->name, what, took);
+                        "did the user stop it?",
+                        u->name, what, took);
     } else if (u) {
         user_held(u);
     }
@@ -92,9 +93,10 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     judge(e, "was still there");
     e->stuck = true;
     e->all->n--;
-    log_error("user=%s: a worker's process does not end: it takes one of the service's process_limit "
-              "until it does, and the user waits: does a file system of his hang?",
-              e->user ? e->user->name : "-");
+    log_error(
+        "user=%s: a worker's process does not end: it takes one of the service's process_limit "
+        "until it does, and the user waits: does a file system of his hang?",
+        e->user ? e->user->name : "-");
 }
 
 void endings_add(struct endings *es, int fd, struct user *u, bool judged)
@@ -127,8 +129,8 @@ size_t endings_of(const struct endings *es, enum user_kind k)
 {
     const struct ending *e;
     size_t n = 0;
-    TAILQ_FOREACH(e, &es->list, next)
-    n += !e->stuck && e->user && user_kind_soon(e->user) == k;
+    TAILQ_FOREACH (e, &es->list, next)
+        n += !e->stuck && e->user && user_kind_soon(e->user) == k;
     return n;
 }
 

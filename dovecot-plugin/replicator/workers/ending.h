@@ -16,10 +16,12 @@
 struct endings *endings_open(struct replicator *);
 void endings_close(struct endings *);
 
-/* Takes the descriptor. No worker has that user any more; NULL: it had none open. judged: he is slow
- * already, because this worker did not answer; how long its process stays changes nothing then. */
+/* Takes the descriptor. No worker has that user any more; NULL: it had none open. judged: he is
+ * slow already, because this worker did not answer; how long its process stays changes nothing
+ * then. */
 void endings_add(struct endings *, int fd, struct user *, bool judged);
-/* Those that may still end: all of them; those whose users are, or are about to be, of that kind. */
+/* Those that may still end: all of them; those whose users are, or are about to be, of that
+ * kind. */
 size_t endings_count(const struct endings *);
 size_t endings_of(const struct endings *, enum user_kind);
 

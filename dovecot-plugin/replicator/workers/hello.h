@@ -1,4 +1,5 @@
-/* hello - the first frame to each worker: who the replicas are, and what it needs of the settings. */
+/* hello - the first frame to each worker: who the replicas are, and what it needs of the
+ * settings. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_HELLO_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_HELLO_H
 

@@ -14,8 +14,9 @@
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 
-#define CRASHES_MAX 3   /* workers that one parcel may take along */
-#define UNKNOWN_FOR 60. /* seconds for which parcels of a user who is unknown here are dropped unseen */
+#define CRASHES_MAX 3 /* workers that one parcel may take along */
+/* seconds for which parcels of a user who is unknown here are dropped unseen */
+#define UNKNOWN_FOR 60.
 #define UNKNOWN_HINTS 5. /* the same for hints: a name made up costs a lookup, not more */
 
 static struct text text_of(const char *s, size_t n)
@@ -44,7 +45,8 @@ static void next_ingest(struct job *j, struct user *u, struct frame *f)
     f->u.ingest.sweep = !u->look_all && !u->nlook;
     f->u.ingest.n = u->look_all ? 0 : u->nlook;
     for (size_t i = 0; i < f->u.ingest.n; i++) {
-        f->u.ingest.mailbox[i].guid = *u->look[i].guid ? text_of(u->look[i].guid, 32) : text_of("-", 1);
+        f->u.ingest.mailbox[i].guid =
+            *u->look[i].guid ? text_of(u->look[i].guid, 32) : text_of("-", 1);
         f->u.ingest.mailbox[i].name = text_of(u->look[i].name, u->look[i].n);
     }
 }
@@ -55,7 +57,8 @@ static void next_parcel(struct job *j, struct user *u, struct frame *f)
     j->kind = JOB_PARCEL;
     j->parcel = p;
     f->type = FRAME_PARCEL;
-    f->u.parcel = (struct frame_parcel){.site = u->r->group.peer[p->peer].site, .kind = p->kind, .body = p->body};
+    f->u.parcel = (struct frame_parcel){
+        .site = u->r->group.peer[p->peer].site, .kind = p->kind, .body = p->body};
 }
 
 /* ways: bits 1 << enum frame_ship, those that may be. */
@@ -106,7 +109,8 @@ bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
     bool in_turn = may_ask || !u->joins, may_look = now >= u->look_after && in_turn;
     *j = (struct job){.kind = JOB_NONE};
     memset(f, 0, sizeof *f);
-    /* What waited for this opening comes first: what the worker says then of what is confirmed is true. */
+    /* What waited for this opening comes first: what the worker says then of what is confirmed
+     * is true. */
     if (confirm_is_next(u, now)) {
         next_parcel(j, u, f);
         return true;
@@ -189,9 +193,12 @@ static void say_refused(struct user *u, const struct job *j, struct text why)
         return;
     const char *peer = u->r->group.peer[j->parcel->peer].name;
     if (why.n > 0)
-        log_warning("user=%s: parcel of kind %u from %s was refused: %.*s", u->name, j->parcel->kind, peer, SHOW(why));
+        log_warning("user=%s: parcel of kind %u from %s was refused: %.*s", u->name,
+                    j->parcel->kind, peer, SHOW(why));
     else
-        log_warning("user=%s: parcel of kind %u from %s was refused: the worker's line for this user says why", u->name, j->parcel->kind, peer);
+        log_warning("user=%s: parcel of kind %u from %s was refused: the worker's line for this "
+                    "user says why",
+                    u->name, j->parcel->kind, peer);
 }
 
 /* soon: milliseconds after which the worker thinks that it can be done, or 0. */
@@ -215,7 +222,9 @@ static void temporary(struct job *j, struct user *u, struct text why, uint64_t s
         u->tick_at = at;
     if (j->kind == JOB_SHIP) {
         struct user_peer *p = &u->peer[j->peer];
-        double *moment = j->how == FRAME_SHIP_EXCHANGE ? &p->exchange_at : j->how == FRAME_SHIP_CONFIRMED ? &p->resend_at : &p->hello_at;
+        double *moment = j->how == FRAME_SHIP_EXCHANGE    ? &p->exchange_at
+                         : j->how == FRAME_SHIP_CONFIRMED ? &p->resend_at
+                                                          : &p->hello_at;
         if (*moment == 0 || *moment > at)
             *moment = at;
         not_shipped(j, u);
@@ -230,11 +239,14 @@ static void say_done(struct user *u, const struct job *j, const struct frame_don
     static const char *const kind[] = {"nothing", "admin", "ingest", "parcel", "ship", "tick"};
     static const char *const how[] = {"new", "confirmed", "hello", "exchange", "forget"};
     static const char *const sweep[] = {"sweep", "hinted"};
-    const char *more = j->kind == JOB_SHIP ? how[j->how] : j->kind == JOB_INGEST ? sweep[j->look] : "";
+    const char *more = j->kind == JOB_SHIP     ? how[j->how]
+                       : j->kind == JOB_INGEST ? sweep[j->look]
+                                               : "";
     size_t peer = j->kind == JOB_PARCEL ? j->parcel->peer : j->peer;
     bool peered = j->kind == JOB_PARCEL || j->kind == JOB_SHIP;
-    log_debug("user=%s: %s%s%s%s%s: result %d %.*s", u->name, kind[j->kind], *more ? " " : "", more, peered ? " " : "", peered ? u->r->group.peer[peer].name : "",
-              (int)d->result, SHOW(d->text));
+    log_debug("user=%s: %s%s%s%s%s: result %d %.*s", u->name, kind[j->kind], *more ? " " : "", more,
+              peered ? " " : "", peered ? u->r->group.peer[peer].name : "", (int)d->result,
+              SHOW(d->text));
 }
 
 void job_done(struct job *j, struct user *u, const struct frame_done *d)
@@ -269,8 +281,10 @@ void job_again(struct job *j, struct user *u)
     case JOB_PARCEL:
         if (++j->parcel->crashes < CRASHES_MAX)
             break;
-        log_error("user=%s: %d workers went away over one parcel of kind %u (%zu bytes) from %s: it is dropped, and comes again if it held something unconfirmed",
-                  u->name, CRASHES_MAX, j->parcel->kind, j->parcel->body.n, u->r->group.peer[j->parcel->peer].name);
+        log_error("user=%s: %d workers went away over one parcel of kind %u (%zu bytes) from %s: "
+                  "it is dropped, and comes again if it held something unconfirmed",
+                  u->name, CRASHES_MAX, j->parcel->kind, j->parcel->body.n,
+                  u->r->group.peer[j->parcel->peer].name);
         metric_add(replicator_dropped, 1);
         user_parcel_done(u, j->parcel);
         break;

@@ -26,7 +26,8 @@
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */
 #define ASK_DOUBLED 9    /* times at most, where no answer came */
-#define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
+/* an exchange that was lost with its worker's memory begins anew after so long */
+#define ASK_AGAIN 1.
 
 enum loss {
     GONE,  /* its connection ended */
@@ -44,7 +45,8 @@ static bool owes(const struct worker *w)
 void worker_flush(struct worker *w)
 {
     while (w->sent < w->out.len) {
-        ssize_t n = send(w->fd, w->out.data + w->sent, w->out.len - w->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n =
+            send(w->fd, w->out.data + w->sent, w->out.len - w->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -144,7 +146,8 @@ static void part(struct worker *w)
 static void release(struct worker *w)
 {
     forget_exchanges(w);
-    /* Where users have ids of their own, an idle process is one that its user can stop, and the next user would wait for it. */
+    /* Where users have ids of their own, an idle process is one that its user can stop, and the
+     * next user would wait for it. */
     w->old = w->old || (w->credentials != 0 && w->all->several);
     ev_timer_stop(w->all->r->loop, &w->patience);
     if (w->old && w->user && !w->root)
@@ -214,7 +217,9 @@ static void lost(struct worker *w, const char *why, enum loss how)
 {
     struct user *u = w->user;
     struct workers *ws = w->all;
-    double owed = u && u->asked_at != 0 ? clock_monotonic() - (u->asked_at > w->heard_at ? u->asked_at : w->heard_at) : 0;
+    double owed = u && u->asked_at != 0
+                      ? clock_monotonic() - (u->asked_at > w->heard_at ? u->asked_at : w->heard_at)
+                      : 0;
     /* One that was never heard is no process of Dovecot's yet: the user has held nothing. */
     bool judged = u && w->state != LOOKING && w->heard;
     if (judged && (how == SILENT || owed >= USER_LENGTHY_AFTER))
@@ -223,11 +228,15 @@ static void lost(struct worker *w, const char *why, enum loss how)
         user_held(u); /* who says a word before he ends it has held it no less */
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
-        u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
-        unreachable(ws, mem_printf("%s: %s before a worker answered: Dovecot's log says why none starts; or is process_limit of service dovelane-worker not "
-                                   "above replicator_workers?", ws->path, why));
+        /* or it is this user whom no worker survives */
+        u->open_after = user_backoff(&u->open_wait);
+        unreachable(ws, mem_printf("%s: %s before a worker answered: Dovecot's log says why none "
+                                   "starts; or is process_limit of service dovelane-worker not "
+                                   "above replicator_workers?",
+                                   ws->path, why));
     } else if (u && (w->state == WARM || ws->r->stopping)) {
-        job_again(&w->job, u); /* Dovecot ends it, as with each reload; the user is closed by the worker itself */
+        /* Dovecot ends it, as with each reload; the user is closed by the worker itself */
+        job_again(&w->job, u);
     } else if (u) {
         metric_add(replicator_workers_lost, 1);
         job_again(&w->job, u);
@@ -299,7 +308,8 @@ static void on_ready(struct worker *w, const struct frame *f)
             p->resend_at = clock_monotonic() + p->resend_wait;
     }
     if (f->u.ready.exchange && first)
-        log_info("user=%s: the state got a new epoch: it exchanges with the other replicas first", u->name);
+        log_info("user=%s: the state got a new epoch: it exchanges with the other replicas first",
+                 u->name);
 }
 
 static void on_fail(struct worker *w, const struct frame *f)
@@ -332,7 +342,8 @@ static void on_elsewhere(struct worker *w)
 {
     struct user *u = w->user;
     u->credentials = 0;
-    if (u->elsewhere) /* again: a userdb that says another thing each time starts a process each time */
+    /* again: a userdb that says another thing each time starts a process each time */
+    if (u->elsewhere)
         u->open_after = user_backoff(&u->open_wait);
     u->elsewhere = true;
     w->old = true;
@@ -369,8 +380,9 @@ static void on_reply(struct worker *w, const struct frame *f)
         job_reply(&w->job, f->u.reply.text);
 }
 
-/* A worker waits for each answer. One that asks on and reads none would have all of them kept here,
- * and main, who waits for the disk with each, do nothing else: so one is asked in a turn of its loop. */
+/* A worker waits for each answer. One that asks on and reads none would have all of them kept
+ * here, and main, who waits for the disk with each, do nothing else: so one is asked in a turn
+ * of its loop. */
 static bool reads_answers(const struct worker *w)
 {
     return w->sent >= w->reserved;
@@ -388,13 +400,20 @@ static void on_reserve(struct worker *w, const struct frame *f)
     struct frame a = {.type = FRAME_RESERVED};
     int got = -1;
     switch (f->u.reserve.what) {
-    case FRAME_RESERVE_CHECK: got = reserve_check(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter); break;
-    case FRAME_RESERVE_RAISE: got = reserve_raise(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_CHECK:
+        got = reserve_check(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter);
+        break;
+    case FRAME_RESERVE_RAISE:
+        got = reserve_raise(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter);
+        break;
     case FRAME_RESERVE_NOTE: got = reserve_note(r->reserve, key, f->u.reserve.counter); break;
-    case FRAME_RESERVE_CLEAN: got = reserve_clean(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_CLEAN:
+        got = reserve_clean(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter);
+        break;
     }
     if (got < 0 && replicator_may_say(&w->all->said, 10.))
-        log_error("user=%s: the file of reserved numbers: %s", w->user ? w->user->name : "", strerror(errno));
+        log_error("user=%s: the file of reserved numbers: %s", w->user ? w->user->name : "",
+                  strerror(errno));
     a.u.reserved.ok = got >= 0;
     a.u.reserved.new_epoch = got == RESERVE_NEW_EPOCH && f->u.reserve.what == FRAME_RESERVE_CHECK;
     say(w, &a);
@@ -403,8 +422,10 @@ static void on_reserve(struct worker *w, const struct frame *f)
 
 static void on_note(struct worker *w, const struct frame *f)
 {
-    static const enum log_level level[] = {LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG};
-    log_line(level[f->u.note.level], "user=%s: %.*s", w->user ? w->user->name : "", (int)f->u.note.text.n, (const char *)f->u.note.text.p);
+    static const enum log_level level[] = {LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO,
+                                           LOG_LEVEL_DEBUG};
+    log_line(level[f->u.note.level], "user=%s: %.*s", w->user ? w->user->name : "",
+             (int)f->u.note.text.n, (const char *)f->u.note.text.p);
 }
 
 /* In which states an answer may come. */
@@ -418,17 +439,20 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
     case FRAME_SEND: return w->user && owes(w);
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
-    case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w); /* also of one that is warm and ended by Dovecot's master */
+    /* also of one that is warm and ended by Dovecot's master */
+    case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w);
     case FRAME_NOTE: return true;
     default: return false;
     }
 }
 
-/* A word now and then would keep a worker for ever: where others need it, the last wait is not begun anew. */
+/* A word now and then would keep a worker for ever: where others need it, the last wait is not
+ * begun anew. */
 static bool is_overlong(const struct worker *w)
 {
     const struct replicator *r = w->all->r;
-    return w->user && w->user->asked_at != 0 && clock_monotonic() - w->user->asked_at > seconds(r->config->worker_timeout) &&
+    return w->user && w->user->asked_at != 0 &&
+           clock_monotonic() - w->user->asked_at > seconds(r->config->worker_timeout) &&
            workers_beyond(w->all, USER_LENGTHY) && sched_waiting(r->sched) > 0;
 }
 
@@ -447,7 +471,8 @@ static bool on_frame(struct worker *w, const struct frame *f)
         return false;
     w->heard = true;
     w->heard_at = clock_monotonic();
-    if (w->user && (f->type == FRAME_READY || f->type == FRAME_FAIL || f->type == FRAME_DONE || f->type == FRAME_CREDENTIALS))
+    if (w->user && (f->type == FRAME_READY || f->type == FRAME_FAIL || f->type == FRAME_DONE ||
+                    f->type == FRAME_CREDENTIALS))
         answered(w);
     switch (f->type) {
     case FRAME_READY: on_ready(w, f); break;
@@ -477,7 +502,8 @@ static bool frames(struct worker *w, const char **why)
     while ((whole = frame_split((uint8_t *)w->in.data + at, w->in.len - at, &len)) == 1) {
         struct frame f;
         if (frame_decode(&f, (uint8_t *)w->in.data + at, len) < 0 || !on_frame(w, &f)) {
-            log_error("user=%s: worker: a frame of type %u that is malformed or out of place", w->user ? w->user->name : "",
+            log_error("user=%s: worker: a frame of type %u that is malformed or out of place",
+                      w->user ? w->user->name : "",
                       (unsigned)(uint8_t)w->in.data[at + FRAME_HEADER]);
             *why = "the worker does not follow the protocol";
             return false;
@@ -512,12 +538,14 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     struct worker *w = t->data;
-    if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0 && sched_in_turn(w->all->r->sched) == 0)
+    if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0 &&
+        sched_in_turn(w->all->r->sched) == 0)
         worker_set_patience(w, (int64_t)(turn_hold_for(w) * 1000));
     else if (w->state == WARM)
         worker_ask_close(w); /* idle for long enough */
     else if (owes(w) && outbox_full(w->all->r->outbox))
-        worker_set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
+        /* it is not read (workers_flush): it may have answered */
+        worker_set_patience(w, w->all->r->config->worker_timeout);
     else if (owes(w))
         lost(w, "the worker did not answer within worker_timeout", SILENT);
 }
@@ -531,9 +559,11 @@ struct worker *worker_connect(struct workers *ws, bool root)
     snprintf(a.sun_path, sizeof a.sun_path, "%s", ws->path);
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
         int error = errno;
-        const char *help = error == EAGAIN ? "no worker takes what waits there: Dovecot's log says why none starts"
-                                           : "no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may open "
-                                             "(user = that of service dovelane-replicator)";
+        const char *help =
+            error == EAGAIN ? "no worker takes what waits there: Dovecot's log says why none starts"
+                            : "no worker can be reached: service dovelane-worker needs a "
+                              "unix_listener dovelane-worker that this user may open "
+                              "(user = that of service dovelane-replicator)";
         if (fd >= 0)
             close(fd);
         unreachable(ws, mem_printf("%s: %s: %s", ws->path, strerror(error), help));

@@ -1,5 +1,5 @@
-/* worker_state - what worker.c (one connection: questions and answers) and workers.c (all of them: who
- * may have one) have in common. */
+/* worker_state - what worker.c (one connection: questions and answers) and workers.c (all of
+ * them: who may have one) have in common. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_STATE_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_STATE_H
 
@@ -18,22 +18,22 @@ struct worker {
     ev_timer patience; /* active while an answer is owed; or until an idle user is closed */
     struct buf in;
     struct orset_buf out;
-    size_t sent; /* of out */
+    size_t sent;     /* of out */
     size_t reserved; /* of out: the last answer to a RESERVE ends there; 0: it was sent */
     struct user *user;
     struct job job;
-    double slice; /* since when its user has it while others wait */
-    double used;  /* when it became warm */
-    bool stirred; /* something changed for its user since it had nothing to do */
-    bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
-    double hold;  /* until when it is not closed for that */
+    double slice;  /* since when its user has it while others wait */
+    double used;   /* when it became warm */
+    bool stirred;  /* something changed for its user since it had nothing to do */
+    bool asking;   /* an exchange of its user's goes on in it, which CLOSE would end */
+    double hold;   /* until when it is not closed for that */
     bool asked_on; /* the present question had it ask a site on: an exchange makes progress */
     bool leaving;  /* the present question is its user's last one: others need the worker */
     bool in_turn;  /* its user may exchange (turn_is_free), and until then though others wait: */
     double turn_until;
-    bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
+    bool heard; /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
-    bool old;     /* to be closed when its user is (workers_renew) */
+    bool old;             /* to be closed when its user is (workers_renew) */
     bool root;            /* the one that opens nobody: looks users up, lists them */
     uint64_t credentials; /* of those whom it can open; 0: it has opened nobody */
 };
@@ -42,14 +42,14 @@ TAILQ_HEAD(worker_list, worker);
 struct workers {
     struct replicator *r;
     char *path;
-    size_t n; /* without root */
+    size_t n;                /* without root */
     struct endings *endings; /* which are in no list here */
     struct worker_list list;
     struct worker *root; /* also in the list; NULL: none now */
     double connect_after, said;
     uint64_t credentials; /* of the user who was opened first; 0: nobody was */
     bool several;         /* others have other ones */
-    char *unreachable; /* why, the last time; valid until connect_after while there are none */
+    char *unreachable;    /* why, the last time; valid until connect_after while there are none */
 };
 
 /* NULL: it cannot be reached, or there is no descriptor (logged; workers_unreachable). */

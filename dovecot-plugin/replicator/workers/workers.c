@@ -1,4 +1,5 @@
-/* workers - see worker.h. All connections: which one opens whom, who may have one, when users are closed. */
+/* workers - see worker.h. All connections: which one opens whom, who may have one, when users
+ * are closed. */
 #include "dovecot-plugin/replicator/workers/worker_state.h"
 
 #include <stdlib.h>
@@ -17,8 +18,7 @@
 struct worker *workers_free(struct workers *ws, const struct user *u)
 {
     struct worker *w, *fresh = NULL, *other = NULL;
-    TAILQ_FOREACH(w, &ws->list, link)
-    {
+    TAILQ_FOREACH (w, &ws->list, link) {
         if (w->state != IDLE || w->old || w->root)
             continue;
         if (w->credentials == u->credentials)
@@ -95,15 +95,17 @@ static size_t taken(const struct workers *ws, enum user_kind k)
 {
     const struct worker *w;
     size_t n = endings_of(ws->endings, k);
-    TAILQ_FOREACH(w, &ws->list, link)
-    n += w->user && !w->root && user_kind_soon(w->user) == k;
+    TAILQ_FOREACH (w, &ws->list, link)
+        n += w->user && !w->root && user_kind_soon(w->user) == k;
     return n;
 }
 
-/* So many may have one: all slow ones together one, lengthy ones half of all, and one stays for everybody else, where there are two. */
+/* So many may have one: all slow ones together one, lengthy ones half of all, and one stays for
+ * everybody else, where there are two. */
 static bool is_beyond(const struct workers *ws, enum user_kind k, size_t more)
 {
-    size_t all = (size_t)ws->r->config->replicator_workers, slow = taken(ws, USER_SLOW), lengthy = taken(ws, USER_LENGTHY);
+    size_t all = (size_t)ws->r->config->replicator_workers, slow = taken(ws, USER_SLOW),
+           lengthy = taken(ws, USER_LENGTHY);
     size_t most = k == USER_SLOW ? all - 1 : all / 2;
     return (k == USER_SLOW && slow + more > 1) || slow + lengthy + more > (most > 1 ? most : 1);
 }
@@ -130,7 +132,8 @@ static void give_way(struct worker *w)
     w->leaving = last;
 }
 
-/* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have no other than this one. */
+/* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have
+ * no other than this one. */
 static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
 {
     struct replicator *r = w->all->r;
@@ -172,8 +175,8 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
     w->stirred = user_kind(w->user) != USER_ORDINARY || user_class(w->user, now) != USER_NOTHING;
 }
 
-/* Nothing has changed for its user since it had nothing to do, and nobody needs it. With many workers
- * this is what nearly all of them are at each turn of the loop. */
+/* Nothing has changed for its user since it had nothing to do, and nobody needs it. With many
+ * workers this is what nearly all of them are at each turn of the loop. */
 static bool is_at_rest(const struct worker *w, size_t waiting)
 {
     const struct replicator *r = w->all->r;
@@ -215,9 +218,9 @@ bool workers_release_warm(struct workers *ws)
 {
     struct worker *w, *longest = NULL;
     double now = clock_monotonic();
-    TAILQ_FOREACH(w, &ws->list, link)
-    if (w->state == WARM && !turn_holds(w, now) && (!longest || w->used < longest->used))
-        longest = w;
+    TAILQ_FOREACH (w, &ws->list, link)
+        if (w->state == WARM && !turn_holds(w, now) && (!longest || w->used < longest->used))
+            longest = w;
     if (longest)
         give_way(longest);
     return longest != NULL;
@@ -227,8 +230,7 @@ void workers_flush(struct workers *ws)
 {
     bool full = outbox_full(ws->r->outbox);
     struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    {
+    TAILQ_FOREACH (w, &ws->list, link) {
         if (w->sent < w->out.len && !ev_is_active(&w->wr))
             worker_flush(w);
         /* What a worker sends must not pile up here faster than the node takes it. */
@@ -242,15 +244,15 @@ void workers_flush(struct workers *ws)
 void workers_renew(struct workers *ws)
 {
     struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    w->old = true;
+    TAILQ_FOREACH (w, &ws->list, link)
+        w->old = true;
 }
 
 void workers_forget_client(struct workers *ws, const void *client)
 {
     struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    admin_forget(w->job.admin, client);
+    TAILQ_FOREACH (w, &ws->list, link)
+        admin_forget(w->job.admin, client);
 }
 
 const char *workers_unreachable(const struct workers *ws)
@@ -267,8 +269,8 @@ size_t workers_busy(const struct workers *ws)
 {
     size_t n = 0;
     struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    n += w->user != NULL && !w->root;
+    TAILQ_FOREACH (w, &ws->list, link)
+        n += w->user != NULL && !w->root;
     return n;
 }
 

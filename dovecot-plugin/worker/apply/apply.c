@@ -1,7 +1,9 @@
-/* apply - what the mailboxes still lack of the state, in the core's order: folders, mails, flags, UIDs, removals, and the rest.
+/* apply - what the mailboxes still lack of the state, in the core's order: folders, mails, flags,
+ * UIDs, removals, and the rest.
  *
- * Each step is: mailbox commit, then the state's done row; after a crash between, ingest finds the mailbox's side by GUID or
- * UID and binds it (F13). What cannot be done stays a row, is counted and retried (F14). */
+ * Each step is: mailbox commit, then the state's done row; after a crash between, ingest finds
+ * the mailbox's side by GUID or UID and binds it (F13). What cannot be done stays a row, is
+ * counted and retried (F14). */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -15,7 +17,7 @@ static void task_from(struct orset_task *t, enum orset_task_kind kind)
     t->at_len = 1;
 }
 
-/* --- runs of rows in one mailbox ------------------------------------------------------------------------------------ */
+/* --- runs of rows in one mailbox -------------------------------------------------------------- */
 
 struct item {
     uint32_t uid;
@@ -44,7 +46,8 @@ static int run_open(struct run *r)
     r->box = session_mailbox(r->s, r->x->vname, 0);
     if (session_open_mailbox(r->s, r->x, r->box) < 0) {
         if (!session_box_is_locked(r->s, r->box))
-            session_note(r->s, NOTE_WARNING, "%s: cannot be opened: %s", r->x->vname, mailbox_get_last_internal_error(r->box, NULL));
+            session_note(r->s, NOTE_WARNING, "%s: cannot be opened: %s", r->x->vname,
+                         mailbox_get_last_internal_error(r->box, NULL));
         mailbox_free(&r->box);
         return 0;
     }
@@ -68,7 +71,8 @@ static uint64_t run_modseq(struct run *r)
 static void run_begin(struct run *r, const char *why)
 {
     r->min_modseq = run_modseq(r);
-    r->trans = mailbox_transaction_begin(r->box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, why);
+    r->trans = mailbox_transaction_begin(
+        r->box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, why);
 }
 
 /* -1: nothing of it was done, the rows stay. */
@@ -76,7 +80,8 @@ static int run_commit(struct run *r)
 {
     if (mailbox_transaction_commit(&r->trans) < 0 || mailbox_sync(r->box, 0) < 0) {
         (void)session_box_is_locked(r->s, r->box);
-        session_note(r->s, NOTE_WARNING, "%s: %s", r->x->vname, mailbox_get_last_internal_error(r->box, NULL));
+        session_note(r->s, NOTE_WARNING, "%s: %s", r->x->vname,
+                     mailbox_get_last_internal_error(r->box, NULL));
         return -1;
     }
     return 0;
@@ -91,9 +96,10 @@ static int core_or_rollback(struct session *s, int r)
     return -1;
 }
 
-/* --- flags ---------------------------------------------------------------------------------------------------------- */
+/* --- flags ------------------------------------------------------------------------------------ */
 
-static void store_some(struct run *r, struct mail *mail, enum modify_type how, const struct orset_flags *some)
+static void store_some(struct run *r, struct mail *mail, enum modify_type how,
+                       const struct orset_flags *some)
 {
     enum mail_flags flags;
     struct mail_keywords *keywords;
@@ -106,8 +112,10 @@ static void store_some(struct run *r, struct mail *mail, enum modify_type how, c
     }
 }
 
-/* Only what differs is touched, so that a client's change of another flag or keyword at this moment stands. */
-static void store_flags(struct run *r, struct mail *mail, const struct orset_flags *now, const struct orset_flags *wanted)
+/* Only what differs is touched, so that a client's change of another flag or keyword at this
+ * moment stands. */
+static void store_flags(struct run *r, struct mail *mail, const struct orset_flags *now,
+                        const struct orset_flags *wanted)
 {
     struct orset_flags set = *wanted, cut = *now;
     flags_without(&set, now);
@@ -118,7 +126,8 @@ static void store_flags(struct run *r, struct mail *mail, const struct orset_fla
         mail_update_modseq(mail, r->min_modseq);
 }
 
-/* The mailbox as it is now is ingested first: a change that came since the scan is an op, not something to overwrite. */
+/* The mailbox as it is now is ingested first: a change that came since the scan is an op, not
+ * something to overwrite. */
 static int flags_item(struct run *r, struct item *item)
 {
     struct orset_flags now, named, wanted;
@@ -136,11 +145,13 @@ static int flags_item(struct run *r, struct item *item)
     flags_of_mail(s, mail, &now);
     named = now;
     bool nameless = flags_drop_nameless(s, r->box, &named);
-    if (got > 0 && (got = nameless ? ORSET_KNOWN : orset_local_flags(s->os, r->folder, item->uid, &now, NULL)) >= 0 &&
+    if (got > 0 &&
+        (got = nameless ? ORSET_KNOWN
+                        : orset_local_flags(s->os, r->folder, item->uid, &now, NULL)) >= 0 &&
         (got = orset_message_flags(s->os, m.folder, m.dot, &wanted)) >= 0) {
         store_flags(r, mail, &now, &wanted);
-        session_explain(s, "%s: UID %u: has %s, by what other sites did it is to have %s", r->x->vname, item->uid, flags_text(s, &now),
-                        flags_text(s, &wanted));
+        session_explain(s, "%s: UID %u: has %s, by what other sites did it is to have %s",
+                        r->x->vname, item->uid, flags_text(s, &now), flags_text(s, &wanted));
         flags_holdable(s, r->box, &wanted, &item->seen);
         write_intent_add(&r->writing, item->uid, 0, (struct orset_dot){0, 0}, &item->seen);
         item->done = TRUE;
@@ -149,7 +160,8 @@ static int flags_item(struct run *r, struct item *item)
     return got;
 }
 
-/* What was written is what the mailbox was seen with, not what it has by now: a client's change since then is an op of the next scan. */
+/* What was written is what the mailbox was seen with, not what it has by now: a client's change
+ * since then is an op of the next scan. */
 static int flags_done(struct run *r)
 {
     struct session *s = r->s;
@@ -157,8 +169,7 @@ static int flags_done(struct run *r)
     int e = 0;
     if (session_begin(s) < 0)
         return -1;
-    array_foreach(&r->items, item)
-    {
+    array_foreach (&r->items, item) {
         if (!item->done || e < 0)
             continue;
         e = orset_done_flags(s->os, r->folder, item->uid, &item->seen);
@@ -179,8 +190,7 @@ static int flags_say(struct run *r)
 {
     struct item *item;
     int e = 0;
-    array_foreach_modifiable(&r->items, item)
-    {
+    array_foreach_modifiable (&r->items, item) {
         if (e >= 0)
             e = flags_item(r, item);
     }
@@ -217,28 +227,31 @@ static int flags_run(struct run *r)
     return flags_done(r);
 }
 
-/* --- removals ------------------------------------------------------------------------------------------------------- */
+/* --- removals --------------------------------------------------------------------------------- */
 
-/* What a rebuild of an mdbox is not to bring back. mail NULL: it was expunged before the state heard of it. */
+/* What a rebuild of an mdbox is not to bring back. mail NULL: it was expunged before the state
+ * heard of it. */
 static void say_guid(struct run *r, struct item *item, struct mail *mail)
 {
     const char *guid;
     if (!mdbox_is(r->box))
         return;
     if (mail == NULL) {
-        item->expunged = orset_task_doomed_guid(r->s->os, r->x->folder, item->uid, item->guid) > 0 && !guid_128_is_empty(item->guid);
+        item->expunged =
+            orset_task_doomed_guid(r->s->os, r->x->folder, item->uid, item->guid) > 0 &&
+            !guid_128_is_empty(item->guid);
     } else if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
         mail_generate_guid_128_hash(guid, item->guid);
         item->expunged = TRUE;
     }
 }
 
-/* What is to go from a folder whose mailbox is another one's by now tells the scan of that one what was removed before. */
+/* What is to go from a folder whose mailbox is another one's by now tells the scan of that one
+ * what was removed before. */
 static bool is_being_adopted(struct session *s, uint32_t folder)
 {
     struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         if ((*x)->adopted == folder + 1)
             return TRUE;
     }
@@ -248,7 +261,8 @@ static bool is_being_adopted(struct session *s, uint32_t folder)
 /* It was quarantined here and is removed by another site: nobody is to decide on it any more. */
 static bool is_let_go(struct run *r, uint32_t uid)
 {
-    return r->x != NULL && seq_range_exists(&r->x->quarantine, uid) && orset_message_by_uid(r->s->os, r->x->folder, uid, NULL) == 0 &&
+    return r->x != NULL && seq_range_exists(&r->x->quarantine, uid) &&
+           orset_message_by_uid(r->s->os, r->x->folder, uid, NULL) == 0 &&
            seq_range_array_remove(&r->x->quarantine, uid);
 }
 
@@ -268,7 +282,8 @@ static bool remove_mail(struct run *r, struct item *item, struct mail *mail)
         return FALSE;
     }
     say_guid(r, item, mail);
-    session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname, item->uid);
+    session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname,
+                    item->uid);
     mail_expunge(mail);
     return TRUE;
 }
@@ -301,8 +316,7 @@ static int remove_run(struct run *r)
         return -1;
     if (opened > 0) {
         run_begin(r, "dovelane remove");
-        array_foreach_modifiable(&r->items, item)
-        {
+        array_foreach_modifiable (&r->items, item) {
             item->done = remove_item(r, item);
         }
         if (run_commit(r) < 0)
@@ -310,13 +324,13 @@ static int remove_run(struct run *r)
     } else if (r->x != NULL && (!r->x->gone || r->x->waits)) {
         return 0; /* cannot be opened now */
     } else {
-        array_foreach_modifiable(&r->items, item) item->done = TRUE; /* its mailbox is gone */
+        array_foreach_modifiable (&r->items, item)
+            item->done = TRUE; /* its mailbox is gone */
     }
     crash_at("remove");
     if (session_begin(s) < 0)
         return -1;
-    array_foreach_modifiable(&r->items, item)
-    {
+    array_foreach_modifiable (&r->items, item) {
         if (!item->done)
             continue;
         if (e >= 0)
@@ -329,13 +343,14 @@ static int remove_run(struct run *r)
     return core_or_rollback(s, e) < 0 ? -1 : session_commit(s);
 }
 
-/* --- rows to runs --------------------------------------------------------------------------------------------------- */
+/* --- rows to runs ----------------------------------------------------------------------------- */
 
 static int run(struct run *r, int (*fn)(struct run *))
 {
     int e = 0;
     if (array_count(&r->items) > 0) {
-        T_BEGIN {
+        T_BEGIN
+        {
             e = fn(r);
         }
         T_END;
@@ -379,7 +394,8 @@ static int named_pass(struct session *s)
     }
     task_from(t, ORSET_TASK_ATTRIBUTE);
     while (e == 0 && (got = orset_task_next(s->os, t)) > 0) {
-        T_BEGIN {
+        T_BEGIN
+        {
             const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
             if (t->kind == ORSET_TASK_ATTRIBUTE)
                 e = attribute_apply(s, t->folder, name, t->name_len);
@@ -405,7 +421,8 @@ void count_waiting(struct session *s)
 {
     struct box *const *x;
     s->quarantined = 0;
-    array_foreach(&s->boxes, x) s->quarantined += seq_range_count(&(*x)->quarantine);
+    array_foreach (&s->boxes, x)
+        s->quarantined += seq_range_count(&(*x)->quarantine);
     /* While it joins, each answer brings more, and it is known already that there are many. */
     bool many = s->exchange_first && s->unplaced >= UNPLACED_COUNTED;
     int n = s->uncounted && !many ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;
@@ -420,14 +437,16 @@ int apply(struct session *s, uint64_t ask)
     if (s->exchange_first)
         return 0; /* what the mailboxes have is not known yet */
     if (s->cut_short) {
-        /* What was begun is done or not: doing it again, unseen, would double a renumbered mail, or make a rename of this program's a
-         * user's. */
+        /* What was begun is done or not: doing it again, unseen, would double a renumbered mail,
+         * or make a rename of this program's a user's. */
         s->cut_short = FALSE;
         return ingest(s, &all);
     }
-    /* Where a mail turns out to be another than the one it is bound to, that one is to be placed. */
-    if (modseq_repair_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask) < 0 ||
-        rows_apply(s, ORSET_TASK_FLAGS, flags_run) < 0 || uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
+    /* Where a mail turns out to be another than the one it is bound to, that one is to be
+     * placed. */
+    if (modseq_repair_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 ||
+        place_apply(s, ask) < 0 || rows_apply(s, ORSET_TASK_FLAGS, flags_run) < 0 ||
+        uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
         rows_apply(s, ORSET_TASK_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
         named_apply(s) < 0)
         return -1;

@@ -1,8 +1,9 @@
-/* modseq_repair - changes of this site that a peer had not heard of when it counted its HIGHESTMODSEQ: a client that comes from there has to see
- * them behind that number (F33).
+/* modseq_repair - changes of this site that a peer had not heard of when it counted its
+ * HIGHESTMODSEQ: a client that comes from there has to see them behind that number (F33).
  *
- * Which mails these are is known only until all peers have confirmed the changes. So a row says it, in the commit that takes the peer's ops,
- * until it is done: a mailbox that cannot be opened now has its turn later. */
+ * Which mails these are is known only until all peers have confirmed the changes. So a row says
+ * it, in the commit that takes the peer's ops, until it is done: a mailbox that cannot be opened
+ * now has its turn later. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -28,13 +29,15 @@ static struct orset_key key_of(uint32_t folder)
     return k;
 }
 
-static int read_row(struct session *s, const uint8_t *value, size_t len, ARRAY_TYPE(seq_range) *uids)
+static int read_row(struct session *s, const uint8_t *value, size_t len,
+                    ARRAY_TYPE(seq_range) * uids)
 {
     struct orset_reader in = orset_reader_of(value, len);
     if (orset_read_u8(&in) != REDATE_VERSION)
         return 0;
     while (in.at != in.end && !in.bad) {
-        uint32_t from = (uint32_t)orset_read_num(&in, UINT32_MAX), to = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        uint32_t from = (uint32_t)orset_read_num(&in, UINT32_MAX),
+                 to = (uint32_t)orset_read_num(&in, UINT32_MAX);
         in.bad = in.bad || from > to;
         if (!in.bad)
             seq_range_array_add_range(uids, from, to);
@@ -43,25 +46,26 @@ static int read_row(struct session *s, const uint8_t *value, size_t len, ARRAY_T
     return in.bad ? rows_corrupt(s, "the row of mails to be redated") : 0;
 }
 
-static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
+static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids)
 {
     struct orset_buf b = {.alloc = session_alloc()};
     struct orset_key k = key_of(folder);
     const struct seq_range *range;
     orset_buf_u8(&b, REDATE_VERSION);
-    array_foreach(uids, range)
-    {
+    array_foreach (uids, range) {
         orset_buf_num(&b, range->seq1);
         orset_buf_num(&b, range->seq2);
     }
-    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_MODSEQ_REPAIR, k.b, k.n, b.data, b.len);
+    int r = b.failed ? session_fail(s, "out of memory")
+                     : rows_put(s, ROW_MODSEQ_REPAIR, k.b, k.n, b.data, b.len);
     orset_buf_free(&b);
     return r;
 }
 
-/* --- what is to be done --------------------------------------------------------------------------------------------- */
+/* --- what is to be done ----------------------------------------------------------------------- */
 
-static int collect_touched(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
+static int collect_touched(void *arg, uint64_t number, uint32_t folder,
+                           const struct orset_message *m)
 {
     struct changes *c = arg;
     struct touched t = {folder, m->uid};
@@ -78,7 +82,7 @@ static int by_mail(const struct touched *a, const struct touched *b)
     return a->uid < b->uid ? -1 : a->uid > b->uid;
 }
 
-static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) *uids)
+static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) * uids)
 {
     struct orset_key k = key_of(folder);
     struct orset_folder f;
@@ -95,7 +99,7 @@ static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) 
     return put_row(s, folder, uids);
 }
 
-static int say_mails(struct session *s, ARRAY_TYPE(touched) *list)
+static int say_mails(struct session *s, ARRAY_TYPE(touched) * list)
 {
     ARRAY_TYPE(seq_range) uids;
     unsigned n;
@@ -123,15 +127,16 @@ static uint64_t modseq_repair_when(const struct session *s)
 static bool is_redated(const struct session *s, const struct peer *p, uint64_t confirmed)
 {
     const struct modseqs_repaired *r = &p->modseqs_repaired;
-    return r->self == orset_self(s->os) && r->when == modseq_repair_when(s) && r->from <= confirmed &&
-           confirmed <= r->upto;
+    return r->self == orset_self(s->os) && r->when == modseq_repair_when(s) &&
+           r->from <= confirmed && confirmed <= r->upto;
 }
 
 void modseq_repair_noted(struct session *s, struct peer *p, uint64_t confirmed)
 {
     uint64_t from = is_redated(s, p, confirmed) ? p->modseqs_repaired.from : confirmed;
     uint64_t upto = orset_vector_get(s->os, orset_self(s->os));
-    p->modseqs_repaired = (struct modseqs_repaired){orset_self(s->os), from, upto, modseq_repair_when(s)};
+    p->modseqs_repaired =
+        (struct modseqs_repaired){orset_self(s->os), from, upto, modseq_repair_when(s)};
 }
 
 int modseq_repair_note(struct session *s, const struct peer *p, uint64_t confirmed)
@@ -146,14 +151,16 @@ int modseq_repair_note(struct session *s, const struct peer *p, uint64_t confirm
     } while (r == 0 && more > 0);
     array_free(&c.list);
     if (c.n > 0)
-        session_explain(s, "%u changes that site %llu had not heard of are to be seen behind its own",
+        session_explain(s,
+                        "%u changes that site %llu had not heard of are to be seen behind its own",
                         c.n, (unsigned long long)p->site);
     return r;
 }
 
-/* --- and is done ---------------------------------------------------------------------------------------------------- */
+/* --- and is done ------------------------------------------------------------------------------ */
 
-static void modseq_repair_mails(struct mailbox_transaction_context *trans, const ARRAY_TYPE(seq_range) *uids, uint64_t peers)
+static void modseq_repair_mails(struct mailbox_transaction_context *trans,
+                                const ARRAY_TYPE(seq_range) * uids, uint64_t peers)
 {
     struct mail *mail = mail_alloc(trans, 0, NULL);
     struct seq_range_iter iter;
@@ -168,7 +175,8 @@ static void modseq_repair_mails(struct mailbox_transaction_context *trans, const
 }
 
 /* False: not yet. */
-static bool modseq_repair_box(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
+static bool modseq_repair_box(struct session *s, uint32_t folder,
+                              const ARRAY_TYPE(seq_range) * uids)
 {
     struct box *x = box_of_folder(s, folder);
     struct orset_folder f;
@@ -180,17 +188,20 @@ static bool modseq_repair_box(struct session *s, uint32_t folder, const ARRAY_TY
     bool done = session_open_mailbox(s, x, box) == 0 && session_enable_modseq(box) == 0;
     if (done) {
         struct mailbox_transaction_context *trans = mailbox_transaction_begin(
-            box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane modseq");
+            box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+            "dovelane modseq");
         modseq_repair_mails(trans, uids, f.peer_modseq);
         done = mailbox_transaction_commit(&trans) == 0;
     }
     if (!done)
-        session_explain(s, "%s: its changes are not redated yet: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+        session_explain(s, "%s: its changes are not redated yet: %s", x->vname,
+                        mailbox_get_last_internal_error(box, NULL));
     mailbox_free(&box);
     return done;
 }
 
-static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
+                       size_t len)
 {
     ARRAY_TYPE(touched) *list = arg;
     struct orset_reader k = {key + 1, key + key_len, false};
@@ -228,8 +239,7 @@ int modseq_repair_apply(struct session *s)
     if (rows_each(s, ROW_MODSEQ_REPAIR, collect_row, &list) < 0 || session_begin(s) < 0)
         return -1;
     s->modseq_repairs = FALSE;
-    array_foreach(&list, t)
-    {
+    array_foreach (&list, t) {
         struct orset_key k = key_of(t->folder);
         if (r >= 0)
             r = modseq_repair_row(s, t->folder);
@@ -246,7 +256,8 @@ int modseq_repair_apply(struct session *s)
     return session_commit(s);
 }
 
-static int found_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+static int found_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
+                     size_t len)
 {
     bool *found = arg;
     (void)key;

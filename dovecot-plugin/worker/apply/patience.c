@@ -1,8 +1,9 @@
 /* patience - how long the mails of a mailbox wait for the body of one before them (plan.h).
  *
- * They wait no longer when other sites spoke again and again and did not bring it, or when none spoke for so long that all must be
- * down. A site that is back after such a silence may bring it: then they wait anew. A row keeps that, because the user may be
- * closed between any two parcels. It goes when the first mail in the order was placed.
+ * They wait no longer when other sites spoke again and again and did not bring it, or when none
+ * spoke for so long that all must be down. A site that is back after such a silence may bring it:
+ * then they wait anew. A row keeps that, because the user may be closed between any two parcels. It
+ * goes when the first mail in the order was placed.
  *
  * ROW_WAITS = num how often one spoke, num when the last time, or since when they wait. */
 #include "dovecot-plugin/worker/worker.h"
@@ -62,7 +63,8 @@ bool patience_is_over(struct session *s, uint32_t folder)
 {
     struct waits w;
     time_t now = time(NULL);
-    return waits_get(s, folder, &w) && (w.spoken >= SPOKE_MOST || (now >= w.last && now - w.last >= SILENT_SECS));
+    return waits_get(s, folder, &w) &&
+           (w.spoken >= SPOKE_MOST || (now >= w.last && now - w.last >= SILENT_SECS));
 }
 
 int patience_begin(struct session *s, uint32_t folder)
@@ -71,7 +73,8 @@ int patience_begin(struct session *s, uint32_t folder)
     time_t now = time(NULL);
     if (!waits_get(s, folder, &w))
         return waits_put(s, folder, (struct waits){0, now});
-    return now < w.last ? waits_put(s, folder, (struct waits){w.spoken, now}) : 0; /* the clock was ahead */
+    /* the clock was ahead */
+    return now < w.last ? waits_put(s, folder, (struct waits){w.spoken, now}) : 0;
 }
 
 int patience_spoken(struct session *s)

@@ -1,5 +1,5 @@
-/* place - mails that the state has and a mailbox has not: saved from a local copy of the same GUID, from the body that came
- * with the op, or from the spool; else the body is asked for. */
+/* place - mails that the state has and a mailbox has not: saved from a local copy of the same
+ * GUID, from the body that came with the op, or from the spool; else the body is asked for. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <istream.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define FAR (2 * PARCEL_WANTS_MAX) /* what is asked for lies within so many of the plan */
-#define AT_ONCE PARCEL_MAILS_MAX /* mails in one transaction: all that a batch brings */
+#define AT_ONCE PARCEL_MAILS_MAX   /* mails in one transaction: all that a batch brings */
 
 struct item {
     struct orset_task task;
@@ -36,15 +36,15 @@ struct placing {
     struct item *item;
     unsigned n, nsaved, room;
     struct body_requests *wants;
-    pool_t pool; /* of the run's texts */
+    pool_t pool;     /* of the run's texts */
     unsigned at;     /* in the plan, of the row in flight */
     unsigned handed; /* bodies of the parcel in work that were saved or kept */
     struct plan_mailbox *mailbox;
-    bool blocked;    /* a mail that comes before those that follow may still come */
-    bool stopped;    /* and it may be one that is not in the plan */
-    bool again;  /* rows went meanwhile: begin anew */
+    bool blocked;  /* a mail that comes before those that follow may still come */
+    bool stopped;  /* and it may be one that is not in the plan */
+    bool again;    /* rows went meanwhile: begin anew */
     bool relooked; /* once more at a mailbox that was rebuilt */
-    bool failed; /* a body was here and could not be saved */
+    bool failed;   /* a body was here and could not be saved */
 };
 
 /* The mailbox is left alone for the rest of this pass; others are not. */
@@ -53,10 +53,11 @@ static void failed(struct placing *p)
     p->failed = p->x->failed = TRUE;
 }
 
-/* --- saving --------------------------------------------------------------------------------------------------------- */
+/* --- saving ----------------------------------------------------------------------------------- */
 
 /* copy: the source's GUID comes with it, and only then a storage links instead of copying bytes. */
-static struct mail_save_context *save_init(struct placing *p, const struct orset_task *t, struct mail_keywords **keywords, bool copy)
+static struct mail_save_context *save_init(struct placing *p, const struct orset_task *t,
+                                           struct mail_keywords **keywords, bool copy)
 {
     const struct orset_facts *facts = &t->message.facts;
     struct mail_save_context *ctx = mailbox_save_alloc(p->trans);
@@ -64,17 +65,20 @@ static struct mail_save_context *save_init(struct placing *p, const struct orset
     guid_128_t guid;
     flags_to_dovecot(p->s, p->box, &t->flags, &flags, keywords);
     mailbox_save_set_flags(ctx, flags, *keywords);
-    /* Never below UIDNEXT, where Dovecot gives another one without a word; never far above it (F32). */
+    /* Never below UIDNEXT, where Dovecot gives another one without a word; never far above it
+     * (F32). */
     p->asked = 0;
-    if (t->uid >= p->uid_next && t->uid - p->uid_next <= ORSET_UID_JUMP && t->uid <= ORSET_UID_MAX) {
+    if (t->uid >= p->uid_next && t->uid - p->uid_next <= ORSET_UID_JUMP &&
+        t->uid <= ORSET_UID_MAX) {
         mailbox_save_set_uid(ctx, t->uid);
         p->uid_next = t->uid + 1;
         p->asked = t->uid;
     }
     memcpy(guid, facts->guid, sizeof guid);
     if (!copy)
-        mailbox_save_set_guid(ctx, facts->guid_text_len > 0 ? t_strndup(facts->guid_text, facts->guid_text_len)
-                                                        : guid_128_to_string(guid));
+        mailbox_save_set_guid(ctx, facts->guid_text_len > 0
+                                       ? t_strndup(facts->guid_text, facts->guid_text_len)
+                                       : guid_128_to_string(guid));
     mailbox_save_set_received_date(ctx, (time_t)facts->received, 0);
     mailbox_save_set_save_date(ctx, (time_t)facts->saved);
     if (p->f.peer_modseq != 0)
@@ -92,7 +96,8 @@ static void close_source(struct placing *p)
     p->from = NULL;
 }
 
-/* It stays open for the mails that come next: a Maildir would be read, and its list of UIDs written, for each. */
+/* It stays open for the mails that come next: a Maildir would be read, and its list of UIDs
+ * written, for each. */
 static void open_source(struct placing *p, struct box *from)
 {
     if (p->from == from)
@@ -117,14 +122,16 @@ static int copy_from(struct placing *p, const struct orset_task *t)
     if (from == NULL || from->gone || from->vname == NULL)
         return 0;
     open_source(p, from);
-    struct mail *mail = p->source_trans == NULL ? NULL : mail_by_uid(p->source_trans, t->source_uid);
+    struct mail *mail =
+        p->source_trans == NULL ? NULL : mail_by_uid(p->source_trans, t->source_uid);
     if (mail == NULL)
         return 0;
     if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
         mail_generate_guid_128_hash(guid, hash);
-        /* The source's GUID says which mail it is, not which bytes: those of another delivery, or of a file that was edited or
-         * rotted, or that cannot be read, are asked for. */
-        if (memcmp(hash, t->message.facts.guid, 16) == 0 && body_is_of(mail, t->message.facts.sha256)) {
+        /* The source's GUID says which mail it is, not which bytes: those of another delivery,
+         * or of a file that was edited or rotted, or that cannot be read, are asked for. */
+        if (memcmp(hash, t->message.facts.guid, 16) == 0 &&
+            body_is_of(mail, t->message.facts.sha256)) {
             struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
             r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
             if (keywords != NULL)
@@ -142,9 +149,9 @@ static int copy_from(struct placing *p, const struct orset_task *t)
 static struct failing *failing_of(struct session *s, const struct orset_task *t)
 {
     struct failing *f;
-    array_foreach_modifiable(&s->failing, f)
-    {
-        if (f->folder == t->folder && f->dot.origin == t->message.dot.origin && f->dot.counter == t->message.dot.counter)
+    array_foreach_modifiable (&s->failing, f) {
+        if (f->folder == t->folder && f->dot.origin == t->message.dot.origin &&
+            f->dot.counter == t->message.dot.counter)
             return f;
     }
     return NULL;
@@ -192,7 +199,8 @@ static void ask_for(struct placing *p, const struct orset_task *t, unsigned at)
     p->blocked = p->blocked || !item->given_up;
 }
 
-/* One before it is not here yet. What came with a parcel is kept until that one has come, or is given up. */
+/* One before it is not here yet. What came with a parcel is kept until that one has come, or is
+ * given up. */
 static void later(struct placing *p, const struct orset_task *t, unsigned at)
 {
     struct session *s = p->s;
@@ -255,10 +263,13 @@ static int save_item(struct placing *p, struct item *item)
 /* Claims first, rising: a mail without one takes what is left behind them. */
 static int by_claim(const struct item *a, const struct item *b)
 {
-    uint32_t x = a->task.uid != 0 ? a->task.uid : UINT32_MAX, y = b->task.uid != 0 ? b->task.uid : UINT32_MAX;
+    uint32_t x = a->task.uid != 0 ? a->task.uid : UINT32_MAX,
+             y = b->task.uid != 0 ? b->task.uid : UINT32_MAX;
     if (x != y)
         return x < y ? -1 : 1;
-    return a->task.message.claim < b->task.message.claim ? -1 : a->task.message.claim > b->task.message.claim;
+    return a->task.message.claim < b->task.message.claim
+               ? -1
+               : a->task.message.claim > b->task.message.claim;
 }
 
 static int say_writing(struct placing *p, struct write_intent *w)
@@ -266,7 +277,8 @@ static int say_writing(struct placing *p, struct write_intent *w)
     for (unsigned i = 0; i < p->n; i++) {
         const struct item *item = &p->item[i];
         if (item->saved)
-            write_intent_add(w, item->asked, item->task.message.folder, item->task.message.dot, &item->seen);
+            write_intent_add(w, item->asked, item->task.message.folder, item->task.message.dot,
+                             &item->seen);
     }
     if (session_begin(p->s) < 0)
         return -1;
@@ -277,13 +289,16 @@ static int say_writing(struct placing *p, struct write_intent *w)
     return session_commit(p->s);
 }
 
-/* A Maildir that is being removed, file by file: mails saved now would stand there with letters for keywords that the next keyword gets, or twice. Rather
- * they wait for a scan of what is left. */
+/* A Maildir that is being removed, file by file: mails saved now would stand there with letters
+ * for keywords that the next keyword gets, or twice. Rather they wait for a scan of what is
+ * left. */
 static bool is_going(struct placing *p)
 {
-    if ((!p->has_uidlist || maildir_has(p->box, MAILDIR_UIDLIST_NAME)) && (!p->has_keywords || maildir_has(p->box, MAILDIR_KEYWORDS_NAME)))
+    if ((!p->has_uidlist || maildir_has(p->box, MAILDIR_UIDLIST_NAME)) &&
+        (!p->has_keywords || maildir_has(p->box, MAILDIR_KEYWORDS_NAME)))
         return FALSE;
-    session_note(p->s, NOTE_WARNING, "%s: the Maildir is going while mails are saved there: they wait", p->x->vname);
+    session_note(p->s, NOTE_WARNING,
+                 "%s: the Maildir is going while mails are saved there: they wait", p->x->vname);
     p->s->index_lost = p->s->scan_again = TRUE;
     session_want_tick(p->s, 100);
     return TRUE;
@@ -307,13 +322,15 @@ static int save_items(struct placing *p)
     struct seq_range_iter iter;
     struct write_intent w;
     unsigned n = 0;
-    p->trans = mailbox_transaction_begin(p->box,
-                                         MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
-                                             MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
-                                         "dovelane place");
+    p->trans = mailbox_transaction_begin(
+        p->box,
+        MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
+            MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+        "dovelane place");
     write_intent_begin(&w, p->box, WRITE_INTENT_PLACE);
     for (unsigned i = 0; i < p->n; i++) {
-        T_BEGIN {
+        T_BEGIN
+        {
             (void)save_item(p, &p->item[i]);
         }
         T_END;
@@ -321,7 +338,8 @@ static int save_items(struct placing *p)
     close_source(p);
     int said = 0;
     if (sync_gathered() < 0) {
-        session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: fsync(): %m", p->x->vname);
+        session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: fsync(): %m",
+                     p->x->vname);
         wait_all(p);
     } else if (p->nsaved > 0) {
         said = say_writing(p, &w);
@@ -362,7 +380,7 @@ static bool is_told_in_part(const struct session *s, const struct orset_task *t)
     return t->message.dot.counter > orset_vector_get(s->os, t->message.dot.origin);
 }
 
-/* --- one mailbox's run ---------------------------------------------------------------------------------------------- */
+/* --- one mailbox's run ------------------------------------------------------------------------ */
 
 static int place_done(struct placing *p)
 {
@@ -377,8 +395,10 @@ static int place_done(struct placing *p)
             continue;
         saved_after_all(s, &item->task);
         first = first || (item->at == p->mailbox->at && !is_told_in_part(s, &item->task));
-        session_explain(s, "%s: UID %u: a mail of another site, saved with %s", p->x->vname, item->uid, flags_text(s, &item->seen));
-        e = orset_done_place(s->os, item->task.message.folder, item->task.message.dot, item->uid, &item->seen);
+        session_explain(s, "%s: UID %u: a mail of another site, saved with %s", p->x->vname,
+                        item->uid, flags_text(s, &item->seen));
+        e = orset_done_place(s->os, item->task.message.folder, item->task.message.dot, item->uid,
+                             &item->seen);
     }
     if (e < 0)
         session_core_failed(s, p->x->vname);
@@ -411,7 +431,8 @@ static int open_and_save(struct placing *p)
         mailbox_get_status(p->box, STATUS_UIDNEXT, &status) < 0 ||
         (p->f.peer_modseq != 0 && session_enable_modseq(p->box) < 0)) {
         if (!session_box_is_locked(p->s, p->box))
-            session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname, mailbox_get_last_internal_error(p->box, NULL));
+            session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname,
+                         mailbox_get_last_internal_error(p->box, NULL));
         failed(p);
     } else if (mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) {
         /* What a rebuild put back would be there twice. */
@@ -420,7 +441,8 @@ static int open_and_save(struct placing *p)
             failed(p);
         p->again = !p->relooked;
         p->relooked = TRUE;
-    } else if (p->x->saver != 0 || write_intent_unfinished(p->s, p->x) || rows_say_saving(p->s, p->box, p->x) < 0) {
+    } else if (p->x->saver != 0 || write_intent_unfinished(p->s, p->x) ||
+               rows_say_saving(p->s, p->box, p->x) < 0) {
         failed(p); /* it could not be looked at; what is there of these mails is not known */
         p->s->cut_short = p->s->cut_short || p->x->saver != 0;
     } else {
@@ -447,14 +469,16 @@ static int place_run(struct placing *p)
     if (p->x != NULL && !p->x->scanned && p->x->failed) {
         ; /* what it has is not known, and will not be by looking at once again */
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->scanned) {
-        /* Perhaps saved by a run that was killed before the state knew: those are found by their GUID first (F13). */
+        /* Perhaps saved by a run that was killed before the state knew: those are found by their
+         * GUID first (F13). */
         p->again = TRUE;
         r = ingest_one(p->s, p->x);
         if (!p->x->scanned)
             failed(p);
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
                orset_folder_get(p->s->os, p->folder, &p->f) == 0) {
-        T_BEGIN {
+        T_BEGIN
+        {
             r = open_and_save(p);
         }
         T_END;
@@ -487,7 +511,8 @@ static void add_row(struct placing *p, const struct orset_task *t, int *r)
     const struct orset_facts *facts = &t->message.facts;
     if ((p->n > 0 && t->folder != p->folder) || p->n == AT_ONCE) {
         /* It points into the core, which the run calls. */
-        char *guid = facts->guid_text_len > 0 ? i_strndup(facts->guid_text, facts->guid_text_len) : NULL;
+        char *guid =
+            facts->guid_text_len > 0 ? i_strndup(facts->guid_text, facts->guid_text_len) : NULL;
         struct orset_task copy;
         memcpy(&copy, t, offsetof(struct orset_task, at) + t->at_len);
         copy.message.facts.guid_text = guid;
@@ -504,7 +529,8 @@ static void placing_begin(struct placing *p, struct session *s, uint64_t ask)
     struct box *const *x;
     i_zero(p);
     p->s = s;
-    array_foreach(&s->boxes, x) (*x)->failed = FALSE;
+    array_foreach (&s->boxes, x)
+        (*x)->failed = FALSE;
     p->wants = body_requests_begin(s, ask);
     p->pool = pool_alloconly_create("placing", 1024);
 }
@@ -519,7 +545,8 @@ static void placing_end(struct placing *p)
     i_free(p->item);
 }
 
-/* The answer with its body may still come, or its body is here and it is not its turn: what its message says need not be read. */
+/* The answer with its body may still come, or its body is here and it is not its turn: what its
+ * message says need not be read. */
 static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
 {
     if (p->blocked && item->bodies)
@@ -536,7 +563,8 @@ static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
 static bool is_here(struct placing *p, const struct orset_task *t)
 {
     const uint8_t *sha256 = t->message.facts.sha256;
-    return t->source_uid != 0 || (p->s->bodies != NULL && bodies_has(p->s->bodies, sha256)) || spool_has(p->s, sha256);
+    return t->source_uid != 0 || (p->s->bodies != NULL && bodies_has(p->s->bodies, sha256)) ||
+           spool_has(p->s, sha256);
 }
 
 /* Mails of lower UID may be unknown: it waits for the exchange's end, as for a body. */
@@ -545,7 +573,8 @@ static bool waits_for_exchange(const struct placing *p, const struct orset_task 
     return is_told_in_part(p->s, t) && !p->mailbox->impatient && !plan_item(p->s, p->at)->given_up;
 }
 
-/* One mail's turn, but for those who are here only because something arrived: what has not arrived is not asked for again. */
+/* One mail's turn, but for those who are here only because something arrived: what has not
+ * arrived is not asked for again. */
 static int place_next(struct placing *p, struct orset_task *t, unsigned at, bool arrived)
 {
     struct plan_item *item = plan_item(p->s, at);
@@ -580,7 +609,8 @@ static bool all_arrived(struct placing *p, int *r)
 }
 
 /* arrived: no further than what came with the parcel in work. */
-static int place_mailbox(struct placing *p, struct orset_task *t, struct plan_mailbox *m, bool arrived)
+static int place_mailbox(struct placing *p, struct orset_task *t, struct plan_mailbox *m,
+                         bool arrived)
 {
     struct session *s = p->s;
     const struct box *x = box_of_folder(s, m->folder);

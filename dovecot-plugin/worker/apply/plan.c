@@ -4,7 +4,7 @@
 #include <sort.h>
 #include <time-util.h>
 
-#define SMALL 1000      /* mails: a plan of no more is read again whenever there are others */
+#define SMALL 1000       /* mails: a plan of no more is read again whenever there are others */
 #define AGAIN_MSECS 5000 /* a larger one, when so long has passed or a part of it is done */
 
 struct plan {
@@ -35,7 +35,7 @@ void plan_free(struct plan **_p)
     i_free(p);
 }
 
-/* --- reading it ------------------------------------------------------------------------------------------------------ */
+/* --- reading it ------------------------------------------------------------------------------- */
 
 static int by_mailbox_and_uid(const struct plan_item *a, const struct plan_item *b)
 {
@@ -52,7 +52,8 @@ static int add_item(struct session *s, const struct orset_task *t, uint32_t uid_
 {
     struct plan *p = s->plan;
     if (t->at_len > PLAN_ROW_MAX)
-        return session_fail(s, "state: a message that waits to be placed has a key of %zu bytes", t->at_len);
+        return session_fail(s, "state: a message that waits to be placed has a key of %zu bytes",
+                            t->at_len);
     if (p->n == p->room) {
         unsigned room = p->room == 0 ? 64 : p->room * 2;
         p->item = i_realloc(p->item, p->room * sizeof *p->item, room * sizeof *p->item);
@@ -105,7 +106,8 @@ int plan_refresh(struct session *s)
     struct body_request *w;
     if (!p->overdue && changes == p->changes)
         return 0;
-    if (!p->overdue && p->left > SMALL && p->left > p->n - p->n / 8 && now - p->read_at < AGAIN_MSECS) {
+    if (!p->overdue && p->left > SMALL && p->left > p->n - p->n / 8 &&
+        now - p->read_at < AGAIN_MSECS) {
         session_want_tick(s, AGAIN_MSECS);
         return 0;
     }
@@ -119,7 +121,8 @@ int plan_refresh(struct session *s)
     p->changes = changes;
     p->read_at = now;
     p->overdue = FALSE;
-    array_foreach_modifiable(&s->wanted, w) w->item = 0;
+    array_foreach_modifiable (&s->wanted, w)
+        w->item = 0;
     return 0;
 }
 
@@ -133,7 +136,7 @@ bool plan_is_old(struct session *s)
     return s->plan->overdue || orset_place_changes(s->os) != s->plan->changes;
 }
 
-/* --- using it -------------------------------------------------------------------------------------------------------- */
+/* --- using it --------------------------------------------------------------------------------- */
 
 struct plan_mailbox *plan_mailboxes(struct session *s, unsigned *n_r)
 {

@@ -1,8 +1,9 @@
 /* plan - in which order mailboxes get the mails that they lack.
  *
- * A mailbox gives rising UIDs only. A mail that is saved before one of a lower UID takes that one's away: it gets another UID here,
- * and after the next UID round everywhere, also where clients know it. So each mailbox gets its mails by rising UID, and those whose
- * UID it cannot give any more come last. A mail waits for the bodies of those before it as long as they may still come.
+ * A mailbox gives rising UIDs only. A mail that is saved before one of a lower UID takes that one's
+ * away: it gets another UID here, and after the next UID round everywhere, also where clients know
+ * it. So each mailbox gets its mails by rising UID, and those whose UID it cannot give any more
+ * come last. A mail waits for the bodies of those before it as long as they may still come.
  *
  * All that is known of it is made from the state's rows, and again when those changed. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_APPLY_PLAN_H
@@ -16,11 +17,12 @@ struct session;
 
 struct plan_item {
     uint32_t mailbox, uid; /* the agreed one */
-    uint32_t until;        /* a time: the answer with its body may come until then, there is nothing to do for it */
-    bool fits;             /* the mailbox could give it that UID when this was read */
-    bool given_up;         /* the others need not wait for it */
-    bool bodies;           /* its body is here, and waits for those before it */
-    uint8_t row_len;       /* 0: it is done */
+    /* a time: the answer with its body may come until then, there is nothing to do for it */
+    uint32_t until;
+    bool fits;       /* the mailbox could give it that UID when this was read */
+    bool given_up;   /* the others need not wait for it */
+    bool bodies;     /* its body is here, and waits for those before it */
+    uint8_t row_len; /* 0: it is done */
     uint8_t row[PLAN_ROW_MAX];
 };
 
@@ -33,7 +35,8 @@ struct plan_mailbox {
 struct plan *plan_create(void);
 void plan_free(struct plan **);
 
-/* Reads it again if the rows changed; one of many mails not at each change. -1: the session's error. */
+/* Reads it again if the rows changed; one of many mails not at each change. -1: the session's
+ * error. */
 int plan_refresh(struct session *);
 /* The next plan_refresh() reads it in any case. */
 void plan_overdue(struct session *);

@@ -1,13 +1,13 @@
-/* renumber - mails that should have another UID (F31), or other bytes under the same GUID: a new copy inside the mailbox.
+/* renumber - mails that should have another UID (F31), or other bytes under the same GUID: a new
+ * copy inside the mailbox.
  *
- *     a row says which mails are about to get which UID, and where the mailbox's log ended
- *     the mails are copied inside the mailbox, under their new UIDs
- *     the state binds them there; the row says which UIDs are about to be expunged
- *     the old UIDs are expunged: a transaction of its own, since what an external one expunges no storage deletes
- *     the row goes
+ *     a row says which mails are about to get which UID, and where the mailbox's log ended the
+ *     mails are copied inside the mailbox, under their new UIDs the state binds them there; the row
+ *     says which UIDs are about to be expunged the old UIDs are expunged: a transaction of its own,
+ *     since what an external one expunges no storage deletes the row goes
  *
- * After a crash ingest finds the row and ends what it names: renumber_recover(). What clients say of the old UIDs meanwhile, and later,
- * is said of the new ones: moved_add(). */
+ * After a crash ingest finds the row and ends what it names: renumber_recover(). What clients
+ * say of the old UIDs meanwhile, and later, is said of the new ones: moved_add(). */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <istream.h>
@@ -20,7 +20,8 @@
 struct renumber {
     uint32_t uid, new_uid, got;
     bool other; /* uid may name another mail by now */
-    guid_128_t guid; /* that the mail had under uid when it was known to be the state's; zeros: not known */
+    /* that the mail had under uid when it was known to be the state's; zeros: not known */
+    guid_128_t guid;
 };
 ARRAY_DEFINE_TYPE(renumber, struct renumber);
 
@@ -29,12 +30,14 @@ static int by_new_uid(const struct renumber *a, const struct renumber *b)
     return a->new_uid < b->new_uid ? -1 : a->new_uid > b->new_uid;
 }
 
-/* Where a row begins with this, which is no UID: the copies are about to be made. Else they are bound. */
+/* Where a row begins with this, which is no UID: the copies are about to be made. Else they are
+ * bound. */
 #define ROW_COPYING 0
 
-/* from: where the log ended when the copies were read; NULL: the state has bound them. No row says that nothing is to be done. Inside a
- * transaction. */
-static int put_row(struct session *s, uint32_t folder, const struct renumber *v, unsigned n, const struct log_pos *from)
+/* from: where the log ended when the copies were read; NULL: the state has bound them. No row
+ * says that nothing is to be done. Inside a transaction. */
+static int put_row(struct session *s, uint32_t folder, const struct renumber *v, unsigned n,
+                   const struct log_pos *from)
 {
     struct orset_buf b = {.alloc = session_alloc()};
     struct orset_key k = {0};
@@ -51,12 +54,14 @@ static int put_row(struct session *s, uint32_t folder, const struct renumber *v,
         if (from != NULL)
             orset_buf_num(&b, v[i].new_uid);
     }
-    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_RENUMBER, k.b, k.n, b.data, b.len);
+    int r = b.failed ? session_fail(s, "out of memory")
+                     : rows_put(s, ROW_RENUMBER, k.b, k.n, b.data, b.len);
     orset_buf_free(&b);
     return r;
 }
 
-static int say_copying(struct session *s, uint32_t folder, const struct renumber *v, unsigned n, const struct log_pos *from)
+static int say_copying(struct session *s, uint32_t folder, const struct renumber *v, unsigned n,
+                       const struct log_pos *from)
 {
     if (session_begin(s) < 0)
         return -1;
@@ -112,24 +117,28 @@ static bool guid_of_mail(struct mail *mail, guid_128_t guid_r)
 }
 
 /* Nothing is copied while a UID names another mail than the state has under it. */
-static bool all_are_known(struct session *s, struct box *x, struct mailbox *box, struct renumber *v, unsigned n)
+static bool all_are_known(struct session *s, struct box *x, struct mailbox *box, struct renumber *v,
+                          unsigned n)
 {
     struct orset_message m;
     bool known = identity_head(s, x, box);
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane renumber");
+    struct mailbox_transaction_context *trans =
+        mailbox_transaction_begin(box, 0, "dovelane renumber");
     for (unsigned i = 0; i < n && known; i++) {
         struct mail *mail = mail_by_uid(trans, v[i].uid);
         if (mail == NULL)
             continue;
         if (orset_message_by_uid(s->os, x->folder, v[i].uid, &m) > 0)
-            known = identity_allows(s, x, mail, m.facts.guid, m.facts.sha256) && guid_of_mail(mail, v[i].guid);
+            known = identity_allows(s, x, mail, m.facts.guid, m.facts.sha256) &&
+                    guid_of_mail(mail, v[i].guid);
         mail_free(&mail);
     }
     session_read_end(&trans);
     return known;
 }
 
-/* An earlier one was cut short and is not ended yet: its mailbox could not be opened since. Another would copy the same mails again. */
+/* An earlier one was cut short and is not ended yet: its mailbox could not be opened since.
+ * Another would copy the same mails again. */
 int renumber_unfinished(struct session *s, uint32_t folder)
 {
     struct orset_key k = {0};
@@ -137,7 +146,9 @@ int renumber_unfinished(struct session *s, uint32_t folder)
     size_t len;
     const struct box *x = box_by_folder(s, folder);
     orset_key_num(&k, folder);
-    int r = x != NULL && (x->saver != 0 || x->writing.seq != 0) ? 1 : rows_get(s, ROW_RENUMBER, k.b, k.n, &v, &len);
+    int r = x != NULL && (x->saver != 0 || x->writing.seq != 0)
+                ? 1
+                : rows_get(s, ROW_RENUMBER, k.b, k.n, &v, &len);
     if (r > 0) {
         s->cut_short = TRUE;
         session_want_tick(s, 1000);
@@ -147,8 +158,10 @@ int renumber_unfinished(struct session *s, uint32_t folder)
 
 #define NOT_COPIED (-2)
 
-/* How many were copied, those first in v, their UIDs in got; NOT_COPIED: it failed, nothing happened; -1: what happened is not known. */
-static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, struct renumber *v, unsigned n, struct log_pos *from)
+/* How many were copied, those first in v, their UIDs in got; NOT_COPIED: it failed, nothing
+ * happened; -1: what happened is not known. */
+static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, struct renumber *v,
+                    unsigned n, struct log_pos *from)
 {
     struct mail_transaction_commit_changes changes;
     struct mailbox_status status;
@@ -156,10 +169,11 @@ static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, str
     unsigned copied = 0;
     int r = 0;
     mailbox_get_open_status(box, STATUS_UIDNEXT, &status);
-    struct mailbox_transaction_context *trans =
-        mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
-                                           MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
-                                  "dovelane renumber");
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(
+        box,
+        MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
+            MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+        "dovelane renumber");
     *from = log_end(box);
     for (unsigned i = 0; i < n && r >= 0; i++) {
         struct renumber m = v[i];
@@ -193,12 +207,16 @@ static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, str
 static int expunge_old(struct session *s, struct mailbox *box, const struct renumber *v, unsigned n)
 {
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(
-        box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane renumber");
+        box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+        "dovelane renumber");
     for (unsigned i = 0; i < n; i++) {
-        struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid && !v[i].other ? mail_by_uid(trans, v[i].uid) : NULL;
+        struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid && !v[i].other
+                                ? mail_by_uid(trans, v[i].uid)
+                                : NULL;
         guid_128_t guid;
         if (mail != NULL) {
-            /* The library writes the GUID, by which an older state finds the copy (log.c), if its cache has it by then: not unless it was asked for. */
+            /* The library writes the GUID, by which an older state finds the copy (log.c), if
+             * its cache has it by then: not unless it was asked for. */
             bool read = guid_of_mail(mail, guid);
             if (guid_128_is_empty(v[i].guid) || (read && guid_128_equals(guid, v[i].guid)))
                 mail_expunge(mail);
@@ -206,12 +224,15 @@ static int expunge_old(struct session *s, struct mailbox *box, const struct renu
         }
     }
     if (mailbox_transaction_commit(&trans) < 0 || mailbox_sync(box, 0) < 0)
-        return session_fail(s, "%s: %s", mailbox_get_vname(box), mailbox_get_last_internal_error(box, NULL));
+        return session_fail(s, "%s: %s", mailbox_get_vname(box),
+                            mailbox_get_last_internal_error(box, NULL));
     return 0;
 }
 
-/* What is said of the old UIDs from now on, or was since the copies were read, is meant for the new ones. Inside a transaction. */
-static int say_moved(struct session *s, struct box *x, const struct renumber *v, unsigned n, const struct log_pos *from)
+/* What is said of the old UIDs from now on, or was since the copies were read, is meant for the
+ * new ones. Inside a transaction. */
+static int say_moved(struct session *s, struct box *x, const struct renumber *v, unsigned n,
+                     const struct log_pos *from)
 {
     ARRAY_TYPE(moved) list;
     time_t now = time(NULL);
@@ -224,16 +245,19 @@ static int say_moved(struct session *s, struct box *x, const struct renumber *v,
     return array_count(&list) == 0 ? 0 : moved_add(s, x, array_front(&list), array_count(&list));
 }
 
-static int bind_new(struct session *s, struct box *x, const struct renumber *v, unsigned n, const struct log_pos *from)
+static int bind_new(struct session *s, struct box *x, const struct renumber *v, unsigned n,
+                    const struct log_pos *from)
 {
     int r = 0;
     if (session_begin(s) < 0)
         return -1;
     s->modseq_repairs_anew++;
     for (unsigned i = 0; i < n && r >= 0; i++)
-        if ((r = orset_done_renumber(s->os, x->folder, v[i].uid, v[i].got != 0 ? v[i].got : v[i].uid)) < 0)
+        if ((r = orset_done_renumber(s->os, x->folder, v[i].uid,
+                                     v[i].got != 0 ? v[i].got : v[i].uid)) < 0)
             session_core_failed(s, "renumber");
-    if (r < 0 || (from != NULL && (say_moved(s, x, v, n, from) < 0 || put_row(s, x->folder, v, n, NULL) < 0))) {
+    if (r < 0 || (from != NULL &&
+                  (say_moved(s, x, v, n, from) < 0 || put_row(s, x->folder, v, n, NULL) < 0))) {
         session_rollback(s);
         return -1;
     }
@@ -265,7 +289,8 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
             if (r == 0)
                 r = row_done(s, folder);
         }
-        /* One whose UIDNEXT passed the new UID meanwhile stays where it is: the folder is dirty again and another round comes. */
+        /* One whose UIDNEXT passed the new UID meanwhile stays where it is: the folder is dirty
+         * again and another round comes. */
         if (r == 0 && copied >= 0 && (unsigned)copied < n)
             r = bind_new(s, x, v + copied, n - (unsigned)copied, NULL);
         if (r < 0 || copied == -1)
@@ -275,7 +300,8 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
     return r;
 }
 
-/* The copy of m's mail that was being made: by its GUID, or, in a Maildir, by who made it and what it holds. */
+/* The copy of m's mail that was being made: by its GUID, or, in a Maildir, by who made it and
+ * what it holds. */
 static bool is_copy(struct mail *mail, const char *guid, const struct orset_message *m, pid_t saver)
 {
     const char *other;
@@ -285,7 +311,8 @@ static bool is_copy(struct mail *mail, const char *guid, const struct orset_mess
 }
 
 /* What the row says, in the order of the copies; *copying: they may be there and are not bound. */
-static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) *list, struct log_pos *from, bool *copying)
+static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) * list,
+                     struct log_pos *from, bool *copying)
 {
     struct orset_reader in = orset_reader_of(row, len);
     *copying = in.at != in.end && *in.at == ROW_COPYING;
@@ -313,12 +340,13 @@ struct recovery {
     bool copying; /* the state has not bound the copies */
     bool broken;  /* UIDs may name other mails than when the row was written */
     enum known known;
-    pid_t saver;  /* Maildir: who made the copies */
+    pid_t saver; /* Maildir: who made the copies */
     struct mail *old, *mail;
 };
 
 /* The copies by what the log has behind the place where they were begun. */
-static int copies_in_log(struct recovery *c, struct renumber *v, unsigned n, const struct log_pos *from)
+static int copies_in_log(struct recovery *c, struct renumber *v, unsigned n,
+                         const struct log_pos *from)
 {
     struct log_pos was = c->x->writing;
     struct log_scan scan;
@@ -343,7 +371,8 @@ static int copies_in_log(struct recovery *c, struct renumber *v, unsigned n, con
     return 0;
 }
 
-/* A Maildir's GUIDs stand in its dovecot-uidlist: while another one has its lock nobody can tell which mail is whose copy. */
+/* A Maildir's GUIDs stand in its dovecot-uidlist: while another one has its lock nobody can tell
+ * which mail is whose copy. */
 static bool is_unreadable(struct session *s, struct mailbox *box, struct mail *mail)
 {
     const char *guid;
@@ -365,8 +394,9 @@ static bool is_same(struct mail *mail, const char *guid, const struct orset_mess
     return memcmp(hash, m->facts.guid, sizeof hash) == 0 || body_is_of(mail, m->facts.sha256);
 }
 
-/* The same where the log does not tell: one that is there, is bound to nothing, and is no copy of the n before. Where the log says that it
- * is not in the index, it can only be a Maildir's file: a client's own copy has the same GUID. -1: it cannot be known now. */
+/* The same where the log does not tell: one that is there, is bound to nothing, and is no copy
+ * of the n before. Where the log says that it is not in the index, it can only be a Maildir's
+ * file: a client's own copy has the same GUID. -1: it cannot be known now. */
 static int find_copy(struct recovery *c, struct renumber *v, unsigned n)
 {
     uint32_t uid = v[n].uid;
@@ -387,11 +417,13 @@ static int find_copy(struct recovery *c, struct renumber *v, unsigned n)
         mail_set_seq(c->mail, seq);
         if (c->mail->uid <= uid)
             break;
-        if (is_taken(v, n, c->mail->uid) || orset_message_by_uid(c->s->os, c->x->folder, c->mail->uid, NULL) != 0)
+        if (is_taken(v, n, c->mail->uid) ||
+            orset_message_by_uid(c->s->os, c->x->folder, c->mail->uid, NULL) != 0)
             continue;
         if (is_unreadable(c->s, c->box, c->mail))
             return -1;
-        if ((c->known != NOT_IN_LOG || file_by(c->mail, c->saver)) && is_copy(c->mail, guid, &bound_to, c->saver)) {
+        if ((c->known != NOT_IN_LOG || file_by(c->mail, c->saver)) &&
+            is_copy(c->mail, guid, &bound_to, c->saver)) {
             v[n].got = c->mail->uid;
             break;
         }
@@ -404,7 +436,8 @@ struct twin {
     uint32_t uid;
 };
 
-/* With another numbering an old UID may be another mail's: it is one to expunge only where a mail behind it is its copy, by its GUID. */
+/* With another numbering an old UID may be another mail's: it is one to expunge only where a
+ * mail behind it is its copy, by its GUID. */
 static int find_others(struct recovery *c, struct renumber *v, unsigned n)
 {
     struct mailbox_status status;
@@ -440,8 +473,7 @@ static int find_others(struct recovery *c, struct renumber *v, unsigned n)
             continue;
         }
         mail_generate_guid_128_hash(guid, one.guid);
-        array_foreach(&twins, t)
-        {
+        array_foreach (&twins, t) {
             if (t->uid > v[i].uid && memcmp(t->guid, one.guid, sizeof one.guid) == 0)
                 v[i].other = FALSE;
         }
@@ -452,13 +484,15 @@ static int find_others(struct recovery *c, struct renumber *v, unsigned n)
 /* Nothing is done before all copies are known. -1: they cannot be now. */
 static int find_copies(struct recovery *c, struct renumber *v, unsigned n)
 {
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(c->box, 0, "dovelane renumber");
+    struct mailbox_transaction_context *trans =
+        mailbox_transaction_begin(c->box, 0, "dovelane renumber");
     int r = 0;
     c->old = mail_alloc(trans, 0, NULL);
     c->mail = mail_alloc(trans, 0, NULL);
     for (unsigned i = 0; i < n && r >= 0; i++) {
         /* A Maildir's file may be there before the log says so. */
-        bool bound = !c->copying && !c->broken && orset_message_by_uid(c->s->os, c->x->folder, v[i].uid, NULL) > 0;
+        bool bound = !c->copying && !c->broken &&
+                     orset_message_by_uid(c->s->os, c->x->folder, v[i].uid, NULL) > 0;
         if (c->known != IN_LOG || bound)
             r = find_copy(c, v, i);
     }
@@ -470,9 +504,11 @@ static int find_copies(struct recovery *c, struct renumber *v, unsigned n)
     return r;
 }
 
-/* Inside ingest's transaction, with the mailbox open. Old ones that are bound to their copies already, or were removed, are left to go. What
- * the row says from then on is which those are: a scan that ends before its end, for whatever reason, finds it again. */
-int renumber_recover(struct session *s, struct mailbox *box, struct box *x, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids)
+/* Inside ingest's transaction, with the mailbox open. Old ones that are bound to their copies
+ * already, or were removed, are left to go. What the row says from then on is which those are: a
+ * scan that ends before its end, for whatever reason, finds it again. */
+int renumber_recover(struct session *s, struct mailbox *box, struct box *x, const uint8_t *row,
+                     size_t len, ARRAY_TYPE(seq_range) * uids)
 {
     struct recovery c = {.s = s, .box = box, .x = x, .saver = x->saving ? getpid() : x->saver};
     ARRAY_TYPE(renumber) list, left;
@@ -503,7 +539,8 @@ int renumber_recover(struct session *s, struct mailbox *box, struct box *x, cons
         return session_core_failed(s, x->vname);
     if (c.copying && c.known == IN_LOG && say_moved(s, x, v, n, &from) < 0)
         return -1;
-    if (put_row(s, x->folder, array_count(&left) > 0 ? array_front(&left) : NULL, array_count(&left), NULL) < 0)
+    if (put_row(s, x->folder, array_count(&left) > 0 ? array_front(&left) : NULL,
+                array_count(&left), NULL) < 0)
         return -1;
     return n > 0 && expunge_old(s, box, v, n) < 0 ? -1 : 1;
 }
@@ -521,7 +558,8 @@ int renumber_apply(struct session *s)
         got = orset_task_next(s->os, t);
         bool more = got > 0 && t->kind == ORSET_TASK_RENUMBER;
         if (array_count(&v) > 0 && (!more || t->folder != folder)) {
-            T_BEGIN {
+            T_BEGIN
+            {
                 r = renumber_folder(s, folder, array_front_modifiable(&v), array_count(&v));
             }
             T_END;
@@ -538,13 +576,15 @@ int renumber_apply(struct session *s)
     return got < 0 ? session_core_failed(s, "todo") : r;
 }
 
-/* --- other bytes ----------------------------------------------------------------------------------------------------
+/* --- other bytes ---------------------------------------------------------------------------------
  *
- * Two sites saved one GUID with different bytes. Of a gateway's second delivery only the trace lines differ: the smallest SHA-256 wins, and
- * the mail with the other bytes gives way to a new one. Any other two are two mails. */
+ * Two sites saved one GUID with different bytes. Of a gateway's second delivery only the trace
+ * lines differ: the smallest SHA-256 wins, and the mail with the other bytes gives way to a new
+ * one. Any other two are two mails. */
 
 /* Its flags are those of the mail that gives way. */
-static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans, const struct orset_task *t)
+static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans,
+                                            const struct orset_task *t)
 {
     const struct orset_facts *facts = &t->message.facts;
     struct mail *old = mail_by_uid(trans, t->uid);
@@ -555,29 +595,31 @@ static struct mail_save_context *bytes_init(struct mailbox_transaction_context *
     mailbox_save_copy_flags(ctx, old);
     mail_free(&old);
     memcpy(guid, facts->guid, sizeof guid);
-    mailbox_save_set_guid(ctx, facts->guid_text_len > 0 ? t_strndup(facts->guid_text, facts->guid_text_len)
-                                                        : guid_128_to_string(guid));
+    mailbox_save_set_guid(ctx, facts->guid_text_len > 0
+                                   ? t_strndup(facts->guid_text, facts->guid_text_len)
+                                   : guid_128_to_string(guid));
     mailbox_save_set_received_date(ctx, (time_t)facts->received, 0);
     mailbox_save_set_save_date(ctx, (time_t)facts->saved);
     return ctx;
 }
 
 /* 1: saved; 0: nothing happened; -1: that is not known */
-static int save_bytes(struct session *s, struct mailbox *box, const struct orset_task *t, struct istream *in, struct renumber *m,
-                      struct log_pos *from)
+static int save_bytes(struct session *s, struct mailbox *box, const struct orset_task *t,
+                      struct istream *in, struct renumber *m, struct log_pos *from)
 {
     struct mail_transaction_commit_changes changes;
     struct seq_range_iter iter;
-    struct mailbox_transaction_context *trans =
-        mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
-                                           MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
-                                  "dovelane body");
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(
+        box,
+        MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
+            MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+        "dovelane body");
     *from = log_end(box);
     struct mail_save_context *ctx = bytes_init(trans, t);
     if (ctx == NULL || save_stream(ctx, in) < 0) {
         if (ctx != NULL)
-            session_note(s, NOTE_WARNING, "%s: a mail cannot be saved and waits: %s", mailbox_get_vname(box),
-                         mailbox_get_last_internal_error(box, NULL));
+            session_note(s, NOTE_WARNING, "%s: a mail cannot be saved and waits: %s",
+                         mailbox_get_vname(box), mailbox_get_last_internal_error(box, NULL));
         mailbox_transaction_rollback(&trans);
         return 0;
     }
@@ -593,7 +635,8 @@ static int save_bytes(struct session *s, struct mailbox *box, const struct orset
     return r;
 }
 
-static int body_bind(struct session *s, struct box *x, const struct orset_task *t, const struct renumber *m, const struct log_pos *from)
+static int body_bind(struct session *s, struct box *x, const struct orset_task *t,
+                     const struct renumber *m, const struct log_pos *from)
 {
     if (session_begin(s) < 0)
         return -1;
@@ -609,8 +652,10 @@ static int body_bind(struct session *s, struct box *x, const struct orset_task *
 
 enum giving_way { GIVES_WAY, STAYS, IS_ANOTHER };
 
-/* The mail is the one that the state means, and what is to be in its place is the same message. A GUID alone would be no proof. */
-static enum giving_way may_give_way(struct session *s, struct box *x, struct mailbox *box, const struct orset_task *t, struct istream *in,
+/* The mail is the one that the state means, and what is to be in its place is the same message.
+ * A GUID alone would be no proof. */
+static enum giving_way may_give_way(struct session *s, struct box *x, struct mailbox *box,
+                                    const struct orset_task *t, struct istream *in,
                                     struct renumber *m)
 {
     if (!identity_head(s, x, box))
@@ -618,11 +663,12 @@ static enum giving_way may_give_way(struct session *s, struct box *x, struct mai
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
     struct mail *mail = mail_by_uid(trans, t->uid);
     enum giving_way may = STAYS;
-    if (mail != NULL && identity_allows(s, x, mail, t->message.facts.guid, NULL) && guid_of_mail(mail, m->guid)) {
+    if (mail != NULL && identity_allows(s, x, mail, t->message.facts.guid, NULL) &&
+        guid_of_mail(mail, m->guid)) {
         int same = body_same_mail(mail, in);
         if (same < 0)
-            session_note(s, NOTE_WARNING, "%s: UID %u cannot be read, and stays: %s", x->vname, t->uid,
-                         mailbox_get_last_internal_error(box, NULL));
+            session_note(s, NOTE_WARNING, "%s: UID %u cannot be read, and stays: %s", x->vname,
+                         t->uid, mailbox_get_last_internal_error(box, NULL));
         may = same > 0 ? GIVES_WAY : same == 0 ? IS_ANOTHER : STAYS;
     }
     if (mail != NULL)
@@ -631,8 +677,10 @@ static enum giving_way may_give_way(struct session *s, struct box *x, struct mai
     return may;
 }
 
-/* Two mails of one GUID: both live. 1: this one lives under another UID, too, so it may give way. */
-static int body_part(struct session *s, struct box *x, struct mailbox *box, const struct orset_task *t)
+/* Two mails of one GUID: both live. 1: this one lives under another UID, too, so it may give
+ * way. */
+static int body_part(struct session *s, struct box *x, struct mailbox *box,
+                     const struct orset_task *t)
 {
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
     struct mail *mail = mail_by_uid(trans, t->uid);
@@ -649,7 +697,10 @@ static int body_part(struct session *s, struct box *x, struct mailbox *box, cons
         if (r < 0)
             session_rollback(s);
         else if ((r = session_commit(s)) == 0 && parted != ORSET_KNOWN)
-            session_note(s, NOTE_WARNING, "%s: UID %u has the GUID of a mail with other contents at another site: both stay", x->vname, t->uid);
+            session_note(
+                s, NOTE_WARNING,
+                "%s: UID %u has the GUID of a mail with other contents at another site: both stay",
+                x->vname, t->uid);
     }
     if (mail != NULL)
         mail_free(&mail);
@@ -665,15 +716,20 @@ static int body_one(struct session *s, const struct orset_task *t, struct istrea
     if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
-    enum giving_way may = session_open_mailbox(s, x, box) < 0 || mailbox_sync(box, 0) < 0 ? STAYS : may_give_way(s, x, box, t, in, &m);
+    enum giving_way may = session_open_mailbox(s, x, box) < 0 || mailbox_sync(box, 0) < 0
+                              ? STAYS
+                              : may_give_way(s, x, box, t, in, &m);
     if (may == IS_ANOTHER && (r = body_part(s, x, box, t)) > 0)
         may = GIVES_WAY;
     if (may == GIVES_WAY && (r = rows_say_saving(s, box, x)) == 0) {
         struct log_pos from;
         int saved = save_bytes(s, box, t, in, &m, &from);
-        if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0 && (r = expunge_old(s, box, &m, 1)) == 0) {
-            session_note(s, NOTE_INFO, "%s: UID %u was saved with other bytes elsewhere: it is UID %u now, with those", x->vname,
-                         m.uid, m.got);
+        if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0 &&
+            (r = expunge_old(s, box, &m, 1)) == 0) {
+            session_note(
+                s, NOTE_INFO,
+                "%s: UID %u was saved with other bytes elsewhere: it is UID %u now, with those",
+                x->vname, m.uid, m.got);
             r = row_done(s, t->folder);
         }
         if (saved < 0 || r < 0)
@@ -683,7 +739,8 @@ static int body_one(struct session *s, const struct orset_task *t, struct istrea
     return r;
 }
 
-/* The message that the mail was bound to was removed by somebody who had not seen its bytes: it is one of its own, as if it had just come. */
+/* The message that the mail was bound to was removed by somebody who had not seen its bytes: it
+ * is one of its own, as if it had just come. */
 static int body_alone(struct session *s, const struct orset_task *t)
 {
     struct box *x = box_by_folder(s, t->folder);
@@ -691,8 +748,10 @@ static int body_alone(struct session *s, const struct orset_task *t)
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, MAILBOX_FLAG_READONLY);
     int r = 0;
-    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && identity_head(s, x, box)) {
-        struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
+    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 &&
+        identity_head(s, x, box)) {
+        struct mailbox_transaction_context *trans =
+            mailbox_transaction_begin(box, 0, "dovelane body");
         struct mail *mail = mail_by_uid(trans, t->uid);
         struct orset_facts facts;
         struct orset_flags flags;
@@ -706,8 +765,10 @@ static int body_alone(struct session *s, const struct orset_task *t)
                 r = session_core_failed(s, "alone");
                 session_rollback(s);
             } else if ((r = session_commit(s)) == 0 && mail != NULL) {
-                session_note(s, NOTE_INFO, "%s: UID %u: other sites removed a mail of its GUID with other contents: this one stays", x->vname,
-                             t->uid);
+                session_note(s, NOTE_INFO,
+                             "%s: UID %u: other sites removed a mail of its GUID with other "
+                             "contents: this one stays",
+                             x->vname, t->uid);
             }
         }
         if (mail != NULL)
@@ -727,7 +788,8 @@ int bodies_apply(struct session *s, uint64_t ask)
     t->at[0] = ORSET_TASK_BODY;
     t->at_len = 1;
     while (r == 0 && (got = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_BODY) {
-        T_BEGIN {
+        T_BEGIN
+        {
             struct orset_message m = t->message;
             struct istream *in;
             s->other_bytes += m.dot.counter != 0;

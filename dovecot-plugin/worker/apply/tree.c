@@ -1,7 +1,8 @@
 /* tree - the mailboxes as the state wants them: created, renamed, deleted (F22 to F26).
  *
- * Before a mailbox is touched its row says what is about to happen, so that the next ingest does not take this program's work
- * for a user's: vname and GUID before a create, moving before a rename, deleting before a delete. */
+ * Before a mailbox is touched its row says what is about to happen, so that the next ingest does
+ * not take this program's work for a user's: vname and GUID before a create, moving before a
+ * rename, deleting before a delete. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-index-private.h>
@@ -16,8 +17,9 @@ struct wanted {
     size_t len;
 };
 
-/* Whoever makes or deletes a mailbox, or looks for one that is not there, has the list's index read all names: once for each of a thousand. Meanwhile
- * it is not read, and once when all is done (list_indexes_catch_up). NULL: nothing to wake. */
+/* Whoever makes or deletes a mailbox, or looks for one that is not there, has the list's index
+ * read all names: once for each of a thousand. Meanwhile it is not read, and once when all is
+ * done (list_indexes_catch_up). NULL: nothing to wake. */
 static struct mailbox_list_index *list_index_rest(struct mailbox_list *list)
 {
     struct mailbox_list_index *index = INDEX_LIST_CONTEXT(list);
@@ -37,16 +39,20 @@ static void list_index_wake(struct mailbox_list_index *index)
 static bool is_without_inbox(struct session *s, const struct mail_namespace *ns)
 {
     const struct box *x = box_by_folder(s, ORSET_INBOX);
-    return (ns->flags & NAMESPACE_FLAG_INBOX_USER) != 0 && (x == NULL || x->gone || guid_128_is_empty(x->guid));
+    return (ns->flags & NAMESPACE_FLAG_INBOX_USER) != 0 &&
+           (x == NULL || x->gone || guid_128_is_empty(x->guid));
 }
 
-/* Under the index's lock: a client's process that read the names before the last change would else say that all are read. No other lock is
- * held, nor taken then: a CREATE has the list's first and the index's second, who reads and makes an INBOX has them the other way round, and the kernel
- * lets one of the two die. Where it is not read, it is marked as old. */
+/* Under the index's lock: a client's process that read the names before the last change would
+ * else say that all are read. No other lock is held, nor taken then: a CREATE has the list's
+ * first and the index's second, who reads and makes an INBOX has them the other way round, and
+ * the kernel lets one of the two die. Where it is not read, it is marked as old. */
 static void list_indexes_catch_up(struct session *s)
 {
-    for (struct mail_namespace *ns = s->user->namespaces; s->reshaped && ns != NULL; ns = ns->next) {
-        struct mailbox_list_index *index = session_has_namespace(s, ns) ? INDEX_LIST_CONTEXT(ns->list) : NULL;
+    for (struct mail_namespace *ns = s->user->namespaces; s->reshaped && ns != NULL;
+         ns = ns->next) {
+        struct mailbox_list_index *index =
+            session_has_namespace(s, ns) ? INDEX_LIST_CONTEXT(ns->list) : NULL;
         if (index != NULL && index->has_backing_store && !is_without_inbox(s, ns))
             (void)mailbox_list_index_sync(ns->list, TRUE); /* it logs what fails */
     }
@@ -76,7 +82,7 @@ static int folder_done(struct session *s, uint32_t folder, bool created)
     return session_commit(s);
 }
 
-/* --- create --------------------------------------------------------------------------------------------------------- */
+/* --- create ----------------------------------------------------------------------------------- */
 
 /* Asked of itself: in the list index a Maildir that was deleted lives on while it has children. */
 static bool is_there(struct session *s, const char *vname)
@@ -89,7 +95,8 @@ static bool is_there(struct session *s, const char *vname)
     return is;
 }
 
-static bool create_mailbox(struct session *s, struct mailbox *box, const struct mailbox_update *update)
+static bool create_mailbox(struct session *s, struct mailbox *box,
+                           const struct mailbox_update *update)
 {
     session_mark_list(box->list);
     struct mailbox_list_index *index = list_index_rest(box->list);
@@ -97,13 +104,15 @@ static bool create_mailbox(struct session *s, struct mailbox *box, const struct 
     bool created = mailbox_create(box, update, FALSE) == 0;
     list_index_wake(index);
     if (created)
-        session_mark_list(box->list); /* somebody may have read the names in between, and then taken the mark away */
+        /* somebody may have read the names in between, and then taken the mark away */
+        session_mark_list(box->list);
     s->reshaped = s->reshaped || created;
     return created;
 }
 
-/* Whoever opens a dbox mailbox between two steps of its making gives it a UIDVALIDITY of his own. Where another cannot be set, his is told as ever. (A
- * Maildir's is set by its making in any case.) */
+/* Whoever opens a dbox mailbox between two steps of its making gives it a UIDVALIDITY of his
+ * own. Where another cannot be set, his is told as ever. (A Maildir's is set by its making in
+ * any case.) */
 static void renumber_empty(struct mailbox *box, const struct mailbox_update *update)
 {
     if (update->uid_validity != 0 && !is_maildir(box))
@@ -116,7 +125,8 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     struct mailbox_metadata metadata;
     int r = 0;
     if (f->index != ORSET_INBOX && is_there(s, vname)) {
-        /* Somebody made it since the last scan, or a deletion was cut short: the next scan binds it. */
+        /* Somebody made it since the last scan, or a deletion was cut short: the next scan binds
+         * it. */
         s->scan_again = TRUE;
         session_want_tick(s, 1000);
         return 0;
@@ -141,11 +151,14 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     crash_at("create");
     bool created = r == 0 && create_mailbox(s, box, &update);
     if (r == 0 && !created && mailbox_get_last_mail_error(box) != MAIL_ERROR_EXISTS) {
-        session_note(s, NOTE_WARNING, "%s: cannot be created and waits: %s", vname, mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_WARNING, "%s: cannot be created and waits: %s", vname,
+                     mailbox_get_last_internal_error(box, NULL));
         x->gone = TRUE;
         r = put_box(s, x);
-    } else if (r == 0 && session_open_refreshed(box) == 0 && mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
-        /* An INBOX that was there already may be one that was lost (docs/replicator.md, "What is missing"). */
+    } else if (r == 0 && session_open_refreshed(box) == 0 &&
+               mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
+        /* An INBOX that was there already may be one that was lost (docs/replicator.md, "What is
+         * missing"). */
         if (created || f->index != ORSET_INBOX)
             renumber_empty(box, &update);
         box_set_guid(s, x, metadata.guid);
@@ -156,9 +169,10 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     return r;
 }
 
-/* --- rename --------------------------------------------------------------------------------------------------------- */
+/* --- rename ----------------------------------------------------------------------------------- */
 
-/* The library renames the children with their parent; those that the state does not want moved go back later. */
+/* The library renames the children with their parent; those that the state does not want moved
+ * go back later. */
 static int announce(struct session *s, struct box *x, const char *to)
 {
     char sep = mail_namespace_get_sep(mail_namespace_find(s->user->namespaces, x->vname));
@@ -166,13 +180,13 @@ static int announce(struct session *s, struct box *x, const char *to)
     struct box *const *y;
     if (session_begin(s) < 0)
         return -1;
-    array_foreach(&s->boxes, y)
-    {
+    array_foreach (&s->boxes, y) {
         bool child = (*y)->vname != NULL && str_begins_with((*y)->vname, from);
         if (*y != x && !child)
             continue;
         i_free((*y)->moving);
-        (*y)->moving = *y == x ? i_strdup(to) : i_strdup_printf("%s%c%s", to, sep, (*y)->vname + strlen(from));
+        (*y)->moving =
+            *y == x ? i_strdup(to) : i_strdup_printf("%s%c%s", to, sep, (*y)->vname + strlen(from));
         (*y)->astray = TRUE;
         if (rows_put_box(s, *y) < 0) {
             session_rollback(s);
@@ -188,8 +202,7 @@ static int announced(struct session *s, bool done)
     struct box *const *y;
     if (session_begin(s) < 0)
         return -1;
-    array_foreach(&s->boxes, y)
-    {
+    array_foreach (&s->boxes, y) {
         if ((*y)->moving == NULL)
             continue;
         if (done)
@@ -203,14 +216,16 @@ static int announced(struct session *s, bool done)
     return session_commit(s);
 }
 
-/* The row's mailbox is where the row says, or there is none at all; asked under the lists' lock, so that it stays so. */
+/* The row's mailbox is where the row says, or there is none at all; asked under the lists' lock,
+ * so that it stays so. */
 static bool nobody_moved(struct session *s, const struct box *x, bool may_be_gone)
 {
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     enum mail_error error;
     bool ours = session_open_refreshed(box) == 0 ? session_is_box(s, x, box) : may_be_gone;
     if (!ours) {
-        session_note(s, NOTE_INFO, "%s: %s", x->vname, mailbox_get_last_internal_error(box, &error));
+        session_note(s, NOTE_INFO, "%s: %s", x->vname,
+                     mailbox_get_last_internal_error(box, &error));
         s->scan_again = s->scan_again || error == MAIL_ERROR_NOTFOUND;
         session_want_tick(s, 1000);
     }
@@ -227,7 +242,8 @@ static bool rename_locked(struct session *s, struct box *x, const char *to)
     crash_at("rename");
     done = mailbox_rename(src, dest) == 0;
     /* The directory of a parent whose children were all deleted: a dbox keeps it. */
-    if (!done && mailbox_get_last_mail_error(src) == MAIL_ERROR_EXISTS && mailbox_list_delete_dir(dest->list, dest->name) == 0)
+    if (!done && mailbox_get_last_mail_error(src) == MAIL_ERROR_EXISTS &&
+        mailbox_list_delete_dir(dest->list, dest->name) == 0)
         done = mailbox_rename(src, dest) == 0;
     if (!done)
         session_note(s, NOTE_WARNING, "%s: cannot be renamed to %s and waits: %s", x->vname, to,
@@ -250,30 +266,35 @@ static int rename_box(struct session *s, struct box *x, const char *to)
     return announced(s, done) < 0 || r < 0 ? -1 : done;
 }
 
-/* Who has the name that x should have goes aside; its own turn comes (a swap of names), or its deletion. */
+/* Who has the name that x should have goes aside; its own turn comes (a swap of names), or its
+ * deletion. */
 static int make_room(struct session *s, const char *vname)
 {
     struct box *other = box_by_vname(s, vname);
     if (other == NULL || other->gone)
         return 1;
-    return rename_box(s, other, t_strdup_printf("%s-dovelane-%s", vname, t_strndup(guid_128_to_string(other->guid), 8)));
+    return rename_box(
+        s, other,
+        t_strdup_printf("%s-dovelane-%s", vname, t_strndup(guid_128_to_string(other->guid), 8)));
 }
 
-/* --- one folder ----------------------------------------------------------------------------------------------------- */
+/* --- one folder ------------------------------------------------------------------------------- */
 
 static int raise_uid_validity(struct session *s, struct box *x, const struct orset_folder *f)
 {
     struct mailbox_update update;
-    if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity || x->adopted != 0) /* its log is to be read first */
+    /* its log is to be read first */
+    if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity || x->adopted != 0)
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
     update.uid_validity = f->uid_validity;
-    session_note(s, NOTE_INFO, "%s: UIDVALIDITY %u becomes %u, as on the other sites", x->vname, x->at.uid_validity,
-                 f->uid_validity);
+    session_note(s, NOTE_INFO, "%s: UIDVALIDITY %u becomes %u, as on the other sites", x->vname,
+                 x->at.uid_validity, f->uid_validity);
     int r = 0;
     if (mailbox_update(box, &update) < 0) {
-        session_note(s, NOTE_WARNING, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_WARNING, "%s: %s", x->vname,
+                     mailbox_get_last_internal_error(box, NULL));
     } else {
         /* A Maildir's index is made anew by this, without the keywords that only it had (F29). */
         if (is_maildir(box))
@@ -286,12 +307,12 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     return r;
 }
 
-static bool is_pending(const ARRAY_TYPE(seq_range) *pending, uint32_t folder)
+static bool is_pending(const ARRAY_TYPE(seq_range) * pending, uint32_t folder)
 {
     return seq_range_exists(pending, folder + 1);
 }
 
-static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq_range) *pending)
+static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq_range) * pending)
 {
     struct box *x = box_by_folder(s, w->folder);
     struct orset_folder f;
@@ -300,15 +321,18 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
         return session_core_failed(s, "folder");
     if (x != NULL && x->leaving)
         return 0;
-    /* One made now would be the youngest, and its UIDVALIDITY everybody's, also where mail has been for long. A client or a delivery makes its own. Where there
-     * is mail, the UIDVALIDITY of its site's was refused. */
-    if (x == NULL && w->folder == ORSET_INBOX && f.uid_validity == 0 && (s->unasked || f.messages == 0))
+    /* One made now would be the youngest, and its UIDVALIDITY everybody's, also where mail has
+     * been for long. A client or a delivery makes its own. Where there is mail, the UIDVALIDITY
+     * of its site's was refused. */
+    if (x == NULL && w->folder == ORSET_INBOX && f.uid_validity == 0 &&
+        (s->unasked || f.messages == 0))
         return 0;
     if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
         return raise_uid_validity(s, x, &f);
     const char *vname = w->folder == ORSET_INBOX ? "INBOX" : vname_of_name(s, w->name, w->len);
     if (vname == NULL) {
-        session_note(s, NOTE_WARNING, "folder %s: its namespace is not here", name_text(w->name, w->len));
+        session_note(s, NOTE_WARNING, "folder %s: its namespace is not here",
+                     name_text(w->name, w->len));
         return 0;
     }
     if (x == NULL || x->gone) {
@@ -316,7 +340,8 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
             return r;
         return create(s, x, &f, vname);
     }
-    if (w->folder != ORSET_INBOX && (x->astray || is_pending(pending, w->folder)) && strcmp(x->vname, vname) != 0) {
+    if (w->folder != ORSET_INBOX && (x->astray || is_pending(pending, w->folder)) &&
+        strcmp(x->vname, vname) != 0) {
         if ((r = make_room(s, vname)) <= 0 || (r = rename_box(s, x, vname)) <= 0)
             return r;
     }
@@ -330,9 +355,9 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     return is_pending(pending, w->folder) ? folder_done(s, w->folder, FALSE) : 0;
 }
 
-/* --- all of them ---------------------------------------------------------------------------------------------------- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
-static int pending_folders(struct session *s, ARRAY_TYPE(seq_range) *pending)
+static int pending_folders(struct session *s, ARRAY_TYPE(seq_range) * pending)
 {
     struct orset_task *t = i_new(struct orset_task, 1);
     int r;
@@ -342,9 +367,10 @@ static int pending_folders(struct session *s, ARRAY_TYPE(seq_range) *pending)
     return r < 0 ? session_core_failed(s, "todo") : 0;
 }
 
-/* Rows of folders that went before they were made here, or are shown in another id's mailbox: there is nothing to do for them. A folder
- * that comes back, or is shown by itself again, has a row again. */
-static int drop_pending(struct session *s, const ARRAY_TYPE(seq_range) *pending)
+/* Rows of folders that went before they were made here, or are shown in another id's mailbox:
+ * there is nothing to do for them. A folder that comes back, or is shown by itself again, has a
+ * row again. */
+static int drop_pending(struct session *s, const ARRAY_TYPE(seq_range) * pending)
 {
     struct seq_range_iter iter;
     uint32_t n;
@@ -352,8 +378,8 @@ static int drop_pending(struct session *s, const ARRAY_TYPE(seq_range) *pending)
     seq_range_array_iter_init(&iter, pending);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &n); i++) {
         struct orset_folder f;
-        if (n - 1 == ORSET_INBOX || orset_folder_get(s->os, n - 1, &f) < 0 || (f.live && f.home == n - 1) ||
-            box_by_folder(s, n - 1) != NULL)
+        if (n - 1 == ORSET_INBOX || orset_folder_get(s->os, n - 1, &f) < 0 ||
+            (f.live && f.home == n - 1) || box_by_folder(s, n - 1) != NULL)
             continue;
         if (dropped++ == 0 && session_begin(s) < 0)
             return -1;
@@ -382,8 +408,9 @@ static int collect_wanted(void *arg, const struct orset_mailbox *m)
     return 0;
 }
 
-/* The mailbox of an id that is now shown in another id's mailbox becomes that one's, if that has none: its mails stay where they are and are
- * bound anew by GUID. What clients did in it since it was read last stands in its log behind the cursor, which goes along (ingest.c). */
+/* The mailbox of an id that is now shown in another id's mailbox becomes that one's, if that has
+ * none: its mails stay where they are and are bound anew by GUID. What clients did in it since
+ * it was read last stands in its log behind the cursor, which goes along (ingest.c). */
 static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_t folder)
 {
     if (session_begin(s) < 0)
@@ -417,8 +444,7 @@ static int adopt(struct session *s)
     struct box *const *xp;
     t_array_init(&boxes, 16);
     array_append_array(&boxes, &s->boxes);
-    array_foreach(&boxes, xp)
-    {
+    array_foreach (&boxes, xp) {
         struct box *x = *xp, *home;
         struct orset_folder f;
         if (orset_folder_get(s->os, x->folder, &f) < 0 || f.home == x->folder)
@@ -432,25 +458,25 @@ static int adopt(struct session *s)
     return 0;
 }
 
-/* A mailbox that was bound to a folder with a later UIDVALIDITY: no row says so, its own was not known then. */
+/* A mailbox that was bound to a folder with a later UIDVALIDITY: no row says so, its own was not
+ * known then. */
 static bool validity_behind(struct session *s)
 {
     struct box *const *x;
     struct orset_folder f;
-    array_foreach(&s->boxes, x)
-    {
-        if ((*x)->at.uid_validity != 0 && !(*x)->gone && orset_folder_get(s->os, (*x)->folder, &f) == 0 &&
+    array_foreach (&s->boxes, x) {
+        if ((*x)->at.uid_validity != 0 && !(*x)->gone &&
+            orset_folder_get(s->os, (*x)->folder, &f) == 0 &&
             f.uid_validity > (*x)->at.uid_validity && f.home == (*x)->folder && f.live)
             return TRUE;
     }
     return FALSE;
 }
 
-static bool anything(struct session *s, const ARRAY_TYPE(seq_range) *pending)
+static bool anything(struct session *s, const ARRAY_TYPE(seq_range) * pending)
 {
     struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         if ((*x)->gone || (*x)->astray)
             return TRUE;
     }
@@ -463,7 +489,8 @@ static int tree_pass(struct session *s)
     ARRAY_TYPE(seq_range) pending;
     const struct wanted *w;
     int r = 0;
-    T_BEGIN {
+    T_BEGIN
+    {
         t_array_init(&pending, 8);
         t_array_init(&c.list, 16);
         if (adopt(s) < 0 || pending_folders(s, &pending) < 0) {
@@ -471,8 +498,7 @@ static int tree_pass(struct session *s)
         } else if (anything(s, &pending)) {
             if (orset_tree(s->os, collect_wanted, &c) < 0)
                 r = session_core_failed(s, "tree");
-            array_foreach(&c.list, w)
-            {
+            array_foreach (&c.list, w) {
                 if (r == 0)
                     r = shape(s, w, &pending);
             }
@@ -492,9 +518,10 @@ int tree_apply(struct session *s)
     return r == 0 && validity_behind(s) ? tree_pass(s) : r;
 }
 
-/* --- delete --------------------------------------------------------------------------------------------------------- */
+/* --- delete ----------------------------------------------------------------------------------- */
 
-/* A mailbox that still has mail has some that the state does not know: that is ingested, and the folder lives on. */
+/* A mailbox that still has mail has some that the state does not know: that is ingested, and the
+ * folder lives on. */
 static bool delete_locked(struct session *s, struct box *x)
 {
     bool done = nobody_moved(s, x, TRUE);
@@ -503,11 +530,13 @@ static bool delete_locked(struct session *s, struct box *x)
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     crash_while_deleting(box);
     struct mailbox_list_index *index = list_index_rest(box->list);
-    done = mailbox_delete_empty(box) == 0 || mailbox_get_last_mail_error(box) == MAIL_ERROR_NOTFOUND;
+    done =
+        mailbox_delete_empty(box) == 0 || mailbox_get_last_mail_error(box) == MAIL_ERROR_NOTFOUND;
     list_index_wake(index);
     s->reshaped = TRUE;
     if (!done)
-        session_note(s, NOTE_INFO, "%s: not deleted: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_INFO, "%s: not deleted: %s", x->vname,
+                     mailbox_get_last_internal_error(box, NULL));
     mailbox_free(&box);
     return done;
 }
@@ -542,10 +571,12 @@ static int delete_box(struct session *s, struct box *x)
     return deleted(s, x, done) < 0 ? -1 : r;
 }
 
-/* It was not adopted, or somebody else has its name by now: whose mailbox that is a scan of all of them finds out. */
+/* It was not adopted, or somebody else has its name by now: whose mailbox that is a scan of all
+ * of them finds out. */
 static bool is_unclear(struct session *s, const struct box *x, const struct orset_folder *f)
 {
-    const struct box *home = box_by_folder(s, f->home), *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
+    const struct box *home = box_by_folder(s, f->home),
+                     *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
     bool unclear = f->live && f->home != x->folder && (home == NULL || home->gone);
     for (; other != NULL; other = other->next_vname)
         unclear = unclear || (other != x && !other->gone && !other->leaving);
@@ -561,11 +592,11 @@ int tree_apply_deletions(struct session *s)
     ARRAY(struct box *) boxes;
     struct box *const *xp;
     int r = 0;
-    T_BEGIN {
+    T_BEGIN
+    {
         t_array_init(&boxes, 16);
         array_append_array(&boxes, &s->boxes);
-        array_foreach(&boxes, xp)
-        {
+        array_foreach (&boxes, xp) {
             struct box *x = *xp;
             struct orset_folder f;
             if (r < 0 || x->folder == ORSET_INBOX || orset_folder_get(s->os, x->folder, &f) < 0 ||

@@ -4,12 +4,14 @@
  *     the mailbox's commit
  *     the state's commit: what was written is there, the row goes
  *
- * After a crash between, the log tells: behind that place it has the transaction, which is one record of appends, or flag changes marked as
- * this program's, or it has not. So a mail that a client removed or changed before the state heard of it is not placed again, a flag that
- * came from a peer is not taken for a client's, and the reverse.
+ * After a crash between, the log tells: behind that place it has the transaction, which is one
+ * record of appends, or flag changes marked as this program's, or it has not. So a mail that a
+ * client removed or changed before the state heard of it is not placed again, a flag that came from
+ * a peer is not taken for a client's, and the reverse.
  *
- * A mail that got another UID has two while clients look at it; what one of them says of the old UID, even when that is gone, is in the log
- * and is said of the new one then (struct moved, struct late). */
+ * A mail that got another UID has two while clients look at it; what one of them says of the old
+ * UID, even when that is gone, is in the log and is said of the new one then (struct moved,
+ * struct late). */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-index-private.h>
@@ -21,7 +23,7 @@
 #define MOVED_SECS 3600 /* nobody has a view of a mailbox that is older, or so it is hoped */
 #define MOVED_MAX 100000
 
-/* --- rows ----------------------------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 struct written {
     uint32_t uid, folder;
@@ -77,7 +79,8 @@ void write_intent_begin(struct write_intent *w, struct mailbox *box, enum write_
     orset_buf_u8(&w->row, (uint8_t)kind);
 }
 
-void write_intent_add(struct write_intent *w, uint32_t uid, uint32_t folder, struct orset_dot dot, const struct orset_flags *flags)
+void write_intent_add(struct write_intent *w, uint32_t uid, uint32_t folder, struct orset_dot dot,
+                      const struct orset_flags *flags)
 {
     orset_buf_num(&w->row, uid);
     orset_buf_num(&w->row, folder);
@@ -118,16 +121,18 @@ bool write_intent_unfinished(struct session *s, const struct box *x)
     return TRUE;
 }
 
-/* --- what became of it ---------------------------------------------------------------------------------------------- */
+/* --- what became of it ------------------------------------------------------------------------ */
 
-bool write_intent_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n)
+bool write_intent_assign(const ARRAY_TYPE(seq_range) * saved, const uint32_t *asked, uint32_t *got,
+                         unsigned n)
 {
     struct seq_range_iter iter;
     ARRAY_TYPE(seq_range) left;
     uint32_t uid;
     if (n == 0 || seq_range_count(saved) != n)
         return FALSE;
-    /* The library keeps a UID that was asked for where it can, and gives the others what is behind those, in order. */
+    /* The library keeps a UID that was asked for where it can, and gives the others what is
+     * behind those, in order. */
     t_array_init(&left, 8);
     array_append_array(&left, saved);
     for (unsigned i = 0; i < n; i++) {
@@ -144,44 +149,52 @@ bool write_intent_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *ask
     return TRUE;
 }
 
-/* The mails are those that were to be placed: bound, with the flags they were saved with. One that a client removed since is bound as well,
- * and then removed by what the log says; one whose message was removed elsewhere meanwhile is to go. */
-static int placed(struct session *s, struct box *x, const struct log_scan *scan, const struct written *v, unsigned n)
+/* The mails are those that were to be placed: bound, with the flags they were saved with. One
+ * that a client removed since is bound as well, and then removed by what the log says; one whose
+ * message was removed elsewhere meanwhile is to go. */
+static int placed(struct session *s, struct box *x, const struct log_scan *scan,
+                  const struct written *v, unsigned n)
 {
     uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
     for (unsigned i = 0; i < n; i++)
         asked[i] = v[i].uid;
     if (!write_intent_assign(&scan->own_saved, asked, got, n))
         return 0; /* nothing was saved; or, without a log, what was is found by its GUID */
-    session_note(s, NOTE_INFO, "%s: %u mails were being saved when this was cut short: they are there", x->vname, n);
+    session_note(s, NOTE_INFO,
+                 "%s: %u mails were being saved when this was cut short: they are there", x->vname,
+                 n);
     for (unsigned i = 0; i < n; i++)
         if (orset_done_place(s->os, v[i].folder, v[i].dot, got[i], &v[i].flags) < 0)
             return session_core_failed(s, x->vname);
     return 0;
 }
 
-static int flags_written(struct session *s, struct mailbox *box, struct box *x, const struct log_scan *scan, const struct written *v,
-                         unsigned n)
+static int flags_written(struct session *s, struct mailbox *box, struct box *x,
+                         const struct log_scan *scan, const struct written *v, unsigned n)
 {
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane flags");
     int r = 0;
     for (unsigned i = 0; i < n && r >= 0; i++) {
         bool done = seq_range_exists(&scan->own_flags, v[i].uid);
-        struct mail *mail = !done && scan->verdict == LOG_SCAN_GAP ? mail_by_uid(trans, v[i].uid) : NULL;
+        struct mail *mail =
+            !done && scan->verdict == LOG_SCAN_GAP ? mail_by_uid(trans, v[i].uid) : NULL;
         struct orset_flags now;
-        if (mail != NULL) { /* the log does not reach back: the mail itself tells, unless somebody changed it since */
+        /* the log does not reach back: the mail itself tells, unless somebody changed it since */
+        if (mail != NULL) {
             flags_of_mail(s, mail, &now);
             done = flags_equal(&now, &v[i].flags);
             mail_free(&mail);
         }
-        if (done && (r = orset_done_flags(s->os, x->folder, v[i].uid, &v[i].flags)) == ORSET_E_ABSENT)
+        if (done &&
+            (r = orset_done_flags(s->os, x->folder, v[i].uid, &v[i].flags)) == ORSET_E_ABSENT)
             r = 0;
     }
     session_read_end(&trans);
     return r < 0 ? session_core_failed(s, x->vname) : 0;
 }
 
-int write_intent_recover(struct session *s, struct mailbox *box, struct box *x, const struct log_scan *scan)
+int write_intent_recover(struct session *s, struct mailbox *box, struct box *x,
+                         const struct log_scan *scan)
 {
     struct orset_key k = key_of(x);
     const uint8_t *value;
@@ -205,17 +218,16 @@ int write_intent_recover(struct session *s, struct mailbox *box, struct box *x, 
         if (in.bad || (kind != WRITE_INTENT_PLACE && kind != WRITE_INTENT_FLAGS))
             return rows_corrupt(s, "the row of what is being written");
         unsigned n = array_count(&list);
-        r = n == 0 ? 0
-            : kind == WRITE_INTENT_PLACE
-                ? placed(s, x, scan, array_front(&list), n)
-                : flags_written(s, box, x, scan, array_front(&list), n);
+        r = n == 0                       ? 0
+            : kind == WRITE_INTENT_PLACE ? placed(s, x, scan, array_front(&list), n)
+                                         : flags_written(s, box, x, scan, array_front(&list), n);
         if (r < 0)
             return -1;
     }
     return write_intent_end(s, x);
 }
 
-/* --- mails with another UID ----------------------------------------------------------------------------------------- */
+/* --- mails with another UID ------------------------------------------------------------------- */
 
 static int by_old_uid(const struct moved *a, const struct moved *b)
 {
@@ -228,15 +240,15 @@ static int put_moved(struct session *s, const struct box *x)
     struct orset_key k = key_of(x);
     const struct moved *m;
     orset_buf_u8(&b, WRITE_INTENT_VERSION);
-    array_foreach(&x->moved, m)
-    {
+    array_foreach (&x->moved, m) {
         orset_buf_num(&b, m->uid);
         orset_buf_num(&b, m->new_uid);
         orset_buf_num(&b, m->from.seq);
         orset_buf_num(&b, m->from.offset);
         orset_buf_num(&b, (uint64_t)m->at);
     }
-    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_MOVED, k.b, k.n, b.data, b.len);
+    int r = b.failed ? session_fail(s, "out of memory")
+                     : rows_put(s, ROW_MOVED, k.b, k.n, b.data, b.len);
     orset_buf_free(&b);
     return r;
 }

@@ -1,4 +1,5 @@
-/* body - mails as bytes: always in the canonical form, so that the hash does not depend on how a storage ends its lines. */
+/* body - mails as bytes: always in the canonical form, so that the hash does not depend on how a
+ * storage ends its lines. */
 #include "dovecot-plugin/worker/bodies/canonical.h"
 #include "dovecot-plugin/worker/worker.h"
 
@@ -19,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- of the mailbox ------------------------------------------------------------------------------------------------- */
+/* --- of the mailbox --------------------------------------------------------------------------- */
 
 static struct istream *crlf_stream(struct mail *mail)
 {
@@ -29,7 +30,8 @@ static struct istream *crlf_stream(struct mail *mail)
     return i_stream_create_crlf(in);
 }
 
-/* OpenSSL's, not the library's, which does not use the processor's instructions for it: a tenth of the time. */
+/* OpenSSL's, not the library's, which does not use the processor's instructions for it: a tenth
+ * of the time. */
 static EVP_MD_CTX *sha256_begin(void)
 {
     static EVP_MD_CTX *ctx;
@@ -43,9 +45,10 @@ static EVP_MD_CTX *sha256_begin(void)
     return ctx;
 }
 
-/* The hash and size of a stream, and its bytes where there is room for them (keep may be NULL); -1 when it cannot be read to its end.
- * Unreferences it. */
-static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep, size_t room, const char **error_r)
+/* The hash and size of a stream, and its bytes where there is room for them (keep may be NULL);
+ * -1 when it cannot be read to its end. Unreferences it. */
+static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep,
+                       size_t room, const char **error_r)
 {
     EVP_MD_CTX *hash = sha256_begin();
     struct istream *in = form.in;
@@ -66,7 +69,7 @@ static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size
     return *error_r != NULL ? -1 : 0;
 }
 
-/* --- read by a scan, and sent with its ops --------------------------------------------------------------------------- */
+/* --- read by a scan, and sent with its ops ---------------------------------------------------- */
 
 struct batch_body {
     uint8_t sha256[32];
@@ -108,11 +111,13 @@ void batch_bodies_clear(struct batch_bodies *k)
     array_clear(&k->copied);
 }
 
-/* How long the next one may be. A longer one is asked for, or does not go along with what is kept. */
+/* How long the next one may be. A longer one is asked for, or does not go along with what is
+ * kept. */
 static size_t batch_bodies_begin(struct batch_bodies *k)
 {
     k->begun = k->bytes->used;
-    return k->begun >= PARCEL_MAILS_BYTES ? 0 : I_MIN(PARCEL_MAILS_BYTES - k->begun, PARCEL_MAIL_MAX);
+    return k->begun >= PARCEL_MAILS_BYTES ? 0
+                                          : I_MIN(PARCEL_MAILS_BYTES - k->begun, PARCEL_MAIL_MAX);
 }
 
 static void batch_bodies_end(struct batch_bodies *k, const uint8_t sha256[32], size_t n)
@@ -141,8 +146,7 @@ void batch_bodies_copied(struct batch_bodies *k, uint64_t number)
 bool batch_bodies_is_copied(const struct batch_bodies *k, uint64_t number)
 {
     const uint64_t *c;
-    array_foreach(&k->copied, c)
-    {
+    array_foreach (&k->copied, c) {
         if (*c == number)
             return TRUE;
     }
@@ -159,8 +163,7 @@ bool batch_bodies_is_full(const struct batch_bodies *k)
 bool batch_bodies_find(const struct batch_bodies *k, const uint8_t sha256[32], struct text *body_r)
 {
     const struct batch_body *b;
-    array_foreach(&k->list, b)
-    {
+    array_foreach (&k->list, b) {
         if (memcmp(b->sha256, sha256, sizeof b->sha256) != 0)
             continue;
         *body_r = (struct text){CONST_PTR_OFFSET(k->bytes->data, b->at), b->n};
@@ -177,8 +180,9 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct batch_bodies *bo
     struct istream *in;
     i_zero(f);
     mail_storage_clear_error(mail->box->storage); /* it may tell of another mail, which is gone */
-    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 || mail_get_received_date(mail, &received) < 0 ||
-        mail_get_save_date(mail, &saved) < 0 || (in = crlf_stream(mail)) == NULL)
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 ||
+        mail_get_received_date(mail, &received) < 0 || mail_get_save_date(mail, &saved) < 0 ||
+        (in = crlf_stream(mail)) == NULL)
         return -1;
     guid = t_strdup(guid);
     mail_generate_guid_128_hash(guid, hash);
@@ -190,9 +194,11 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct batch_bodies *bo
     f->received = received > 0 ? received : 0;
     f->saved = saved > 0 ? saved : 0;
     size_t room = bodies == NULL ? 0 : batch_bodies_begin(bodies);
-    int r = hash_stream((struct canonical){.in = in}, f->sha256, &f->size, room == 0 ? NULL : bodies->bytes, room, &error);
+    int r = hash_stream((struct canonical){.in = in}, f->sha256, &f->size,
+                        room == 0 ? NULL : bodies->bytes, room, &error);
     if (r < 0)
-        mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error); /* a stream's error is not the storage's by itself */
+        /* a stream's error is not the storage's by itself */
+        mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error);
     if (room > 0)
         batch_bodies_end(bodies, f->sha256, r == 0 && f->size <= room ? f->size : 0);
     return r;
@@ -207,8 +213,8 @@ static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
 }
 
 /* dropped_r: the form is not all that is there. */
-static int read_form(struct mail *mail, bool as_it_is, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r,
-                     bool *dropped_r)
+static int read_form(struct mail *mail, bool as_it_is, const uint8_t sha256[32], uint64_t offset,
+                     size_t most, buffer_t *part, uint64_t *size_r, bool *dropped_r)
 {
     mail_storage_clear_error(mail->box->storage);
     struct canonical form = {.in = crlf_stream(mail), .as_it_is = as_it_is};
@@ -240,12 +246,14 @@ static int read_form(struct mail *mail, bool as_it_is, const uint8_t sha256[32],
     return r;
 }
 
-int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r)
+int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size_t most,
+              buffer_t *part, uint64_t *size_r)
 {
     bool dropped;
     int r = read_form(mail, FALSE, sha256, offset, most, part, size_r, &dropped);
     /* Its message may be of a release before 0.2. */
-    return r == 0 && dropped ? read_form(mail, TRUE, sha256, offset, most, part, size_r, &dropped) : r;
+    return r == 0 && dropped ? read_form(mail, TRUE, sha256, offset, most, part, size_r, &dropped)
+                             : r;
 }
 
 bool body_is_of(struct mail *mail, const uint8_t sha256[32])
@@ -265,14 +273,16 @@ static void skip_trace(struct istream *in)
             data = i_stream_get_data(in, &size);
             end = size == 0 ? NULL : memchr(data, '\n', size);
         } while (end == NULL && i_stream_read(in) > 0);
-        if (end == NULL || !((trace && (data[0] == ' ' || data[0] == '\t')) || delivery_id_is_trace((const char *)data, size)))
+        if (end == NULL || !((trace && (data[0] == ' ' || data[0] == '\t')) ||
+                             delivery_id_is_trace((const char *)data, size)))
             return;
         trace = TRUE;
         i_stream_skip(in, (size_t)(end - data) + 1);
     }
 }
 
-/* The next byte that is no CR: storages may keep one CR more or less at a line's end. -1: the end. */
+/* The next byte that is no CR: storages may keep one CR more or less at a line's end. -1: the
+ * end. */
 static int next_byte(struct istream *in, const unsigned char **data, size_t *left)
 {
     for (;;) {
@@ -340,8 +350,9 @@ void body_own_guid(uint8_t own_r[16], const uint8_t guid[16], const uint8_t sha2
     static const char purpose[] = "dovelane-parted:";
     uint8_t digest[32];
     EVP_MD_CTX *hash = sha256_begin();
-    if (EVP_DigestUpdate(hash, purpose, sizeof purpose - 1) != 1 || EVP_DigestUpdate(hash, guid, 16) != 1 ||
-        EVP_DigestUpdate(hash, sha256, 32) != 1 || EVP_DigestFinal_ex(hash, digest, NULL) != 1)
+    if (EVP_DigestUpdate(hash, purpose, sizeof purpose - 1) != 1 ||
+        EVP_DigestUpdate(hash, guid, 16) != 1 || EVP_DigestUpdate(hash, sha256, 32) != 1 ||
+        EVP_DigestFinal_ex(hash, digest, NULL) != 1)
         i_fatal("OpenSSL: SHA-256");
     memcpy(own_r, digest, 16);
 }
@@ -349,8 +360,9 @@ void body_own_guid(uint8_t own_r[16], const uint8_t guid[16], const uint8_t sha2
 int copy_mail(struct mail_save_context **ctx, struct mail *mail)
 {
     uoff_t size;
-    /* Dovecot names the copy of a Maildir file after the size of its LF form when it does not know that of the CRLF form
-     * (",S=42" without ",W="), and shows only that many bytes of it from then on. */
+    /* Dovecot names the copy of a Maildir file after the size of its LF form when it does not
+     * know that of the CRLF form (",S=42" without ",W="), and shows only that many bytes of it
+     * from then on. */
     if (is_maildir(mail->box) && mail_get_virtual_size(mail, &size) < 0) {
         mailbox_save_cancel(ctx);
         return -1;
@@ -376,7 +388,7 @@ int save_stream(struct mail_save_context *ctx, struct istream *in)
     return mailbox_save_finish(&ctx);
 }
 
-/* --- of the parcel in work ------------------------------------------------------------------------------------------ */
+/* --- of the parcel in work -------------------------------------------------------------------- */
 
 struct body {
     const uint8_t *sha256;
@@ -419,8 +431,7 @@ unsigned bodies_count(const struct bodies *b)
 static const struct body *bodies_find(const struct bodies *b, const uint8_t sha256[32])
 {
     const struct body *body;
-    array_foreach(&b->list, body)
-    {
+    array_foreach (&b->list, body) {
         if (memcmp(body->sha256, sha256, 32) == 0)
             return body;
     }
@@ -438,14 +449,17 @@ static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
     uint64_t size;
     const char *error;
     i_stream_ref(in);
-    bool same = hash_stream((struct canonical){.in = in, .as_it_is = TRUE}, is, &size, NULL, 0, &error) == 0 && memcmp(is, sha256, 32) == 0;
+    bool same = hash_stream((struct canonical){.in = in, .as_it_is = TRUE}, is, &size, NULL, 0,
+                            &error) == 0 &&
+                memcmp(is, sha256, 32) == 0;
     i_stream_seek(in, 0);
     return same;
 }
 
 static void say_wrong(struct session *s, const uint8_t sha256[32])
 {
-    session_note(s, NOTE_WARNING, "a body that came is not that of its SHA-256 %s: dropped", binary_to_hex(sha256, 32));
+    session_note(s, NOTE_WARNING, "a body that came is not that of its SHA-256 %s: dropped",
+                 binary_to_hex(sha256, 32));
 }
 
 bool body_is(struct session *s, const uint8_t sha256[32], struct text mail)
@@ -459,7 +473,7 @@ bool body_is(struct session *s, const uint8_t sha256[32], struct text mail)
     return FALSE;
 }
 
-/* --- spool: bodies in parts ----------------------------------------------------------------------------------------- */
+/* --- spool: bodies in parts ------------------------------------------------------------------- */
 
 static const char *spool_path(struct session *s, const uint8_t sha256[32], bool whole)
 {
@@ -508,10 +522,13 @@ struct istream *body_open(struct session *s, const uint8_t sha256[32])
     const struct body *b = s->bodies == NULL ? NULL : bodies_find(s->bodies, sha256);
     if (b == NULL)
         return spool_open(s, sha256);
-    return b->checked || body_is(s, sha256, b->mail) ? i_stream_create_from_data(b->mail.p, b->mail.n) : NULL;
+    return b->checked || body_is(s, sha256, b->mail)
+               ? i_stream_create_from_data(b->mail.p, b->mail.n)
+               : NULL;
 }
 
-static int append_part(struct session *s, const char *path, const struct parcel_body *b, uint64_t *size_r)
+static int append_part(struct session *s, const char *path, const struct parcel_body *b,
+                       uint64_t *size_r)
 {
     struct stat st;
     const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;

@@ -1,13 +1,15 @@
-/* body_requests - bodies that are not here are asked for: once, of whoever sent the op, and again of the next site when no answer came.
+/* body_requests - bodies that are not here are asked for: once, of whoever sent the op, and again
+ * of the next site when no answer came.
  *
- * An answer may lie behind much else in a slow link's lane, and asking again makes that lane longer: the wait doubles each time. A site that
- * has not got it, or has other bytes under its name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those: then
- * the next site is asked after a second, doubling. */
+ * An answer may lie behind much else in a slow link's lane, and asking again makes that lane
+ * longer: the wait doubles each time. A site that has not got it, or has other bytes under its
+ * name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those:
+ * then the next site is asked after a second, doubling. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <time.h>
 
-#define ASK_AGAIN_SECS 10      /* at first, and when a part of it came */
+#define ASK_AGAIN_SECS 10 /* at first, and when a part of it came */
 #define ASK_AGAIN_SECS_MAX 600
 #define WANTED_MOST 4000
 
@@ -15,10 +17,12 @@ struct body_requests {
     struct session *s;
     uint64_t ask;
     struct orset_buf list;
-    uint8_t only[32];         /* asked for last */
-    uint64_t missed;          /* peers, bits, of which each that is asked for has just come in vain */
-    unsigned n, asked, again; /* bodies that are not here; asked for now; of these, without an answer to the last time */
-    bool silent;              /* nothing is asked: an earlier session did */
+    uint8_t only[32]; /* asked for last */
+    /* peers, bits, of which each that is asked for has just come in vain */
+    uint64_t missed;
+    /* bodies that are not here; asked for now; of these, without an answer to the last time */
+    unsigned n, asked, again;
+    bool silent; /* nothing is asked: an earlier session did */
 };
 
 struct body_requests *body_requests_begin(struct session *s, uint64_t ask)
@@ -46,8 +50,7 @@ bool body_requests_full(const struct body_requests *w)
 struct body_request *body_request_find(struct session *s, const uint8_t sha256[32])
 {
     struct body_request *body;
-    array_foreach_modifiable(&s->wanted, body)
-    {
+    array_foreach_modifiable (&s->wanted, body) {
         if (memcmp(body->sha256, sha256, 32) == 0)
             return body;
     }
@@ -79,9 +82,9 @@ void body_requests_soon(struct session *s)
 {
     struct body_request *body;
     time_t now = time(NULL);
-    array_foreach_modifiable(&s->wanted, body)
-    {
-        if (body->missed || body->wait <= ASK_AGAIN_SECS || (now >= body->asked && now - body->asked < ASK_AGAIN_SECS))
+    array_foreach_modifiable (&s->wanted, body) {
+        if (body->missed || body->wait <= ASK_AGAIN_SECS ||
+            (now >= body->asked && now - body->asked < ASK_AGAIN_SECS))
             continue;
         body->wait = ASK_AGAIN_SECS;
         plan_look_again(s, body->item);
@@ -119,11 +122,15 @@ void body_request_given_up(struct body_requests *w)
 }
 
 /* Not again while an answer may still come. */
-struct body_request *body_request_add(struct body_requests *w, const struct orset_message *m, unsigned item)
+struct body_request *body_request_add(struct body_requests *w, const struct orset_message *m,
+                                      unsigned item)
 {
     struct session *s = w->s;
     struct orset_origin o = orset_origin_get(s->os, m->dot.origin);
-    struct parcel_want want = {.site = o.site, .epoch = o.epoch, .number = m->dot.counter, .sha256 = m->facts.sha256,
+    struct parcel_want want = {.site = o.site,
+                               .epoch = o.epoch,
+                               .number = m->dot.counter,
+                               .sha256 = m->facts.sha256,
                                .offset = spool_size(s, m->facts.sha256)};
     struct body_request *body = body_request_find(s, m->facts.sha256);
     time_t now = time(NULL);
@@ -131,7 +138,8 @@ struct body_request *body_request_add(struct body_requests *w, const struct orse
     w->n++;
     if (body != NULL && body->item != item)
         body->item = 0; /* two mails of the same bytes: all are looked at when it comes */
-    if (w->asked == PARCEL_WANTS_MAX || (body != NULL && want.offset >= body->offset && want.offset < body->until && is_awaited(body)))
+    if (w->asked == PARCEL_WANTS_MAX || (body != NULL && want.offset >= body->offset &&
+                                         want.offset < body->until && is_awaited(body)))
         return body;
     if (body == NULL) {
         body = array_append_space(&s->wanted);
@@ -161,12 +169,14 @@ struct body_request *body_request_add(struct body_requests *w, const struct orse
     return body;
 }
 
-/* Not the one that has just answered in vain; but again after the others, of whom none may answer. */
+/* Not the one that has just answered in vain; but again after the others, of whom none may
+ * answer. */
 static uint64_t whom_to_ask(const struct body_requests *w)
 {
     struct session *s = w->s;
     const struct peer *p = w->ask != 0 ? session_peer(s, w->ask) : NULL;
-    for (unsigned i = 0; i < s->npeers && (p == NULL || (w->missed & 1ULL << (p - s->peer)) != 0); i++)
+    for (unsigned i = 0; i < s->npeers && (p == NULL || (w->missed & 1ULL << (p - s->peer)) != 0);
+         i++)
         p = &s->peer[s->ask_next++ % s->npeers];
     return p->site;
 }
@@ -177,14 +187,17 @@ void body_requests_end(struct body_requests **_w)
     struct session *s = w->s;
     struct orset_buf b = {.alloc = session_alloc()};
     *_w = NULL;
-    /* Alone, more of it comes at once (give.c): a large mail would take as many round trips as it has parts. */
+    /* Alone, more of it comes at once (give.c): a large mail would take as many round trips as
+     * it has parts. */
     struct body_request *body = w->asked == 1 ? body_request_find(s, w->only) : NULL;
     if (body != NULL)
         body->until = body->offset + (uint64_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX;
     if (w->n > 0 && s->npeers > 0)
         session_want_tick(s, ASK_AGAIN_SECS * 1000);
     if (w->again > 0)
-        session_note(s, NOTE_INFO, "%u bodies were asked for and did not come in time: asked for again", w->again);
+        session_note(s, NOTE_INFO,
+                     "%u bodies were asked for and did not come in time: asked for again",
+                     w->again);
     if (w->asked > 0 && s->npeers > 0) {
         uint64_t site = whom_to_ask(w);
         parcel_put_wants(&b, w->asked);

@@ -1,6 +1,7 @@
 #include "dovecot-plugin/worker/bodies/canonical.h"
 
-static const unsigned char CRS[] = "\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r";
+static const unsigned char CRS[] =
+    "\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r";
 
 static bool give_crs(struct canonical *c, const unsigned char **data_r, size_t *size_r)
 {
@@ -10,7 +11,8 @@ static bool give_crs(struct canonical *c, const unsigned char **data_r, size_t *
     return TRUE;
 }
 
-/* Up to the first CR that may have to go: one that another CR, or nothing that is here yet, follows. */
+/* Up to the first CR that may have to go: one that another CR, or nothing that is here yet,
+ * follows. */
 static size_t plain(const unsigned char *data, size_t size)
 {
     const unsigned char *two = memmem(data, size, "\r\r", 2);

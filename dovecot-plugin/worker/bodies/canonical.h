@@ -1,7 +1,8 @@
-/* canonical - a mail's bytes in the form that is hashed and sent: the same for what was saved and for what a save made of it.
+/* canonical - a mail's bytes in the form that is hashed and sent: the same for what was saved and
+ * for what a save made of it.
  *
- * Lines end in CRLF. Dovecot's save drops a CR before each LF and one at the end; so all CRs before a CRLF, and all at the end, are
- * no part of this form. Any other CR is. */
+ * Lines end in CRLF. Dovecot's save drops a CR before each LF and one at the end; so all CRs
+ * before a CRLF, and all at the end, are no part of this form. Any other CR is. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_CANONICAL_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_CANONICAL_H
 
@@ -17,7 +18,8 @@ struct canonical {
     bool dropped;       /* CRs were: the bytes differ from those of in */
 };
 
-/* The next piece, at least a byte, valid until the next call. FALSE: the end; the stream's error is where it always is. */
+/* The next piece, at least a byte, valid until the next call. FALSE: the end; the stream's error
+ * is where it always is. */
 bool canonical_next(struct canonical *, const unsigned char **data_r, size_t *size_r);
 
 #endif

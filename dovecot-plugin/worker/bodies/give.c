@@ -1,17 +1,23 @@
-/* give - what answers a peer's WANT: bodies from the mailboxes, small ones together, of larger ones the first part each, of a single one several.
+/* give - what answers a peer's WANT: bodies from the mailboxes, small ones together, of larger ones
+ * the first part each, of a single one several.
  *
- * A part's bytes are sent only if the whole mail is still what its SHA-256 says, so each part costs a read of all of it. A parcel of 60 kB can name 1,000 large
- * mails: no more than GIVE_BYTES are read for one question; the rest is given at the next TICK, behind other users' questions. */
+ * A part's bytes are sent only if the whole mail is still what its SHA-256 says, so each part
+ * costs a read of all of it. A parcel of 60 kB can name 1,000 large mails: no more than
+ * GIVE_BYTES are read for one question; the rest is given at the next TICK, behind other users'
+ * questions. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 
 #define GIVE_BYTES (64 * 1024 * 1024) /* and one more mail */
-#define OWED_MOST 4 /* parcels of one peer's that wait: it asks for more parts of some mails while it waits for the first ones of others */
+/* parcels of one peer's that wait: it asks for more parts of some mails while it waits for the
+ * first ones of others */
+#define OWED_MOST 4
 #define FOLDER_COSTS 512 /* bytes: to look for a mail that is not there */
 
 /* near: where the last one was found. */
-static int find_dot(struct session *s, const struct parcel_want *w, uint32_t near, struct orset_message *m)
+static int find_dot(struct session *s, const struct parcel_want *w, uint32_t near,
+                    struct orset_message *m)
 {
     struct orset_dot dot = {.counter = w->number};
     uint16_t n = orset_origins(s->os);
@@ -67,12 +73,14 @@ static bool open_given(struct giving *g, uint32_t folder)
         mailbox_free(&g->box);
         return FALSE;
     }
-    g->trans = mailbox_transaction_begin(g->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane want");
+    g->trans =
+        mailbox_transaction_begin(g->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane want");
     return TRUE;
 }
 
 /* A part of the body, from the mailbox. */
-static int read_wanted(struct giving *g, const struct parcel_want *w, size_t most, buffer_t *part, uint64_t *size_r)
+static int read_wanted(struct giving *g, const struct parcel_want *w, size_t most, buffer_t *part,
+                       uint64_t *size_r)
 {
     struct orset_message m;
     struct orset_folder f;
@@ -92,7 +100,9 @@ static int read_wanted(struct giving *g, const struct parcel_want *w, size_t mos
     g->read += *size_r;
     mail_free(&mail);
     if (r == 0 && *size_r > 0)
-        session_note(g->s, NOTE_WARNING, "%s: UID %u: a peer asks for it, and its bytes are not what they were when the mail came: not sent",
+        session_note(g->s, NOTE_WARNING,
+                     "%s: UID %u: a peer asks for it, and its bytes are not what they were when "
+                     "the mail came: not sent",
                      mailbox_get_vname(g->box), m.uid);
     return r;
 }
@@ -146,7 +156,8 @@ static void give(struct giving *g, const struct parcel_want *w, bool single, buf
     do {
         size_t len = I_MIN(read->used - at, PARCEL_PART_MAX);
         if (there)
-            b = (struct parcel_body){w->sha256, size, w->offset + at, {CONST_PTR_OFFSET(read->data, at), len}};
+            b = (struct parcel_body){
+                w->sha256, size, w->offset + at, {CONST_PTR_OFFSET(read->data, at), len}};
         send_part(g->s, g->to, &b);
         at += len;
     } while (there && at < read->used);
@@ -175,7 +186,8 @@ static void give_some(struct session *s, uint64_t site, struct text body, size_t
     while (g.read < GIVE_BYTES && parcel_next_want(&wants, &w)) {
         if (at++ < done)
             continue;
-        T_BEGIN {
+        T_BEGIN
+        {
             give(&g, &w, n == 1, read);
         }
         T_END;
@@ -197,8 +209,10 @@ enum frame_result give_parcel(struct session *s, uint64_t site, struct text body
     if (parcel_wants(body, &n, &wants) < 0)
         return FRAME_REFUSED;
     give_some(s, site, body, 0);
-    array_foreach(&s->pending_wants, o) bodies += o->site == site;
-    /* Whoever has asked so much more waits no more for what he asked first, or does not keep to what is said here. */
+    array_foreach (&s->pending_wants, o)
+        bodies += o->site == site;
+    /* Whoever has asked so much more waits no more for what he asked first, or does not keep to
+     * what is said here. */
     for (unsigned i = 0; bodies > OWED_MOST && i < array_count(&s->pending_wants); i++) {
         struct pending_wants *first = array_idx_modifiable(&s->pending_wants, i);
         if (first->site == site) {
@@ -223,6 +237,7 @@ void give_rest(struct session *s)
 void give_free(struct session *s)
 {
     struct pending_wants *o;
-    array_foreach_modifiable(&s->pending_wants, o) buffer_free(&o->body);
+    array_foreach_modifiable (&s->pending_wants, o)
+        buffer_free(&o->body);
     array_free(&s->pending_wants);
 }

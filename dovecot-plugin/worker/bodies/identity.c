@@ -1,12 +1,14 @@
 /* identity - whether the mail that a mailbox has under a UID is the one that the state means.
  *
- * A UID is a claim, not a proof. A mailbox may have been put back from a backup, and what was delivered since then has the UID
- * of a mail that the state knows. Whoever changes, copies or removes a mail by its UID asks here first:
+ * A UID is a claim, not a proof. A mailbox may have been put back from a backup, and what was
+ * delivered since then has the UID of a mail that the state knows. Whoever changes, copies or
+ * removes a mail by its UID asks here first:
  *
  *     identity_head()   the mailbox is the one that was looked at last, or a later one: its index, its UIDNEXT, its log's file
  *     identity_of()     the mail's GUID is the message's; or, where a mail may have another GUID (a rebuild), its bytes are
  *
- * On a difference nothing is done, the row stays, and the whole mailbox is compared by GUID (struct box, doubted). */
+ * On a difference nothing is done, the row stays, and the whole mailbox is compared by GUID
+ * (struct box, doubted). */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -32,7 +34,8 @@ static void identity_doubt(struct session *s, struct box *x, uint32_t uid)
     }
     x->doubt_again = now + DOUBT_AGAIN;
     session_note(s, NOTE_WARNING,
-                 "%s: UID %u is another mail than the state has under it, as after a backup was restored: nothing is done to "
+                 "%s: UID %u is another mail than the state has under it, as after a backup was "
+                 "restored: nothing is done to "
                  "it, and the whole mailbox is compared",
                  x->vname, uid);
     x->all = x->doubted = s->scan_again = TRUE;
@@ -50,13 +53,17 @@ bool identity_head(struct session *s, struct box *x, struct mailbox *box)
         return FALSE;
     }
     x->head_again = now + HEAD_AGAIN;
-    session_note(s, NOTE_INFO, "%s: it is not the mailbox that was looked at last: it is compared before anything is done to it", x->vname);
+    session_note(s, NOTE_INFO,
+                 "%s: it is not the mailbox that was looked at last: it is compared before "
+                 "anything is done to it",
+                 x->vname);
     x->all = s->scan_again = TRUE;
     session_want_tick(s, 100);
     return FALSE;
 }
 
-enum identity identity_of(struct session *s, struct mail *mail, const uint8_t guid[16], const uint8_t *sha256)
+enum identity identity_of(struct session *s, struct mail *mail, const uint8_t guid[16],
+                          const uint8_t *sha256)
 {
     static const uint8_t any[16];
     uint8_t wanted[16], bytes[32];
@@ -71,7 +78,8 @@ enum identity identity_of(struct session *s, struct mail *mail, const uint8_t gu
         return IDENTITY_SAME;
     mail_storage_clear_error(mail->box->storage); /* it may tell of another mail */
     if (mail_get_special(mail, MAIL_FETCH_GUID, &text) < 0)
-        return mailbox_get_last_mail_error(mail->box) == MAIL_ERROR_EXPUNGED ? IDENTITY_GONE : IDENTITY_UNKNOWN;
+        return mailbox_get_last_mail_error(mail->box) == MAIL_ERROR_EXPUNGED ? IDENTITY_GONE
+                                                                             : IDENTITY_UNKNOWN;
     mail_generate_guid_128_hash(text, there);
     int r = orset_guid_is(s->os, wanted, there);
     if (r == 0 && sha256 != NULL)
@@ -84,11 +92,13 @@ void identity_refuses(struct session *s, struct box *x, struct mail *mail, enum 
     if (is == IDENTITY_OTHER)
         identity_doubt(s, x, mail->uid);
     else if (is == IDENTITY_UNKNOWN && !session_box_is_locked(s, mail->box))
-        session_note(s, NOTE_WARNING, "%s: UID %u: which mail it is cannot be read, so nothing is done to it: %s", x->vname, mail->uid,
-                     mailbox_get_last_internal_error(mail->box, NULL));
+        session_note(s, NOTE_WARNING,
+                     "%s: UID %u: which mail it is cannot be read, so nothing is done to it: %s",
+                     x->vname, mail->uid, mailbox_get_last_internal_error(mail->box, NULL));
 }
 
-bool identity_allows(struct session *s, struct box *x, struct mail *mail, const uint8_t guid[16], const uint8_t *sha256)
+bool identity_allows(struct session *s, struct box *x, struct mail *mail, const uint8_t guid[16],
+                     const uint8_t *sha256)
 {
     enum identity is = identity_of(s, mail, guid, sha256);
     identity_refuses(s, x, mail, is);

@@ -1,4 +1,5 @@
-/* peer - what a peer sent: ops, the questions and answers of an exchange, bodies. Only its own ops count in its lane (F43). */
+/* peer - what a peer sent: ops, the questions and answers of an exchange, bodies. Only its own
+ * ops count in its lane (F43). */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -6,11 +7,14 @@
 #include <time.h>
 
 #define EXCHANGE_WAIT_SECS 15 /* for an answer; then it begins anew */
-#define LOST_SECS 60 /* parcels that lay in a lane while others came another way speak of fewer numbers too, but not for so long */
+/* parcels that lay in a lane while others came another way speak of fewer numbers too, but not
+ * for so long */
+#define LOST_SECS 60
 
-/* --- confirmed ------------------------------------------------------------------------------------------------------ */
+/* --- confirmed -------------------------------------------------------------------------------- */
 
-/* Rows that every peer has are dropped; a forgotten one will exchange (F38). Inside a transaction. */
+/* Rows that every peer has are dropped; a forgotten one will exchange (F38). Inside a
+ * transaction. */
 int peer_drop_confirmed(struct session *s)
 {
     uint64_t least = orset_vector_get(s->os, orset_self(s->os));
@@ -39,7 +43,7 @@ static int heard(struct session *s, struct peer *p, const struct orset_batch_res
     return rows_put_peer(s, p);
 }
 
-/* --- BATCH ---------------------------------------------------------------------------------------------------------- */
+/* --- BATCH ------------------------------------------------------------------------------------ */
 
 /* Why a stream stands still, for the log; and what becomes of the parcel. */
 static enum frame_result batch_refused(struct session *s, struct peer *p, int e, const char *text)
@@ -58,7 +62,8 @@ static enum frame_result batch_refused(struct session *s, struct peer *p, int e,
         session_note(s, NOTE_ERROR, "ALARM: site %llu: %s", site, text);
         return FRAME_REFUSED;
     default:
-        session_note(s, NOTE_ERROR, "site %llu: %s: its ops are not taken from here on", site, text);
+        session_note(s, NOTE_ERROR, "site %llu: %s: its ops are not taken from here on", site,
+                     text);
         return FRAME_REFUSED;
     }
 }
@@ -66,7 +71,8 @@ static enum frame_result batch_refused(struct session *s, struct peer *p, int e,
 static enum frame_result rolled_back(struct session *s, uint64_t site)
 {
     session_rollback(s);
-    if (session_new_epoch(s, "a peer has more of this site's ops than this state: it is an old copy") < 0)
+    if (session_new_epoch(
+            s, "a peer has more of this site's ops than this state: it is an old copy") < 0)
         return FRAME_TEMPORARY;
     return peer_ask(s, site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
@@ -86,13 +92,15 @@ static unsigned count_elsewhere(struct session *s)
 {
     struct box *const *x;
     unsigned n = 0;
-    array_foreach(&s->boxes, x) n += is_shown_elsewhere(s, *x);
+    array_foreach (&s->boxes, x)
+        n += is_shown_elsewhere(s, *x);
     return n;
 }
 
-/* Where a mailbox of this site is to be shown in another one from now on, since two sites made folders of one name, what clients did in it
- * is an op before its mails are bound anew. */
-static int apply_batch(struct session *s, struct peer *p, struct text batch, struct orset_batch_result *r)
+/* Where a mailbox of this site is to be shown in another one from now on, since two sites made
+ * folders of one name, what clients did in it is an op before its mails are bound anew. */
+static int apply_batch(struct session *s, struct peer *p, struct text batch,
+                       struct orset_batch_result *r)
 {
     const struct frame_ingest all = {.n = 0};
     unsigned before = count_elsewhere(s);
@@ -120,12 +128,14 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     if (e == ORSET_E_ROLLED_BACK)
         return rolled_back(s, p->site);
     const char *text = t_strdup(orset_error_text(s->os));
-    /* It can never be taken: that it comes again and again must not hold up what else this user has to do. */
+    /* It can never be taken: that it comes again and again must not hold up what else this user
+     * has to do. */
     if (e < 0 && !fatal(e) && orset_must_roll_back(s->os)) {
         session_rollback(s);
         return batch_refused(s, p, e, text);
     }
-    if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && modseq_repair_note(s, p, r.confirmed) < 0)) {
+    if (fatal(e) || heard(s, p, &r) < 0 ||
+        (r.applied > 0 && modseq_repair_note(s, p, r.confirmed) < 0)) {
         session_core_failed(s, "batch");
         session_rollback(s);
         return FRAME_TEMPORARY;
@@ -140,7 +150,10 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     else if (p->lost_since == 0)
         p->lost_since = time(NULL);
     else if (time(NULL) - p->lost_since >= LOST_SECS)
-        session_note(s, NOTE_ERROR, "ALARM: site %llu gives itself fewer numbers than are here: an old copy, or forged", (unsigned long long)p->site);
+        session_note(
+            s, NOTE_ERROR,
+            "ALARM: site %llu gives itself fewer numbers than are here: an old copy, or forged",
+            (unsigned long long)p->site);
     return e < 0 ? batch_refused(s, p, e, text) : FRAME_OK;
 }
 
@@ -151,7 +164,8 @@ static enum frame_result batch_parcel(struct session *s, struct peer *p, struct 
     struct orset_reader mails;
     struct parcel_mail m;
     if (parcel_batch(body, &batch, &n, &mails) < 0) {
-        session_note(s, NOTE_ERROR, "site %llu sent a malformed batch", (unsigned long long)p->site);
+        session_note(s, NOTE_ERROR, "site %llu sent a malformed batch",
+                     (unsigned long long)p->site);
         return FRAME_REFUSED;
     }
     s->bodies = bodies_create();
@@ -164,7 +178,7 @@ static enum frame_result batch_parcel(struct session *s, struct peer *p, struct 
     return result;
 }
 
-/* --- exchanges ------------------------------------------------------------------------------------------------------ */
+/* --- exchanges -------------------------------------------------------------------------------- */
 
 static void drop_exchange(struct session *s, struct peer *p)
 {
@@ -206,13 +220,16 @@ int peer_ask(struct session *s, uint64_t site)
     return r < 0 ? session_core_failed(s, "exchange") : 0;
 }
 
-/* Of a state that is new: it waits from when it asked, not from when it was made, since many may have had to wait
- * for their turn, and as long again after each turn that ended without an answer. */
+/* Of a state that is new: it waits from when it asked, not from when it was made, since many may
+ * have had to wait for their turn, and as long again after each turn that ended without an
+ * answer. */
 int peer_join(struct session *s, const struct peer *p)
 {
     time_t now = time(NULL);
     bool first = s->join_since == 0;
-    if (!s->exchange_first || (p != NULL && p->answered) || (!first && (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
+    if (!s->exchange_first || (p != NULL && p->answered) ||
+        (!first &&
+         (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
         return 0;
     if (session_begin(s) < 0)
         return -1;
@@ -226,8 +243,8 @@ int peer_join(struct session *s, const struct peer *p)
     return session_commit(s);
 }
 
-/* Main asks, in turn (SHIP EXCHANGE), and with the last answer the mailboxes are read at once. So it
- * has nothing to do until its wait is over. */
+/* Main asks, in turn (SHIP EXCHANGE), and with the last answer the mailboxes are read at once.
+ * So it has nothing to do until its wait is over. */
 void peer_join_waits(struct session *s)
 {
     time_t left = s->join_until - time(NULL);
@@ -243,7 +260,7 @@ int peer_exchanges_run(struct session *s)
     return 0;
 }
 
-/* --- exchanges: answers ---------------------------------------------------------------------------------------------- */
+/* --- exchanges: answers ----------------------------------------------------------------------- */
 
 static enum frame_result question_parcel(struct session *s, struct peer *p, struct text body)
 {
@@ -262,11 +279,12 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
         return rolled_back(s, p->site);
     }
     if (e < 0) {
-        session_note(s, e == ORSET_E_ABSENT ? NOTE_INFO : NOTE_ERROR, "a question of site %llu: %s", (unsigned long long)p->site,
-                     orset_error_text(s->os));
+        session_note(s, e == ORSET_E_ABSENT ? NOTE_INFO : NOTE_ERROR, "a question of site %llu: %s",
+                     (unsigned long long)p->site, orset_error_text(s->os));
         session_rollback(s);
     } else if (session_commit(s) == 0) {
-        session_send(s, p->site, s->exchange_first ? PARCEL_ANSWER_READING : PARCEL_ANSWER, TRUE, answer.data, answer.len);
+        session_send(s, p->site, s->exchange_first ? PARCEL_ANSWER_READING : PARCEL_ANSWER, TRUE,
+                     answer.data, answer.len);
     }
     orset_buf_free(&answer);
     return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
@@ -283,8 +301,9 @@ static int put_answered(struct session *s, struct peer *p)
     return session_commit(s);
 }
 
-/* An exchange came to its end: a new state has heard what there is when all have answered, whenever that was. Main asks those who have not
- * (SHIP EXCHANGE). What it said nothing of until then is looked at at once. */
+/* An exchange came to its end: a new state has heard what there is when all have answered,
+ * whenever that was. Main asks those who have not (SHIP EXCHANGE). What it said nothing of until
+ * then is looked at at once. */
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
@@ -308,9 +327,12 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
 {
     struct orset_buf q = {.alloc = session_alloc()};
     enum frame_result result = FRAME_OK;
-    /* To a question of before a restart. Where all waits for an exchange, a site that answers is asked anew at once. */
+    /* To a question of before a restart. Where all waits for an exchange, a site that answers is
+     * asked anew at once. */
     if (p->exchange == NULL)
-        return s->exchange_first && !has_answered(s, p) && peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+        return s->exchange_first && !has_answered(s, p) && peer_ask(s, p->site) < 0
+                   ? FRAME_TEMPORARY
+                   : FRAME_OK;
     if (orset_is_stale(p->exchange, body.p, body.n))
         return FRAME_OK;
     if (session_begin(s) < 0)
@@ -321,7 +343,8 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
         return rolled_back(s, p->site);
     }
     if (e < 0) {
-        session_note(s, NOTE_WARNING, "exchange with site %llu given up: %s", (unsigned long long)p->site, orset_error_text(s->os));
+        session_note(s, NOTE_WARNING, "exchange with site %llu given up: %s",
+                     (unsigned long long)p->site, orset_error_text(s->os));
         session_rollback(s);
         drop_exchange(s, p);
         result = fatal(e) ? FRAME_TEMPORARY : FRAME_REFUSED;
@@ -342,11 +365,12 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
     return result;
 }
 
-/* --- bodies --------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 #define PLACE_EVERY 100 /* bodies: one mailbox transaction for as many */
 
-/* What is asked for is known to the session that asked, and with more users than workers each answer meets another one. */
+/* What is asked for is known to the session that asked, and with more users than workers each
+ * answer meets another one. */
 static int expect(struct session *s)
 {
     if (s->expecting || s->exchange_first || s->cut_short)
@@ -355,8 +379,8 @@ static int expect(struct session *s)
     return array_count(&s->wanted) > 0 ? 0 : place_expect(s);
 }
 
-/* Bodies go into the spool, and from there into mailboxes when some have come: only those that were asked for, and only of the
- * size and the hash that the op said. */
+/* Bodies go into the spool, and from there into mailboxes when some have come: only those that
+ * were asked for, and only of the size and the hash that the op said. */
 static enum frame_result body_parcel(struct session *s, struct peer *p, struct text body)
 {
     struct parcel_body b;
@@ -374,7 +398,8 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
         return FRAME_TEMPORARY;
     if (b.size != 0 && next >= had + PARCEL_PART_MAX && patience_grown(s, w->item) < 0)
         return FRAME_TEMPORARY;
-    /* size 0: not held there. Asked for again at once, the same site would send the same bytes, for ever. */
+    /* size 0: not held there. Asked for again at once, the same site would send the same bytes,
+     * for ever. */
     if (b.size == 0 || (r > 0 && !spool_is(s, b.sha256))) {
         body_request_missed(s, w, p);
         if (s->arrived > 0)
@@ -399,8 +424,9 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     return FRAME_OK;
 }
 
-/* Whole bodies are placed as they come: only those that were asked for, and only of the size and the hash that the op
- * said. When half of what can be asked for at once has come, or all of it, more is asked for and all else is done. */
+/* Whole bodies are placed as they come: only those that were asked for, and only of the size and
+ * the hash that the op said. When half of what can be asked for at once has come, or all of it,
+ * more is asked for and all else is done. */
 static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct text body)
 {
     struct parcel_mail m;
@@ -423,7 +449,7 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
             continue;
         }
         bodies_put(s->bodies, m.sha256, m.mail, TRUE);
-            plan_look_again(s, w->item);
+        plan_look_again(s, w->item);
         all = all || w->item == 0;
         array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
     }
@@ -439,8 +465,9 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
     return r < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-/* What was begun is found out before anything new comes: a mail that was saved and is not bound yet looks like a user's new one when its
- * message is gone. -1 also while a Maildir's lock keeps it from being found out. */
+/* What was begun is found out before anything new comes: a mail that was saved and is not bound
+ * yet looks like a user's new one when its message is gone. -1 also while a Maildir's lock keeps
+ * it from being found out. */
 static int end_cut_short(struct session *s)
 {
     const struct frame_ingest all = {.n = 0};
@@ -452,11 +479,12 @@ static int end_cut_short(struct session *s)
         if (ingest(s, &all) < 0)
             return -1;
     }
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         int r = (*x)->waits && !(*x)->gone ? renumber_unfinished(s, (*x)->folder) : 0;
         if (r > 0)
-            return session_fail(s, "%s: its dovecot-uidlist is locked, and what was begun there may have to be ended before a peer says more",
+            return session_fail(s,
+                                "%s: its dovecot-uidlist is locked, and what was begun there may "
+                                "have to be ended before a peer says more",
                                 (*x)->vname);
         if (r < 0)
             return -1;
@@ -464,7 +492,7 @@ static int end_cut_short(struct session *s)
     return 0;
 }
 
-/* --- all kinds ------------------------------------------------------------------------------------------------------ */
+/* --- all kinds -------------------------------------------------------------------------------- */
 
 static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
 {
@@ -487,10 +515,12 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_UID_DIRTY:
     case PARCEL_UID_ASK:
     case PARCEL_UID_ANSWER: return uid_rounds_parcel(s, f);
-    case PARCEL_ANSWER_READING: return peer_is_reading(s, p) < 0 ? FRAME_TEMPORARY : answer_parcel(s, p, f->body);
+    case PARCEL_ANSWER_READING:
+        return peer_is_reading(s, p) < 0 ? FRAME_TEMPORARY : answer_parcel(s, p, f->body);
     case PARCEL_READING: return reading_parcel(s, p, f->body);
     default:
-        session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site, f->kind);
+        session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site,
+                     f->kind);
         return FRAME_REFUSED;
     }
 }

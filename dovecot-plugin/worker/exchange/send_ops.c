@@ -1,4 +1,5 @@
-/* send_ops - own ops to the peers: batches from the number a peer has, with the bodies of the mails they add. */
+/* send_ops - own ops to the peers: batches from the number a peer has, with the bodies of the
+ * mails they add. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -17,8 +18,9 @@ struct touched {
 struct shipment {
     struct session *s;
     uint64_t from, next;
-    uint64_t behind; /* ops from this number on wait for the next batch, which has room for their bodies */
-    uint64_t bytes;  /* of the bodies */
+    /* ops from this number on wait for the next batch, which has room for their bodies */
+    uint64_t behind;
+    uint64_t bytes; /* of the bodies */
     size_t nbodies;
     ARRAY(struct touched) touched;
     struct orset_buf mails;
@@ -28,17 +30,20 @@ struct shipment {
     uint32_t box_folder;
 };
 
-/* --- bodies --------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
-static int collect_touched(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
+static int collect_touched(void *arg, uint64_t number, uint32_t folder,
+                           const struct orset_message *m)
 {
     struct shipment *sh = arg;
     struct touched t = {.folder = folder, .uid = m->uid, .number = number};
     /* A larger mail is asked for, and a copy is made there from what it was copied from here. */
-    t.add = m->dot.origin == orset_self(sh->s->os) && m->dot.counter == number && m->facts.size <= PARCEL_MAIL_MAX &&
+    t.add = m->dot.origin == orset_self(sh->s->os) && m->dot.counter == number &&
+            m->facts.size <= PARCEL_MAIL_MAX &&
             (sh->s->batch_bodies == NULL || !batch_bodies_is_copied(sh->s->batch_bodies, number));
     if (array_count(&sh->touched) == TOUCHED_MOST ||
-        (t.add && (sh->nbodies == PARCEL_MAILS_MAX || sh->bytes + m->facts.size > PARCEL_MAILS_BYTES))) {
+        (t.add &&
+         (sh->nbodies == PARCEL_MAILS_MAX || sh->bytes + m->facts.size > PARCEL_MAILS_BYTES))) {
         sh->behind = number;
         return 1;
     }
@@ -73,7 +78,8 @@ static bool open_box(struct shipment *sh, uint32_t folder)
         mailbox_free(&sh->box);
         return FALSE;
     }
-    sh->trans = mailbox_transaction_begin(sh->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ship");
+    sh->trans =
+        mailbox_transaction_begin(sh->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ship");
     return TRUE;
 }
 
@@ -84,7 +90,8 @@ static void put_body(struct shipment *sh, const struct touched *t)
     struct text bodies;
     if (!t->add || t->number >= sh->next)
         return;
-    if (sh->s->batch_bodies != NULL && batch_bodies_find(sh->s->batch_bodies, t->sha256, &bodies) && bodies.n == t->size) {
+    if (sh->s->batch_bodies != NULL && batch_bodies_find(sh->s->batch_bodies, t->sha256, &bodies) &&
+        bodies.n == t->size) {
         parcel_put_mail(&sh->mails, t->sha256, bodies);
         sh->nmails++;
         return;
@@ -93,7 +100,8 @@ static void put_body(struct shipment *sh, const struct touched *t)
         return;
     struct mail *mail = mail_by_uid(sh->trans, t->uid);
     buffer_t *body = mail == NULL ? NULL : buffer_create_dynamic(default_pool, (size_t)t->size + 1);
-    if (mail != NULL && body_read(mail, t->sha256, 0, PARCEL_MAIL_MAX, body, &size) > 0 && size == t->size) {
+    if (mail != NULL && body_read(mail, t->sha256, 0, PARCEL_MAIL_MAX, body, &size) > 0 &&
+        size == t->size) {
         parcel_put_mail(&sh->mails, t->sha256, (struct text){body->data, body->used});
         sh->nmails++;
     }
@@ -106,19 +114,20 @@ static void put_body(struct shipment *sh, const struct touched *t)
 static void collect_bodies(struct shipment *sh)
 {
     const struct touched *t;
-    array_foreach(&sh->touched, t) put_body(sh, t);
+    array_foreach (&sh->touched, t)
+        put_body(sh, t);
     close_box(sh);
 }
 
-/* --- batches -------------------------------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
-/* HIGHESTMODSEQ of the mailboxes whose messages the ops touched, as the last scan saw them (F33). */
+/* HIGHESTMODSEQ of the mailboxes whose messages the ops touched, as the last scan saw them
+ * (F33). */
 static size_t modseqs(struct shipment *sh, struct orset_modseq *v)
 {
     const struct touched *t;
     size_t n = 0;
-    array_foreach(&sh->touched, t)
-    {
+    array_foreach (&sh->touched, t) {
         size_t i = 0;
         if (n > 0 && v[n - 1].folder == t->folder)
             continue;
@@ -145,7 +154,10 @@ static void sent(struct session *s, uint64_t site, uint64_t upto)
 /* One batch for a site, or all. 1: more ops wait; 0: that was the last; -1 */
 static int send_ops_batch(struct session *s, uint64_t site, uint64_t *from, bool hello)
 {
-    struct shipment sh = {.s = s, .from = *from, .behind = ORSET_COUNTER_MAX + 1, .mails = {.alloc = session_alloc()}};
+    struct shipment sh = {.s = s,
+                          .from = *from,
+                          .behind = ORSET_COUNTER_MAX + 1,
+                          .mails = {.alloc = session_alloc()}};
     struct orset_buf batch = {.alloc = session_alloc()}, body = {.alloc = session_alloc()};
     struct orset_modseq *v = i_new(struct orset_modseq, ORSET_MODSEQS_MAX);
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
@@ -154,7 +166,8 @@ static int send_ops_batch(struct session *s, uint64_t site, uint64_t *from, bool
     if (*from <= counter && (r = orset_touched_since(s->os, *from - 1, collect_touched, &sh)) >= 0)
         r = 0;
     if (r == 0)
-        r = orset_batch_below(s->os, *from, sh.behind, OPS_MOST, v, modseqs(&sh, v), &batch, &sh.next);
+        r = orset_batch_below(s->os, *from, sh.behind, OPS_MOST, v, modseqs(&sh, v), &batch,
+                              &sh.next);
     bool gap = r == ORSET_E_GAP;
     if (gap) {
         /* Only the vector: the site sees that it is behind, and exchanges. */
@@ -222,20 +235,23 @@ int send_new_ops(struct session *s)
 {
     bool alike = s->npeers > 0;
     for (unsigned i = 1; i < s->npeers; i++)
-        alike = alike && s->peer[i].sent == s->peer[0].sent && !s->peer[i].forgotten && !s->peer[0].forgotten;
+        alike = alike && s->peer[i].sent == s->peer[0].sent && !s->peer[i].forgotten &&
+                !s->peer[0].forgotten;
     if (s->exchange_first)
         return 0;
     if (alike && s->npeers > 1)
         return send_ops_from(s, 0, s->peer[0].sent + 1, FALSE);
     for (unsigned i = 0; i < s->npeers; i++)
-        if (!s->peer[i].forgotten && send_ops_from(s, s->peer[i].site, s->peer[i].sent + 1, FALSE) < 0)
+        if (!s->peer[i].forgotten &&
+            send_ops_from(s, s->peer[i].site, s->peer[i].sent + 1, FALSE) < 0)
             return -1;
     return 0;
 }
 
 static int forget(struct session *s, struct peer *p)
 {
-    session_note(s, NOTE_WARNING, "site %llu is too far behind: it will exchange when it is back", (unsigned long long)p->site);
+    session_note(s, NOTE_WARNING, "site %llu is too far behind: it will exchange when it is back",
+                 (unsigned long long)p->site);
     p->forgotten = TRUE;
     p->more = FALSE;
     if (session_begin(s) < 0)
@@ -247,7 +263,8 @@ static int forget(struct session *s, struct peer *p)
     return session_commit(s);
 }
 
-/* The first that is not confirmed: whether the peer can take it by now. What is new goes on where it was. */
+/* The first that is not confirmed: whether the peer can take it by now. What is new goes on
+ * where it was. */
 static int send_one(struct session *s, struct peer *p)
 {
     uint64_t was = p->sent;

@@ -1,5 +1,6 @@
-/* uid_rounds - one UID for one mail on all sites: the keeper of a folder asks, each site answers, the keeper settles (F31, orset's
- * uid.h). Mail never waits for it. A round under way is rows, because the user may be closed between question and answer.
+/* uid_rounds - one UID for one mail on all sites: the keeper of a folder asks, each site answers,
+ * the keeper settles (F31, orset's uid.h). Mail never waits for it. A round under way is rows,
+ * because the user may be closed between question and answer.
  *
  * UID_DIRTY = u64 site, u64 epoch, num number of the folder's id (zeros: INBOX). */
 #include "dovecot-plugin/worker/worker.h"
@@ -9,10 +10,13 @@
 #include <time.h>
 
 #define QUIET_MSECS 200
-#define SETTLE_SECS 2 /* sites that have not answered by then are left out; their folder stays dirty */
+/* sites that have not answered by then are left out; their folder stays dirty */
+#define SETTLE_SECS 2
 #define TELL_SECS 5
 #define FILLING_MSECS 10000 /* while mails come into the mailbox */
-#define STEP_SECS 60 /* between two rounds that follow a UIDNEXT far above: a peer can tell any, and UIDs are not had back */
+/* between two rounds that follow a UIDNEXT far above: a peer can tell any, and UIDs are not had
+ * back */
+#define STEP_SECS 60
 
 struct round {
     uint32_t folder;
@@ -60,13 +64,14 @@ static int tell_uid_next(struct session *s, uint32_t folder)
     if (x == NULL || x->gone || x->vname == NULL)
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, MAILBOX_FLAG_READONLY);
-    if (session_open_mailbox(s, x, box) == 0 && mailbox_get_status(box, STATUS_UIDNEXT, &status) == 0)
+    if (session_open_mailbox(s, x, box) == 0 &&
+        mailbox_get_status(box, STATUS_UIDNEXT, &status) == 0)
         r = orset_local_uid_next(s->os, folder, status.uidnext);
     mailbox_free(&box);
     return r < 0 ? session_core_failed(s, "UIDNEXT") : 0;
 }
 
-/* --- the keeper ----------------------------------------------------------------------------------------------------- */
+/* --- the keeper ------------------------------------------------------------------------------- */
 
 struct answers {
     pool_t pool;
@@ -75,7 +80,8 @@ struct answers {
     size_t skip;
 };
 
-static int collect_answer(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+static int collect_answer(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v,
+                          size_t len)
 {
     struct answers *a = arg;
     struct orset_key k = {0};
@@ -106,8 +112,7 @@ static int drop_round(struct session *s, uint32_t folder, const struct answers *
     struct orset_key k;
     const struct orset_key *key;
     folder_key(&k, folder);
-    array_foreach(&a->keys, key)
-    {
+    array_foreach (&a->keys, key) {
         if (rows_del(s, ROW_ROUND_ANSWER, key->b, key->n) < 0)
             return -1;
     }
@@ -126,7 +131,9 @@ static unsigned step_wait(struct session *s, uint32_t folder)
         return 0;
     struct orset_reader in = orset_reader_of(v, len);
     time_t since = (time_t)orset_read_num(&in, INT64_MAX);
-    return in.bad || now < since || now - since >= STEP_SECS ? 0 : (unsigned)(STEP_SECS - (now - since));
+    return in.bad || now < since || now - since >= STEP_SECS
+               ? 0
+               : (unsigned)(STEP_SECS - (now - since));
 }
 
 static int note_step(struct session *s, uint32_t folder)
@@ -137,10 +144,13 @@ static int note_step(struct session *s, uint32_t folder)
     if (!orset_uid_stepped(s->os, folder))
         return rows_del(s, ROW_STEPPED, k.b, k.n);
     orset_buf_num(&row, (uint64_t)time(NULL));
-    int r = row.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_STEPPED, k.b, k.n, row.data, row.len);
+    int r = row.failed ? session_fail(s, "out of memory")
+                       : rows_put(s, ROW_STEPPED, k.b, k.n, row.data, row.len);
     orset_buf_free(&row);
-    session_note(s, NOTE_WARNING, "another site's UIDNEXT of folder %u is more than %u above the one here: it is followed in steps, one each %u s", folder,
-                 ORSET_UID_STEP, STEP_SECS);
+    session_note(s, NOTE_WARNING,
+                 "another site's UIDNEXT of folder %u is more than %u above the one here: it is "
+                 "followed in steps, one each %u s",
+                 folder, ORSET_UID_STEP, STEP_SECS);
     return r;
 }
 
@@ -151,14 +161,16 @@ static int settle(struct session *s, uint32_t folder)
         return -1;
     int r = load_answers(s, folder, &a) < 0 || tell_uid_next(s, folder) < 0 ? -1 : 0;
     if (r == 0) {
-        r = orset_uid_settle(s->os, folder, array_count(&a.list) > 0 ? array_front(&a.list) : NULL, array_count(&a.list));
+        r = orset_uid_settle(s->os, folder, array_count(&a.list) > 0 ? array_front(&a.list) : NULL,
+                             array_count(&a.list));
         if (r == ORSET_E_MALFORMED || r == ORSET_E_LIMIT || r == ORSET_E_ABSENT) {
             session_note(s, NOTE_WARNING, "a UID round failed: %s", orset_error_text(s->os));
             r = 0;
         } else if (r < 0) {
             r = session_core_failed(s, "UID round");
         } else if ((r = note_step(s, folder)) == 0) {
-            session_note(s, NOTE_INFO, "UIDs of folder %u settled with %u answers", folder, array_count(&a.list));
+            session_note(s, NOTE_INFO, "UIDs of folder %u settled with %u answers", folder,
+                         array_count(&a.list));
         }
     }
     if (r < 0 || drop_round(s, folder, &a) < 0) {
@@ -178,7 +190,10 @@ static int ask(struct session *s, uint32_t folder)
     struct orset_key k;
     if (session_begin(s) < 0)
         return -1;
-    int r = tell_uid_next(s, folder) < 0 || load_answers(s, folder, &a) < 0 || drop_round(s, folder, &a) < 0 ? -1 : 0;
+    int r = tell_uid_next(s, folder) < 0 || load_answers(s, folder, &a) < 0 ||
+                    drop_round(s, folder, &a) < 0
+                ? -1
+                : 0;
     if (r == 0 && orset_uid_ask(s->os, folder, &question) < 0)
         r = session_core_failed(s, "UID round");
     folder_key(&k, folder);
@@ -206,7 +221,8 @@ static int keep(struct session *s, uint32_t folder)
         session_want_tick(s, FILLING_MSECS);
         return 0;
     }
-    if (got > 0 && (time(NULL) < round.since || time(NULL) - round.since >= SETTLE_SECS)) /* or the clock was set back */
+    /* or the clock was set back */
+    if (got > 0 && (time(NULL) < round.since || time(NULL) - round.since >= SETTLE_SECS))
         return settle(s, folder);
     if (got > 0) {
         session_want_tick(s, SETTLE_SECS * 1000);
@@ -220,7 +236,7 @@ static int keep(struct session *s, uint32_t folder)
     return wait > 0 ? 0 : ask(s, folder);
 }
 
-/* --- the others ----------------------------------------------------------------------------------------------------- */
+/* --- the others ------------------------------------------------------------------------------- */
 
 static int tell_keeper(struct session *s, uint32_t folder, uint64_t keeper)
 {
@@ -257,7 +273,8 @@ int uid_rounds_run(struct session *s)
     if (plan_refresh(s) < 0)
         return -1;
     for (uint32_t i = 0; r == 0 && i < orset_folders(s->os); i++) {
-        T_BEGIN {
+        T_BEGIN
+        {
             uint64_t keeper = orset_keeper(s->os, i, s->group->site, s->group->nsites);
             if (!is_home(s, i)) {
                 ;
@@ -281,7 +298,8 @@ static int found_one(void *arg, const uint8_t *key, size_t key_len, const uint8_
     return 0;
 }
 
-/* Asking cleared "dirty"; a round whose answers were lost would otherwise be forgotten with the next question's tick. */
+/* Asking cleared "dirty"; a round whose answers were lost would otherwise be forgotten with the
+ * next question's tick. */
 static bool round_under_way(struct session *s)
 {
     const char kind = ROW_ROUND;
@@ -297,8 +315,9 @@ void uid_rounds_wanted(struct session *s)
     if (!s->exchange_first && round_under_way(s))
         session_want_tick(s, SETTLE_SECS * 1000);
     for (uint32_t i = 0; !s->exchange_first && i < orset_folders(s->os); i++)
-        if (is_home(s, i) &&
-            orset_uid_dirty(s->os, i, orset_keeper(s->os, i, s->group->site, s->group->nsites) == s->group->self)) {
+        if (is_home(s, i) && orset_uid_dirty(s->os, i,
+                                             orset_keeper(s->os, i, s->group->site,
+                                                          s->group->nsites) == s->group->self)) {
             unsigned wait = step_wait(s, i);
             bool fills = plan_goes_on(s, i);
             session_want_tick(s, wait > 0 ? wait * 1000 : fills ? FILLING_MSECS : QUIET_MSECS);
@@ -331,14 +350,14 @@ int uid_rounds_follow(struct session *s)
     return r;
 }
 
-/* --- parcels -------------------------------------------------------------------------------------------------------- */
+/* --- parcels ---------------------------------------------------------------------------------- */
 
 static uint32_t find_folder(struct session *s, uint64_t site, uint64_t epoch, uint64_t number)
 {
     struct orset_folder f;
     for (uint32_t i = 0; i < orset_folders(s->os); i++)
-        if (orset_folder_get(s->os, i, &f) == 0 && f.id_origin.site == site && f.id_origin.epoch == epoch &&
-            f.id_counter == number)
+        if (orset_folder_get(s->os, i, &f) == 0 && f.id_origin.site == site &&
+            f.id_origin.epoch == epoch && f.id_counter == number)
             return f.home;
     return ORSET_NO_FOLDER;
 }
@@ -346,7 +365,8 @@ static uint32_t find_folder(struct session *s, uint64_t site, uint64_t epoch, ui
 static enum frame_result dirty_parcel(struct session *s, const struct frame_parcel *f)
 {
     struct orset_reader in = orset_reader_of(f->body.p, f->body.n);
-    uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in), number = orset_read_num(&in, ORSET_COUNTER_MAX);
+    uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in),
+             number = orset_read_num(&in, ORSET_COUNTER_MAX);
     if (in.bad || in.at != in.end)
         return FRAME_REFUSED;
     uint32_t folder = find_folder(s, site, epoch, number);
@@ -368,7 +388,8 @@ static uint32_t folder_of_ask(struct session *s, struct text t)
 {
     struct orset_reader in = orset_reader_of(t.p, t.n);
     (void)orset_read_u8(&in);
-    uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in), number = orset_read_num(&in, ORSET_COUNTER_MAX);
+    uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in),
+             number = orset_read_num(&in, ORSET_COUNTER_MAX);
     return in.bad ? ORSET_NO_FOLDER : find_folder(s, site, epoch, number);
 }
 
@@ -378,7 +399,8 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
     uint32_t folder = folder_of_ask(s, f->body);
     if (plan_refresh(s) < 0)
         return FRAME_TEMPORARY;
-    /* Where mails still come in, UIDs differ that will not when all have come: this site says nothing, and is left out of the round. */
+    /* Where mails still come in, UIDs differ that will not when all have come: this site says
+     * nothing, and is left out of the round. */
     if (folder == ORSET_NO_FOLDER || s->exchange_first || plan_goes_on(s, folder))
         return FRAME_OK;
     if (session_begin(s) < 0)
@@ -398,8 +420,8 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
     struct round round;
     struct answers a;
     struct orset_key k;
-    if (folder == ORSET_NO_FOLDER || s->exchange_first || round_get(s, folder, &round) <= 0 || f->body.n < round.ask_len ||
-        memcmp(f->body.p, round.ask, round.ask_len) != 0)
+    if (folder == ORSET_NO_FOLDER || s->exchange_first || round_get(s, folder, &round) <= 0 ||
+        f->body.n < round.ask_len || memcmp(f->body.p, round.ask, round.ask_len) != 0)
         return FRAME_OK; /* of a round that is settled */
     folder_key(&k, folder);
     orset_key_num(&k, f->site);

@@ -1,7 +1,7 @@
 /* copies - of mailboxes that have one GUID, which is the known one, and which are copies of it.
  *
- * An admin puts a mailbox beside itself, file by file, as one does with a backup: both have one GUID
- * then. The copy gets another one, or who deletes it deletes the original at all sites. */
+ * An admin puts a mailbox beside itself, file by file, as one does with a backup: both have one
+ * GUID then. The copy gets another one, or who deletes it deletes the original at all sites. */
 #include "dovecot-plugin/worker/ingest/mailbox_diff.h"
 
 #include <mail-storage-private.h>
@@ -69,8 +69,7 @@ bool copies_mark(struct tree *t)
     unsigned n, next;
     bool any = FALSE;
     t_array_init(&list, array_count(&t->found) + 1);
-    array_foreach_modifiable(&t->found, f)
-    {
+    array_foreach_modifiable (&t->found, f) {
         struct owner one = {guid_of(t->s, f), f};
         if (one.guid != NULL)
             array_push_back(&list, &one);
@@ -80,7 +79,8 @@ bool copies_mark(struct tree *t)
     for (unsigned at = 0; at < n; at = next) {
         for (next = at + 1; next < n && memcmp(o[next].guid, o[at].guid, GUID_128_SIZE) == 0;)
             next++;
-        const struct found_mailbox *first = next - at == 1 ? o[at].f : original(t->s, o + at, next - at);
+        const struct found_mailbox *first =
+            next - at == 1 ? o[at].f : original(t->s, o + at, next - at);
         for (unsigned i = at; i < next; i++) {
             struct found_mailbox *other = o[i].f;
             other->copy = other != first && !other->unreadable &&
@@ -110,7 +110,8 @@ static void part_copy(struct tree *t, struct found_mailbox *f)
     } else {
         session_note(s, NOTE_WARNING,
                      "%s has the GUID of another mailbox, as a copy of its files has: it got "
-                     "another one", f->vname);
+                     "another one",
+                     f->vname);
         memcpy(f->guid, update.mailbox_guid, sizeof f->guid);
         f->copy = FALSE;
     }
@@ -120,8 +121,7 @@ static void part_copy(struct tree *t, struct found_mailbox *f)
 void copies_part(struct tree *t)
 {
     struct found_mailbox *f;
-    array_foreach_modifiable(&t->found, f)
-    {
+    array_foreach_modifiable (&t->found, f) {
         if (f->copy)
             part_copy(t, f);
     }

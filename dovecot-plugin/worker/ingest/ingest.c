@@ -1,4 +1,5 @@
-/* ingest - what changed in the mailboxes becomes ops: the mailbox now against what was seen there last (F4).
+/* ingest - what changed in the mailboxes becomes ops: the mailbox now against what was seen there
+ * last (F4).
  *
  * A UID that is bound in the state and not in the mailbox is
  *     a removal     when a client asked for it in an unbroken log
@@ -7,7 +8,8 @@
  *                   again from the peers, nothing is published (F1)
  *     our own move  when a RENUMBER row names it: it is bound again by its GUID
  *
- * Nothing is published before it is committed; cursors move in the commit that has the last op read up to them. */
+ * Nothing is published before it is committed; cursors move in the commit that has the last op
+ * read up to them. */
 #include "dovecot-plugin/worker/ingest/scan.h"
 
 #include <maildir-keywords.h>
@@ -20,10 +22,10 @@
 
 #define COMMIT_EVERY 500 /* changes; a part's cursor stays, so that a crash compares again */
 
-/* --- one mailbox ---------------------------------------------------------------------------------------------------- */
+/* --- one mailbox ------------------------------------------------------------------------------ */
 
 struct bound {
-    ARRAY_TYPE(seq_range) *uids;
+    ARRAY_TYPE(seq_range) * uids;
 };
 
 static int collect_bound(void *arg, const struct orset_message *m, const struct orset_flags *own)
@@ -35,7 +37,7 @@ static int collect_bound(void *arg, const struct orset_message *m, const struct 
     return 0;
 }
 
-int scan_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uids)
+int scan_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) * uids)
 {
     struct bound b = {uids};
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
@@ -62,8 +64,10 @@ int scan_changed(struct mailbox_scan *l, int r)
         return session_core_failed(l->s, l->x->vname);
     if (orset_left_out(l->s->os) > l->s->left_out) {
         l->s->left_out = orset_left_out(l->s->os);
-        session_note(l->s, NOTE_WARNING, "%s: a keyword of UID %u is not replicated: %d flags of this site's are on it already", l->x->vname,
-                     l->mail->uid, ORSET_MAKE_MARKS_MAX);
+        session_note(
+            l->s, NOTE_WARNING,
+            "%s: a keyword of UID %u is not replicated: %d flags of this site's are on it already",
+            l->x->vname, l->mail->uid, ORSET_MAKE_MARKS_MAX);
     }
     bool full = l->in->sends && batch_bodies_is_full(l->s->batch_bodies);
     if (!full && (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY))
@@ -75,12 +79,12 @@ int scan_changed(struct mailbox_scan *l, int r)
     return session_begin(l->s);
 }
 
-/* A rewound state does not know that a mail got another UID since: a client asked for that one's expunge then. */
+/* A rewound state does not know that a mail got another UID since: a client asked for that one's
+ * expunge then. */
 static bool is_renumbered(struct mailbox_scan *l, const uint8_t guid[16])
 {
     const struct unbound *u;
-    array_foreach(&l->unbound, u)
-    {
+    array_foreach (&l->unbound, u) {
         if (memcmp(u->guid, guid, sizeof u->guid) == 0)
             return TRUE;
     }
@@ -91,19 +95,27 @@ static int adopted_removed(struct mailbox_scan *l, uint32_t uid, const uint8_t *
 {
     uint8_t guid[16];
     uint32_t seq;
-    int r = mail_index_lookup_seq(l->box->view, uid, &seq) ? 0 : orset_task_doomed_guid(l->s->os, l->x->adopted - 1, uid, guid);
-    if (r <= 0 || is_renumbered(l, guid) || (named != NULL && memcmp(named, guid, sizeof guid) != 0))
+    int r = mail_index_lookup_seq(l->box->view, uid, &seq)
+                ? 0
+                : orset_task_doomed_guid(l->s->os, l->x->adopted - 1, uid, guid);
+    if (r <= 0 || is_renumbered(l, guid) ||
+        (named != NULL && memcmp(named, guid, sizeof guid) != 0))
         return r < 0 ? scan_changed(l, r) : 0;
     r = orset_local_expunge_moved(l->s->os, l->x->adopted - 1, uid);
     if (r == ORSET_OK)
-        session_explain(l->s, "%s: UID %u: removed, as a client asked before this folder was another site's, too", l->x->vname, uid);
+        session_explain(
+            l->s,
+            "%s: UID %u: removed, as a client asked before this folder was another site's, too",
+            l->x->vname, uid);
     return scan_changed(l, r);
 }
 
-/* Of a mailbox that was another folder's: what clients expunged behind the cursor is bound to nothing any more, and would be placed again. */
+/* Of a mailbox that was another folder's: what clients expunged behind the cursor is bound to
+ * nothing any more, and would be placed again. */
 static int scan_adopted(struct mailbox_scan *l)
 {
-    const ARRAY_TYPE(seq_range) *requested = l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.by_clients;
+    const ARRAY_TYPE(seq_range) *requested =
+        l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.by_clients;
     const struct expunged_mail *asked;
     struct seq_range_iter iter;
     uint32_t uid;
@@ -111,15 +123,15 @@ static int scan_adopted(struct mailbox_scan *l)
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
         if (adopted_removed(l, uid, NULL) < 0)
             return -1;
-    array_foreach(&l->log.asked, asked)
-    {
+    array_foreach (&l->log.asked, asked) {
         if (adopted_removed(l, asked->uid, asked->guid) < 0)
             return -1;
     }
     return 0;
 }
 
-/* Messages whose mail is not there under its UID come first: so a mail that got another UID finds its message unplaced. */
+/* Messages whose mail is not there under its UID come first: so a mail that got another UID
+ * finds its message unplaced. */
 static int scan_uids(struct mailbox_scan *l)
 {
     if (l->x->rewound && l->log.verdict != LOG_SCAN_BROKEN && scan_collect_unbound(l) < 0)
@@ -131,13 +143,16 @@ static int scan_uids(struct mailbox_scan *l)
     for (int present = 0; present < 2; present++) {
         struct seq_range_iter iter;
         if (present != 0 && (l->log.verdict == LOG_SCAN_BROKEN || l->x->saver != 0) &&
-            scan_changed(l, orset_join_begin(l->s->os, l->x->folder, &l->join) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN) < 0)
+            scan_changed(l, orset_join_begin(l->s->os, l->x->folder, &l->join) < 0
+                                ? ORSET_E_STORAGE
+                                : ORSET_KNOWN) < 0)
             return -1;
         uint32_t uid;
         seq_range_array_iter_init(&iter, &l->uids);
         for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
             int r = 0;
-            T_BEGIN {
+            T_BEGIN
+            {
                 bool is = mail_set_uid(l->mail, uid);
                 if (is && present != 0)
                     r = scan_present(l, uid);
@@ -159,8 +174,9 @@ static int end_join(struct mailbox_scan *l)
         return 0;
     int r = orset_join_end(l->s->os, l->join, &united, &left);
     if (r >= 0 && united + left > 0)
-        session_note(l->s, NOTE_INFO, "%s: %u mails are the same as another site's; %u more when that site says so", l->x->vname,
-                     united, left);
+        session_note(l->s, NOTE_INFO,
+                     "%s: %u mails are the same as another site's; %u more when that site says so",
+                     l->x->vname, united, left);
     return scan_changed(l, r);
 }
 
@@ -170,7 +186,8 @@ static void wait_until(struct mailbox_scan *l, const char *what)
     session_explain(l->s, "%s: %s; it waits", l->x->vname, what);
 }
 
-/* Which mails these are cannot be known now. What is known by now stays known; all else is found again by the next scan. */
+/* Which mails these are cannot be known now. What is known by now stays known; all else is found
+ * again by the next scan. */
 static void scan_later(struct mailbox_scan *l)
 {
     l->x->all = TRUE;
@@ -179,8 +196,9 @@ static void scan_later(struct mailbox_scan *l)
     wait_until(l, "its dovecot-uidlist is locked");
 }
 
-/* What was begun in the mailbox and is not known to have ended: the log says what became of it, and then what clients did since. The row goes
- * at the end of the scan: which mails were about to move is asked by all of it. 0: it cannot be known now; -1 */
+/* What was begun in the mailbox and is not known to have ended: the log says what became of it,
+ * and then what clients did since. The row goes at the end of the scan: which mails were about
+ * to move is asked by all of it. 0: it cannot be known now; -1 */
 static int end_begun(struct mailbox_scan *l)
 {
     struct session *s = l->s;
@@ -191,7 +209,8 @@ static int end_begun(struct mailbox_scan *l)
     int r = rows_get(s, ROW_RENUMBER, k.b, k.n, &row, &len);
     if (r < 0)
         return -1;
-    /* A row of no bytes, as earlier versions left it where nothing was to be expunged, goes with the scan's end. */
+    /* A row of no bytes, as earlier versions left it where nothing was to be expunged, goes with
+     * the scan's end. */
     const uint8_t *copy = r > 0 && len > 0 ? p_memdup(pool_datastack_create(), row, len) : NULL;
     if ((r > 0 || l->x->saver != 0 || l->x->writing.seq != 0) && !session_sync_whole(s, l->box))
         return 0;
@@ -204,7 +223,8 @@ static int end_begun(struct mailbox_scan *l)
         return -1;
     l->x->modseq = l->log.end.modseq;
     if (l->log.verdict == LOG_SCAN_BROKEN) {
-        index_log_replay_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said, &l->backups);
+        index_log_replay_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said,
+                              &l->backups);
         if (l->log.anew && l->said.goes_on)
             seq_range_array_merge(&l->said.requested, &l->log.by_clients);
         if (l->log.anew)
@@ -237,8 +257,8 @@ static int choose_uids(struct mailbox_scan *l)
         return 0;
     }
     if (l->x->at.hash != 0 && l->log.why != NULL)
-        session_note(l->s, l->log.verdict == LOG_SCAN_BROKEN ? NOTE_WARNING : NOTE_INFO, "%s: comparing the whole mailbox: %s",
-                     l->x->vname, l->log.why);
+        session_note(l->s, l->log.verdict == LOG_SCAN_BROKEN ? NOTE_WARNING : NOTE_INFO,
+                     "%s: comparing the whole mailbox: %s", l->x->vname, l->log.why);
     for (uint32_t seq = 1; seq <= l->messages; seq++) {
         mail_set_seq(l->mail, seq);
         seq_range_array_add(&l->uids, l->mail->uid);
@@ -247,17 +267,18 @@ static int choose_uids(struct mailbox_scan *l)
     return scan_bound_uids(l->s, l->x->folder, &l->uids);
 }
 
-/* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one: here it was made by whoever logged in first, and there it
- * may have been in use for long. As long as a site has not read its mailboxes, or has not
- * answered this state yet, it is not known whether it has that one. Where the state knows of an
- * earlier UIDNEXT, it is the index that was lost, and a client may know mails by the lower numbers. */
+/* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one:
+ * here it was made by whoever logged in first, and there it may have been in use for long. As
+ * long as a site has not read its mailboxes, or has not answered this state yet, it is not known
+ * whether it has that one. Where the state knows of an earlier UIDNEXT, it is the index that was
+ * lost, and a client may know mails by the lower numbers. */
 static bool gives_way(struct mailbox_scan *l)
 {
     struct session *s = l->s;
     struct orset_folder f;
     uint32_t own = l->log.end.uid_validity;
-    if (l->log.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(s->os, l->x->folder, &f) < 0 ||
-        f.uid_next > 1 || f.uid_validity >= own)
+    if (l->log.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 ||
+        orset_folder_get(s->os, l->x->folder, &f) < 0 || f.uid_next > 1 || f.uid_validity >= own)
         return FALSE;
     if (f.uid_validity == 0) {
         bool waits = peers_may_know_older(s);
@@ -267,14 +288,17 @@ static bool gives_way(struct mailbox_scan *l)
     }
     if (!validity_set(l->box, f.uid_validity, 0))
         return FALSE;
-    session_note(s, NOTE_INFO, "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites", l->x->vname, own, f.uid_validity);
+    session_note(s, NOTE_INFO,
+                 "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites",
+                 l->x->vname, own, f.uid_validity);
     l->x->at.stamp = 0;
     l->x->all = s->scan_again = TRUE;
     session_want_tick(s, 100);
     return TRUE;
 }
 
-/* Before its mails: a site that has no such mailbox makes it with this one, not with a younger one that all would take. */
+/* Before its mails: a site that has no such mailbox makes it with this one, not with a younger
+ * one that all would take. */
 static int say_validity(struct mailbox_scan *l)
 {
     struct session *s = l->s;
@@ -286,17 +310,21 @@ static int say_validity(struct mailbox_scan *l)
     return scan_changed(l, r);
 }
 
-/* Who set or unset one is told by the log of this index. Of another index, what is missing went with the one before; so it did where this one's
- * log is there from its first record on, and tells of nobody; and what is there may be a backup's, but for what its log says of the time since.
- * Where a part of the log is gone, who unset it may have stood there. */
+/* Who set or unset one is told by the log of this index. Of another index, what is missing went
+ * with the one before; so it did where this one's log is there from its first record on, and
+ * tells of nobody; and what is there may be a backup's, but for what its log says of the time
+ * since. Where a part of the log is gone, who unset it may have stood there. */
 static int scan_attributes(struct mailbox_scan *l, bool all)
 {
     struct session *s = l->s;
-    bool unbroken = l->log.verdict == LOG_SCAN_UNBROKEN && l->x->adopted == 0, broken = l->log.verdict == LOG_SCAN_BROKEN || l->x->adopted != 0;
-    if (l->x->adopted == 0 && attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes, broken) < 0)
+    bool unbroken = l->log.verdict == LOG_SCAN_UNBROKEN && l->x->adopted == 0,
+         broken = l->log.verdict == LOG_SCAN_BROKEN || l->x->adopted != 0;
+    if (l->x->adopted == 0 &&
+        attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes, broken) < 0)
         return -1;
     if ((all || !unbroken) &&
-        attributes_ingest(s, l->box, l->x->folder, broken || l->x->restored ? ATTRIBUTES_OTHER : ATTRIBUTES_UNSAID) < 0)
+        attributes_ingest(s, l->box, l->x->folder,
+                          broken || l->x->restored ? ATTRIBUTES_OTHER : ATTRIBUTES_UNSAID) < 0)
         return -1;
     return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, broken || l->log.begins);
 }
@@ -332,8 +360,11 @@ static int scan_mailbox(struct mailbox_scan *l)
     if (end_join(l) < 0 || scan_brake(l) < 0)
         return -1;
     if (l->missing > 0)
-        session_note(s, NOTE_WARNING, "%s: %u mails are missing though no client removed them (%s): they are fetched back from the other sites",
-                     l->x->vname, l->missing, l->log.why != NULL ? l->log.why : "their files are gone");
+        session_note(s, NOTE_WARNING,
+                     "%s: %u mails are missing though no client removed them (%s): they are "
+                     "fetched back from the other sites",
+                     l->x->vname, l->missing,
+                     l->log.why != NULL ? l->log.why : "their files are gone");
     if (scan_attributes(l, again) < 0)
         return -1;
     if (array_count(&l->guids) > 0 && guids_restore(s, l->box, &l->guids) < 0)
@@ -348,16 +379,19 @@ static int scan_mailbox(struct mailbox_scan *l)
     l->x->scanned = TRUE;
     l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = l->x->doubted = FALSE;
     l->x->adopted = 0;
-    struct scanned_mailbox scanned = {.x = l->x, .cursor = l->log.end, .was = l->was, .end = log_end(l->box)};
+    struct scanned_mailbox scanned = {
+        .x = l->x, .cursor = l->log.end, .was = l->was, .end = log_end(l->box)};
     array_push_back(&l->in->scanned, &scanned);
-    return scan_changed(l, orset_local_uid_next(s->os, l->x->folder, l->log.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
+    return scan_changed(l, orset_local_uid_next(s->os, l->x->folder, l->log.end.uid_next) < 0
+                               ? ORSET_E_STORAGE
+                               : ORSET_KNOWN);
 }
 
-/* --- stat only ------------------------------------------------------------------------------------------------------ */
+/* --- stat only -------------------------------------------------------------------------------- */
 
-/* What a sweep compares: sizes and times of the files that change when the mailbox does (F5); not st_mtime, which comes back
- * with a backup, as may the inode's number. 0: unknown, or so young that
- * another change may get the same time. */
+/* What a sweep compares: sizes and times of the files that change when the mailbox does (F5);
+ * not st_mtime, which comes back with a backup, as may the inode's number. 0: unknown, or so
+ * young that another change may get the same time. */
 uint64_t ingest_stamp(struct mailbox *box)
 {
     static const char *const maildir_parts[] = {"/new", "/cur", NULL};
@@ -388,7 +422,7 @@ uint64_t ingest_stamp(struct mailbox *box)
     return hash != 0 ? hash : 1;
 }
 
-/* --- mailboxes ------------------------------------------------------------------------------------------------------ */
+/* --- mailboxes -------------------------------------------------------------------------------- */
 
 /* False: it cannot be opened now. */
 static bool mend(struct mailbox_scan *l)
@@ -400,13 +434,15 @@ static bool mend(struct mailbox_scan *l)
 static int open_and_scan(struct mailbox_scan *l)
 {
     struct session *s = l->s;
-    /* dbox is complete in its log; a Maildir shows deliveries and other programs' doings only after a sync. */
+    /* dbox is complete in its log; a Maildir shows deliveries and other programs' doings only
+     * after a sync. */
     bool sync = l->maildir = is_maildir(l->box);
     if (session_open_mailbox(s, l->x, l->box) < 0 || (sync && mailbox_sync(l->box, 0) < 0)) {
         enum mail_error error;
         const char *text = mailbox_get_last_internal_error(l->box, &error);
         bool lost = session_index_is_lost(s, l->x, l->box);
-        /* Which mailboxes there are is the tree's to find out; one that cannot be read says nothing. */
+        /* Which mailboxes there are is the tree's to find out; one that cannot be read says
+         * nothing. */
         l->x->at.stamp = 0;
         if (session_box_is_going(s, l->box))
             wait_until(l, "it is being deleted, which may be refused yet");
@@ -425,8 +461,8 @@ static int open_and_scan(struct mailbox_scan *l)
         session_want_tick(s, 1000);
         return 0;
     }
-    /* A Maildir whose dovecot-uidlist was lost has another one, and new UIDs in the same index: its log says that all mails went and
-     * others came. */
+    /* A Maildir whose dovecot-uidlist was lost has another one, and new UIDs in the same index:
+     * its log says that all mails went and others came. */
     if (sync && !session_is_box(s, l->x, l->box)) {
         l->x->at.stamp = 0;
         l->x->waits = TRUE;
@@ -449,7 +485,8 @@ static int open_and_scan(struct mailbox_scan *l)
         index_log_replay_forget(&l->backups);
         return begun;
     }
-    l->trans = mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
+    l->trans =
+        mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
     l->mail = mail_alloc(l->trans, 0, NULL);
     l->pool = pool_alloconly_create("look", 1024);
     int r = scan_mailbox(l);
@@ -459,7 +496,8 @@ static int open_and_scan(struct mailbox_scan *l)
     session_read_end(&l->trans);
     /* Not done: what said so is to be found again. */
     if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && scan_expunge_seconds(l) < 0) {
-        struct scanned_mailbox *last = array_idx_modifiable(&l->in->scanned, array_count(&l->in->scanned) - 1);
+        struct scanned_mailbox *last =
+            array_idx_modifiable(&l->in->scanned, array_count(&l->in->scanned) - 1);
         last->cursor = l->x->at;
     } else if (r >= 0 && !l->locked) {
         index_log_replay_pass(&l->backups, &l->in->backups);
@@ -474,12 +512,15 @@ static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool 
     struct mailbox_scan l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;
     int r = 0;
-    if (x->gone || x->leaving || x->absent || x->vname == NULL || orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
+    if (x->gone || x->leaving || x->absent || x->vname == NULL ||
+        orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
         return 0;
-    T_BEGIN {
+    T_BEGIN
+    {
         l.box = session_mailbox(s, x->vname, 0);
         uint64_t stamp = ingest_stamp(l.box);
-        if (!sweep || stamp == 0 || stamp != x->at.stamp || x->all || x->rewound || x->at.indexid == 0) {
+        if (!sweep || stamp == 0 || stamp != x->at.stamp || x->all || x->rewound ||
+            x->at.indexid == 0) {
             r = open_and_scan(&l);
             unsigned n = array_count(&in->scanned);
             struct scanned_mailbox *last = n > 0 ? array_idx_modifiable(&in->scanned, n - 1) : NULL;
@@ -513,7 +554,8 @@ static void ingest_deinit(struct ingest *in)
     array_free(&in->removals);
     array_free(&in->scanned);
     char **name;
-    array_foreach_modifiable(&in->outside, name) i_free(*name);
+    array_foreach_modifiable (&in->outside, name)
+        i_free(*name);
     array_free(&in->outside);
     array_free(&in->staying);
     array_free(&in->unread);
@@ -527,8 +569,7 @@ static int ingest_finish(struct session *s, struct ingest *in)
     crash_at("ingest-part"); /* the last one */
     if (mails_leave(s, in) < 0)
         return -1;
-    array_foreach(&in->scanned, l)
-    {
+    array_foreach (&in->scanned, l) {
         if (l->undone)
             continue;
         l->x->at = l->cursor;
@@ -552,11 +593,13 @@ static bool take_hints(struct session *s, const struct frame_ingest *f)
 {
     struct box *const *at, *x;
     bool known = f->n > 0;
-    array_foreach(&s->boxes, at) (*at)->hinted = f->n == 0;
+    array_foreach (&s->boxes, at)
+        (*at)->hinted = f->n == 0;
     for (size_t i = 0; i < f->n; i++) {
         const char *vname = t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n);
         guid_128_t guid;
-        bool named = guid_128_from_string(t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n), guid) == 0;
+        bool named =
+            guid_128_from_string(t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n), guid) == 0;
         struct box *there = named ? box_by_guid(s, guid) : NULL;
         known = known && there != NULL && there->vname != NULL && strcmp(there->vname, vname) == 0;
         for (x = there; x != NULL; x = x->next_guid)
@@ -570,21 +613,20 @@ static bool take_hints(struct session *s, const struct frame_ingest *f)
 static bool any_leaving(struct session *s)
 {
     struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         if ((*x)->leaving)
             return TRUE;
     }
     return FALSE;
 }
 
-/* Those that the question is about, and those that have to be. Where a mailbox is gone, what was moved out of it may be in any other one. */
+/* Those that the question is about, and those that have to be. Where a mailbox is gone, what was
+ * moved out of it may be in any other one. */
 static int scan_mailboxes(struct session *s, const struct frame_ingest *f, struct ingest *in)
 {
     struct box *const *x;
     bool leaving = any_leaving(s);
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         bool now = (*x)->hinted || (*x)->all || (*x)->waits || (*x)->at.indexid == 0;
         if ((now || leaving) && ingest_box(s, in, *x, f->sweep || !now) < 0)
             return -1;
@@ -593,7 +635,8 @@ static int scan_mailboxes(struct session *s, const struct frame_ingest *f, struc
     return 0;
 }
 
-static int scan_tree(struct session *s, const struct frame_ingest *f, struct ingest *in, bool scanned)
+static int scan_tree(struct session *s, const struct frame_ingest *f, struct ingest *in,
+                     bool scanned)
 {
     int r;
     s->tree_changed = FALSE;
@@ -647,7 +690,8 @@ static int some_finish(struct session *s, struct ingest *in, int r)
         session_rollback(s);
     if (in->postponed) {
         s->scan_again = TRUE;
-        session_want_tick(s, array_count(&in->unread) == 0 ? 1000 : 60000); /* what cannot be read will mostly be the same then */
+        /* what cannot be read will mostly be the same then */
+        session_want_tick(s, array_count(&in->unread) == 0 ? 1000 : 60000);
     }
     ingest_deinit(in);
     return r;
@@ -665,21 +709,21 @@ int ingest_marked(struct session *s)
     struct box *const *x;
     unsigned n = 0;
     int r = 0;
-    array_foreach(&s->boxes, x) n += (*x)->all && !(*x)->gone;
+    array_foreach (&s->boxes, x)
+        n += (*x)->all && !(*x)->gone;
     if (n == 0)
         return 0;
     if (some_begin(s, &in) < 0)
         return -1;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         if (r == 0 && (*x)->all)
             r = ingest_box(s, &in, *x, FALSE);
     }
     return some_finish(s, &in, r);
 }
 
-/* A state that is new, or lost numbers, hears what the others know before it says anything (F12, F36). Who has not answered may have been removed
- * from the group since. 1: not yet. */
+/* A state that is new, or lost numbers, hears what the others know before it says anything (F12,
+ * F36). Who has not answered may have been removed from the group since. 1: not yet. */
 static int must_exchange(struct session *s)
 {
     if (s->exchange_first && s->join_since == 0 && peer_join(s, NULL) < 0)
@@ -692,9 +736,12 @@ static int must_exchange(struct session *s)
     if (in_time && !all_answered)
         return 1;
     if (all_answered)
-        session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
+        session_note(s, NOTE_INFO,
+                     "the state has what the other sites have; reading the mailboxes");
     else
-        session_note(s, NOTE_WARNING, "not all other sites could be asked for this user's state; going on with the mailboxes as "
+        session_note(s, NOTE_WARNING,
+                     "not all other sites could be asked for this user's state; going on with the "
+                     "mailboxes as "
                      "they are: mail that was removed elsewhere meanwhile may come back");
     s->exchange_first = FALSE;
     s->unasked = !all_answered;

@@ -1,7 +1,9 @@
-/* mailbox_diff - which mailboxes there are, against those that were there: creates, renames, deletes (F10, F22, F25).
+/* mailbox_diff - which mailboxes there are, against those that were there: creates, renames,
+ * deletes (F10, F22, F25).
  *
- * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it (journal.c), else it is damage and is
- * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
+ * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent
+ * for it (journal.c), else it is damage and is made again. One with another GUID under a known
+ * name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
  * (copies.c). */
 #include "dovecot-plugin/worker/ingest/mailbox_diff.h"
 
@@ -10,11 +12,12 @@
 
 #include <sys/stat.h>
 
-/* --- what is there -------------------------------------------------------------------------------------------------- */
+/* --- what is there ---------------------------------------------------------------------------- */
 
-/* Whoever was deleting it was killed between marking its index and removing it: nobody can open it, and Dovecot itself lets it be seen
- * again after a while. Nobody was told that it is gone; what this program was about to delete, it deletes anew. Who deletes without the
- * plugin, or could not write his line, has the lists' lock. */
+/* Whoever was deleting it was killed between marking its index and removing it: nobody can open
+ * it, and Dovecot itself lets it be seen again after a while. Nobody was told that it is gone;
+ * what this program was about to delete, it deletes anew. Who deletes without the plugin, or
+ * could not write his line, has the lists' lock. */
 static bool undelete(struct session *s, struct mailbox **box, const char *vname)
 {
     if (!(*box)->mailbox_deleted || journal_in_use(s) || session_lock_lists(s) < 0)
@@ -33,7 +36,8 @@ static bool undelete(struct session *s, struct mailbox **box, const char *vname)
 
 static bool open_found(struct session *s, struct mailbox **box, const char *vname)
 {
-    return session_open_refreshed(*box) == 0 || (undelete(s, box, vname) && session_open_refreshed(*box) == 0);
+    return session_open_refreshed(*box) == 0 ||
+           (undelete(s, box, vname) && session_open_refreshed(*box) == 0);
 }
 
 /* It never had a mail. A Maildir's index does not know those that came since its last sync. */
@@ -54,17 +58,23 @@ static void add_found(struct tree *t, const char *vname)
     enum mail_error error;
     const struct box *x = box_by_vname(t->s, vname);
     uint64_t stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box);
-    if (x != NULL && stamp == 0 && session_index_is_lost(t->s, x, box)) { /* where there is a stamp, there is a log */
+    /* where there is a stamp, there is a log */
+    if (x != NULL && stamp == 0 && session_index_is_lost(t->s, x, box)) {
         f.unreadable = t->in->locked = TRUE;
         array_push_back(&t->found, &f);
     } else if (stamp != 0 && stamp == x->at.stamp) {
         memcpy(f.guid, x->guid, sizeof f.guid); /* nothing was written to it since it was read */
         f.uid_validity = x->at.uid_validity;
         array_push_back(&t->found, &f);
-    } else if (open_found(t->s, &box, vname) && /* else the list index would be asked, which opens whatever else is new */
-               mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0 &&
-               mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0 &&
-               (status.uidvalidity != 0 || (mailbox_sync(box, 0) == 0 && mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0))) {
+    } else if (
+        open_found(
+            t->s, &box,
+            vname) && /* else the list index would be asked, which opens whatever else is new */
+        mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0 &&
+        mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0 &&
+        (status.uidvalidity != 0 ||
+         (mailbox_sync(box, 0) == 0 &&
+          mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0))) {
         memcpy(f.guid, metadata.guid, sizeof f.guid);
         f.uid_validity = status.uidvalidity;
         f.unused = is_unused(t->s, box, status.uidnext);
@@ -90,11 +100,12 @@ static bool is_symlink(struct mailbox_list *list, const char *name)
 {
     const char *path;
     struct stat st;
-    return mailbox_list_get_path(list, name, MAILBOX_LIST_PATH_TYPE_DIR, &path) > 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    return mailbox_list_get_path(list, name, MAILBOX_LIST_PATH_TYPE_DIR, &path) > 0 &&
+           lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* Another name of a mailbox, or of one of its parents. The iteration could leave these out itself, and would fail for each mailbox that
- * somebody deletes meanwhile. */
+/* Another name of a mailbox, or of one of its parents. The iteration could leave these out
+ * itself, and would fail for each mailbox that somebody deletes meanwhile. */
 static bool is_alias(struct mailbox_list *list, const char *vname)
 {
     const char *name = mailbox_list_get_storage_name(list, vname), *end = name;
@@ -103,12 +114,14 @@ static bool is_alias(struct mailbox_list *list, const char *vname)
     while (!alias && end != NULL && *end != '\0') {
         end = strchr(end + 1, sep);
         const char *part = end == NULL ? name : t_strdup_until(name, end);
-        alias = strcmp(part, "INBOX") != 0 && is_symlink(list, part); /* that one's directory may be the root, which is often a link */
+        /* that one's directory may be the root, which is often a link */
+        alias = strcmp(part, "INBOX") != 0 && is_symlink(list, part);
     }
     return alias;
 }
 
-/* One error and nothing is concluded: a list that was not read to its end lacks mailboxes that are there. */
+/* One error and nothing is concluded: a list that was not read to its end lacks mailboxes that
+ * are there. */
 static int find_mailboxes(struct tree *t)
 {
     int r = 0;
@@ -117,10 +130,11 @@ static int find_mailboxes(struct tree *t)
         if (!session_has_namespace(t->s, ns))
             continue;
         /* The list index is not asked: it opens each mailbox that it does not know yet. */
-        struct mailbox_list_iterate_context *iter =
-            mailbox_list_iter_init(ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
+        struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
+            ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
         while ((info = mailbox_list_iter_next(iter)) != NULL)
-            if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0 && !is_alias(ns->list, info->vname))
+            if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0 &&
+                !is_alias(ns->list, info->vname))
                 add_found(t, info->vname);
         if (mailbox_list_iter_deinit(&iter) < 0)
             r = session_fail(t->s, "namespace %s cannot be listed: %s", compat_namespace_name(ns),
@@ -163,10 +177,11 @@ static void find_unlisted(struct tree *t)
 {
     const struct found_mailbox *f;
     struct box *const *xp;
-    array_foreach(&t->s->boxes, xp) (*xp)->found = FALSE;
-    array_foreach(&t->found, f) mark_rows_of(t->s, f->vname);
-    array_foreach(&t->s->boxes, xp)
-    {
+    array_foreach (&t->s->boxes, xp)
+        (*xp)->found = FALSE;
+    array_foreach (&t->found, f)
+        mark_rows_of(t->s, f->vname);
+    array_foreach (&t->s->boxes, xp) {
         const struct box *x = *xp;
         if (x->found || x->gone || x->vname == NULL || guid_128_is_empty(x->guid))
             continue;
@@ -175,7 +190,7 @@ static void find_unlisted(struct tree *t)
     }
 }
 
-/* --- what it means -------------------------------------------------------------------------------------------------- */
+/* --- what it means ---------------------------------------------------------------------------- */
 
 static int core(struct session *s, int r, const char *vname)
 {
@@ -185,7 +200,8 @@ static int core(struct session *s, int r, const char *vname)
     return 0;
 }
 
-/* The mailbox may have other contents under the old UIDs: all of it is compared, what is missing is damage. */
+/* The mailbox may have other contents under the old UIDs: all of it is compared, what is missing
+ * is damage. */
 static int bind_box(struct session *s, struct box *x, const struct found_mailbox *f)
 {
     x->lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
@@ -216,7 +232,8 @@ static int create_folder(struct tree *t, const struct found_mailbox *f)
     }
     if (!vname_is_inbox(s, f->vname)) {
         int r = name_of_vname(s, f->vname, name)
-                    ? orset_local_create(s->os, name->data, name->used, f->uid_validity, f->guid, &folder)
+                    ? orset_local_create(s->os, name->data, name->used, f->uid_validity, f->guid,
+                                         &folder)
                     : ORSET_E_LIMIT;
         if (r == ORSET_E_LIMIT)
             say_outside(t, f->vname);
@@ -267,9 +284,10 @@ static int renamed(struct session *s, struct box *x, const char *vname)
 {
     buffer_t *name = t_buffer_create(128);
     bool ours = x->moving != NULL && strcmp(x->moving, vname) == 0;
-    int r = ours                             ? 0
-            : name_of_vname(s, vname, name) ? orset_local_rename(s->os, x->folder, name->data, name->used)
-                                            : ORSET_E_LIMIT;
+    int r = ours ? 0
+            : name_of_vname(s, vname, name)
+                ? orset_local_rename(s->os, x->folder, name->data, name->used)
+                : ORSET_E_LIMIT;
     if (r < 0)
         return r == ORSET_E_LIMIT ? 0 : session_core_failed(s, vname);
     box_set_vname(s, x, vname);
@@ -281,8 +299,10 @@ static int renamed(struct session *s, struct box *x, const char *vname)
  * again, as it is at the other sites; by who made one of its name since, too. */
 static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
 {
-    session_note(t->s, NOTE_WARNING, "%s was renamed to a name that is not replicated: it stays as it is at the "
-                 "other sites, and is made again", x->vname);
+    session_note(t->s, NOTE_WARNING,
+                 "%s was renamed to a name that is not replicated: it stays as it is at the "
+                 "other sites, and is made again",
+                 x->vname);
     not_looked(t, x);
     if (all_missing(t->s, x) < 0)
         return -1;
@@ -303,8 +323,9 @@ static void leaves(struct box *x)
     x->absent = FALSE;
 }
 
-/* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in INBOX (F25), and not held there. Until its
- * mails have left, both rows have the mailbox' GUID, which tells of it. */
+/* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in
+ * INBOX (F25), and not held there. Until its mails have left, both rows have the mailbox' GUID,
+ * which tells of it. */
 static int inbox_renamed(struct tree *t, struct box *x, const struct found_mailbox *f)
 {
     if (x->next_guid == NULL) {
@@ -312,7 +333,9 @@ static int inbox_renamed(struct tree *t, struct box *x, const struct found_mailb
         if (quarantine_end(t->s, x, orset_local_missing) < 0 || create_folder(t, f) < 0)
             return -1;
         if (x->next_guid == NULL)
-            return 0; /* that one is not replicated: the peers keep what they have, and it comes into the new INBOX, too */
+            /* that one is not replicated: the peers keep what they have, and it comes into the
+             * new INBOX, too */
+            return 0;
     }
     leaves(x);
     return 0;
@@ -322,8 +345,7 @@ static int match_known(struct tree *t)
 {
     struct session *s = t->s;
     struct found_mailbox *f;
-    array_foreach_modifiable(&t->found, f)
-    {
+    array_foreach_modifiable (&t->found, f) {
         struct box *x = f->x;
         if (x == NULL || !x->found)
             continue;
@@ -388,8 +410,7 @@ static int match_new(struct tree *t)
 {
     struct session *s = t->s;
     struct found_mailbox *f;
-    array_foreach_modifiable(&t->found, f)
-    {
+    array_foreach_modifiable (&t->found, f) {
         if (f->x != NULL || f->unreadable)
             continue;
         if (f->copy) {
@@ -402,18 +423,23 @@ static int match_new(struct tree *t)
         }
         struct box *x = damaged_as(t, f);
         if (x != NULL && x->vname != NULL && !x->gone && !guid_128_is_empty(x->guid))
-            session_note(s, NOTE_WARNING, "%s: its mailbox is another one (GUID %s): what is missing in it is damage", f->vname,
-                         guid_128_to_string(f->guid));
+            session_note(
+                s, NOTE_WARNING,
+                "%s: its mailbox is another one (GUID %s): what is missing in it is damage",
+                f->vname, guid_128_to_string(f->guid));
         if ((x != NULL ? bind_box(s, x, f) : create_folder(t, f)) < 0)
             return -1;
     }
     return 0;
 }
 
-/* What the state calls the folder while its mails leave, where another one has its name by now: as tree.c's make_room(). False: nothing. */
+/* What the state calls the folder while its mails leave, where another one has its name by now:
+ * as tree.c's make_room(). False: nothing. */
 static bool name_aside(struct session *s, const struct box *x, buffer_t *name)
 {
-    return name_of_vname(s, t_strdup_printf("%s-dovelane-%s", x->vname, t_strndup(guid_128_to_string(x->guid), 8)), name);
+    return name_of_vname(
+        s, t_strdup_printf("%s-dovelane-%s", x->vname, t_strndup(guid_128_to_string(x->guid), 8)),
+        name);
 }
 
 /* The new one must not be shown in the mailbox of the one that is not there any more. */
@@ -421,10 +447,10 @@ static int make_room(struct tree *t, struct box *x)
 {
     buffer_t *name = t_buffer_create(128);
     const struct found_mailbox *f;
-    array_foreach(&t->found, f)
-    {
+    array_foreach (&t->found, f) {
         if (strcmp(f->vname, x->vname) == 0 && name_aside(t->s, x, name))
-            return core(t->s, orset_local_rename(t->s->os, x->folder, name->data, name->used), x->vname);
+            return core(t->s, orset_local_rename(t->s->os, x->folder, name->data, name->used),
+                        x->vname);
     }
     return 0;
 }
@@ -433,8 +459,8 @@ static int make_room(struct tree *t, struct box *x)
 static int take_name_back(struct session *s, struct box *x, const struct orset_folder *f)
 {
     buffer_t *aside = t_buffer_create(128), *name = t_buffer_create(128);
-    if (!name_aside(s, x, aside) || f->name_len != aside->used || memcmp(f->name, aside->data, aside->used) != 0 ||
-        !name_of_vname(s, x->vname, name))
+    if (!name_aside(s, x, aside) || f->name_len != aside->used ||
+        memcmp(f->name, aside->data, aside->used) != 0 || !name_of_vname(s, x->vname, name))
         return 0;
     return core(s, orset_local_rename(s->os, x->folder, name->data, name->used), x->vname);
 }
@@ -456,12 +482,16 @@ int box_say_deleted(struct session *s, struct box *x)
 {
     struct orset_folder f;
     enum fate fate = fate_of(s, x, &f);
-    /* What the user had before another site's folder of that name was known here; of the other one he has seen nothing. */
+    /* What the user had before another site's folder of that name was known here; of the other
+     * one he has seen nothing. */
     if (fate == FATE_MOVED && core(s, orset_local_delete_moved(s->os, x->folder), x->vname) < 0)
         return -1;
     if (fate == FATE_LIVE && x->adopted != 0)
-        return core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname) < 0 ? -1 : make_again(s, x);
-    if (fate == FATE_LIVE && (take_name_back(s, x, &f) < 0 || core(s, orset_local_delete(s->os, x->folder), x->vname) < 0))
+        return core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname) < 0
+                   ? -1
+                   : make_again(s, x);
+    if (fate == FATE_LIVE && (take_name_back(s, x, &f) < 0 ||
+                              core(s, orset_local_delete(s->os, x->folder), x->vname) < 0))
         return -1;
     box_forget(s, x);
     return 0;
@@ -473,7 +503,8 @@ static int last_name(struct tree *t, struct box *x)
     struct session *s = t->s;
     const char *vname = journal_last_name(t->journal, x->guid);
     if (vname == NULL || strcmp(vname, x->vname) == 0 || vname_is_inbox(s, vname) ||
-        mail_namespace_find(s->user->namespaces, vname) != mail_namespace_find(s->user->namespaces, x->vname))
+        mail_namespace_find(s->user->namespaces, vname) !=
+            mail_namespace_find(s->user->namespaces, x->vname))
         return 0;
     return renamed(s, x, vname) < 0 ? -1 : 0;
 }
@@ -486,8 +517,7 @@ static int judge_deleted(struct tree *t)
     struct box *const *xp;
     t_array_init(&boxes, 16);
     array_append_array(&boxes, &s->boxes);
-    array_foreach(&boxes, xp)
-    {
+    array_foreach (&boxes, xp) {
         struct box *x = *xp;
         struct orset_folder f;
         if (!x->absent || x->gone || guid_128_is_empty(x->guid))
@@ -496,12 +526,14 @@ static int judge_deleted(struct tree *t)
         if (x->folder == ORSET_INBOX) {
             if (x->next_guid != NULL || journal_deleted(t->journal, x->guid))
                 leaves(x); /* it was renamed, and then deleted under that name */
-        } else if (x->deleting || fate == FATE_DEAD || (fate == FATE_MOVED && !journal_deleted(t->journal, x->guid))) {
+        } else if (x->deleting || fate == FATE_DEAD ||
+                   (fate == FATE_MOVED && !journal_deleted(t->journal, x->guid))) {
             not_looked(t, x);
             box_forget(s, x);
         } else if (journal_deleted(t->journal, x->guid)) {
             leaves(x);
-            if (fate == FATE_LIVE && x->adopted == 0 && (last_name(t, x) < 0 || make_room(t, x) < 0))
+            if (fate == FATE_LIVE && x->adopted == 0 &&
+                (last_name(t, x) < 0 || make_room(t, x) < 0))
                 return -1;
         }
     }
@@ -513,8 +545,7 @@ static int any_nameless(struct tree *t, const char **vname_r)
 {
     const struct found_mailbox *f;
     *vname_r = NULL;
-    array_foreach(&t->found, f)
-    {
+    array_foreach (&t->found, f) {
         int was = f->unreadable && f->x == NULL ? unreadable_was(t->s, f->vname) : 1;
         if (was <= 0) {
             *vname_r = f->vname;
@@ -529,12 +560,12 @@ static int keep_nameless(struct tree *t)
     ARRAY_TYPE(const_string) names;
     const struct found_mailbox *f;
     t_array_init(&names, 8);
-    array_foreach(&t->found, f)
-    {
+    array_foreach (&t->found, f) {
         if (f->lasting && f->x == NULL)
             array_push_back(&names, &f->vname);
     }
-    return unreadable_keep(t->s, array_count(&names) == 0 ? NULL : array_front(&names), array_count(&names));
+    return unreadable_keep(t->s, array_count(&names) == 0 ? NULL : array_front(&names),
+                           array_count(&names));
 }
 
 static int judge_lost(struct tree *t)
@@ -545,29 +576,33 @@ static int judge_lost(struct tree *t)
     bool missed = FALSE;
     if (any_nameless(t, &nameless) < 0)
         return -1;
-    array_foreach(&s->boxes, xp)
-    {
+    array_foreach (&s->boxes, xp) {
         struct box *x = *xp;
         if (!x->absent || x->gone)
             continue;
         missed = TRUE;
         if (nameless != NULL && !guid_128_is_empty(x->guid)) {
             if (!t->in->locked)
-                session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it, and is not made again while %s cannot be read, which it may be, "
-                             "renamed: make that readable for the user, or move it away", x->vname, nameless);
+                session_note(s, NOTE_WARNING,
+                             "%s is gone though nobody deleted it, and is not made again while %s "
+                             "cannot be read, which it may be, "
+                             "renamed: make that readable for the user, or move it away",
+                             x->vname, nameless);
             s->scan_again = TRUE;
-            session_want_tick(s, t->in->locked ? 1000 : 60000); /* a lock goes; what else keeps it from being read will mostly be the same then */
+            /* a lock goes; what else keeps it from being read will mostly be the same then */
+            session_want_tick(s, t->in->locked ? 1000 : 60000);
             continue;
         }
         if (!guid_128_is_empty(x->guid))
-            session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it: it is made again", x->vname);
+            session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it: it is made again",
+                         x->vname);
         if (all_missing(s, x) < 0 || make_again(s, x) < 0)
             return -1;
     }
     return missed ? 0 : keep_nameless(t);
 }
 
-/* --- and what it was before ----------------------------------------------------------------------------------------- */
+/* --- and what it was before ------------------------------------------------------------------- */
 
 /* locked: the lists are. */
 static int find(struct tree *t, bool locked)
@@ -584,19 +619,21 @@ static int find(struct tree *t, bool locked)
     t->copies = copies_mark(t);
     if (t->copies && locked)
         copies_part(t);
-    array_foreach(&s->boxes, x) (*x)->found = (*x)->leaving = FALSE;
-    array_foreach_modifiable(&t->found, f)
-    {
+    array_foreach (&s->boxes, x)
+        (*x)->found = (*x)->leaving = FALSE;
+    array_foreach_modifiable (&t->found, f) {
         f->x = f->unreadable ? box_by_vname(s, f->vname) : f->copy ? NULL : box_by_guid(s, f->guid);
         if (f->x != NULL)
             f->x->found = TRUE;
         if (f->x != NULL && f->x->next_guid != NULL && !vname_is_inbox(s, f->vname))
             f->x->next_guid->found = TRUE; /* INBOX was renamed to it */
-        /* A deleted one may have had the name before: its line is needed when this one can be read. */
+        /* A deleted one may have had the name before: its line is needed when this one can be
+         * read. */
         if (f->unreadable && f->x != NULL && journal_deleted(t->journal, f->x->guid))
             ingest_stays(t->in, f->x);
     }
-    array_foreach(&s->boxes, x) (*x)->absent = !(*x)->found;
+    array_foreach (&s->boxes, x)
+        (*x)->absent = !(*x)->found;
     return 0;
 }
 
@@ -605,8 +642,7 @@ static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexpla
 {
     struct box *const *xp;
     *missing_r = *unexplained_r = 0;
-    array_foreach(&t->s->boxes, xp)
-    {
+    array_foreach (&t->s->boxes, xp) {
         const struct box *x = *xp;
         if (x->found || x->gone || guid_128_is_empty(x->guid))
             continue;
@@ -615,9 +651,11 @@ static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexpla
     }
 }
 
-/* One that was renamed while the list was read is found under both names, or under neither, and a Maildir's children are renamed one by
- * one: before any is missed, nobody may rename or delete. Not at first, and not while clients delete one mailbox after the other: they
- * would wait for each scan, and who wants to miss a deleted one wrongly has to rename it in both readings. */
+/* One that was renamed while the list was read is found under both names, or under neither, and
+ * a Maildir's children are renamed one by one: before any is missed, nobody may rename or
+ * delete. Not at first, and not while clients delete one mailbox after the other: they would
+ * wait for each scan, and who wants to miss a deleted one wrongly has to rename it in both
+ * readings. */
 static int find_all(struct tree *t)
 {
     unsigned missing, unexplained;
@@ -640,8 +678,7 @@ static int find_all(struct tree *t)
 static bool no_outside(const struct tree *t)
 {
     const struct found_mailbox *f;
-    array_foreach(&t->found, f)
-    {
+    array_foreach (&t->found, f) {
         if (f->unreadable)
             return FALSE;
     }

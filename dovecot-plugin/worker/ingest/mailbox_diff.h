@@ -34,7 +34,8 @@ static inline bool is_not_there(int error)
 
 /* Marks those that have the GUID of another one. True when there are any. */
 bool copies_mark(struct tree *);
-/* Gives each of them a GUID of its own. Under the lists' lock, so that none is about to be renamed. */
+/* Gives each of them a GUID of its own. Under the lists' lock, so that none is about to be
+ * renamed. */
 void copies_part(struct tree *);
 
 #endif

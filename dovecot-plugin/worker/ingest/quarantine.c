@@ -1,4 +1,5 @@
-/* quarantine - UIDs whose mails went without a client's word, above the brake: an admin says whether they are removed, or damage (F1). */
+/* quarantine - UIDs whose mails went without a client's word, above the brake: an admin says
+ * whether they are removed, or damage (F1). */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -38,8 +39,9 @@ static void let_go_present(struct box *x, struct mailbox *box)
 int quarantine_decide(struct session *s, struct box *x, bool accept)
 {
     struct mailbox *box = session_mailbox(s, x->vname, 0);
-    int r = session_open_mailbox(s, x, box) < 0 ? session_fail(s, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL))
-                                                : session_begin(s);
+    int r = session_open_mailbox(s, x, box) < 0
+                ? session_fail(s, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL))
+                : session_begin(s);
     if (r == 0) {
         let_go_present(x, box);
         r = quarantine_end(s, x, accept ? orset_local_expunge : orset_local_missing);

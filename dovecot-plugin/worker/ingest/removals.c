@@ -1,13 +1,15 @@
-/* removals - what a scan found removed becomes ops behind all that it found added (F17): a mail that was moved is never removed before it is there.
+/* removals - what a scan found removed becomes ops behind all that it found added (F17): a mail
+ * that was moved is never removed before it is there.
  *
- * So a peer that loses this site between two parcels still has the mail, and copies it instead of asking for its body. What cannot leave yet, since
- * a mailbox or a mail that may be the moved one could not be read, is found again by a later scan: the cursor stays where it was, the journal
- * of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
+ * So a peer that loses this site between two parcels still has the mail, and copies it instead
+ * of asking for its body. What cannot leave yet, since a mailbox or a mail that may be the moved
+ * one could not be read, is found again by a later scan: the cursor stays where it was, the
+ * journal of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
 #include "dovecot-plugin/worker/ingest/scan.h"
 
 #include <mail-storage-private.h>
 
-/* --- what has to wait ----------------------------------------------------------------------------------------------- */
+/* --- what has to wait ------------------------------------------------------------------------- */
 
 static int by_guid(const struct mail_guid *a, const struct mail_guid *b)
 {
@@ -15,7 +17,7 @@ static int by_guid(const struct mail_guid *a, const struct mail_guid *b)
 }
 
 /* They are sorted. */
-static bool is_among(ARRAY_TYPE(mail_guid) *guids, const uint8_t guid[16])
+static bool is_among(ARRAY_TYPE(mail_guid) * guids, const uint8_t guid[16])
 {
     struct mail_guid wanted;
     memcpy(wanted.guid, guid, sizeof wanted.guid);
@@ -30,7 +32,7 @@ static void sort_unread(struct ingest *in)
 }
 
 struct search {
-    ARRAY_TYPE(mail_guid) *guids;
+    ARRAY_TYPE(mail_guid) * guids;
     bool found;
 };
 
@@ -46,9 +48,11 @@ static int find_among(void *arg, const struct orset_message *m, const struct ors
 static int any_unread(struct session *s, struct ingest *in, const struct box *x)
 {
     struct search search = {.guids = &in->unread};
-    for (uint32_t i = 0; array_count(&in->unread) > 0 && !search.found && i < orset_folders(s->os); i++) {
+    for (uint32_t i = 0; array_count(&in->unread) > 0 && !search.found && i < orset_folders(s->os);
+         i++) {
         struct orset_folder f;
-        if (orset_folder_get(s->os, i, &f) == 0 && f.home == x->folder && orset_each_message(s->os, i, find_among, &search) < 0)
+        if (orset_folder_get(s->os, i, &f) == 0 && f.home == x->folder &&
+            orset_each_message(s->os, i, find_among, &search) < 0)
             return session_core_failed(s, x->vname);
     }
     return search.found;
@@ -76,8 +80,7 @@ static void postpone_removals(struct ingest *in, uint32_t folder)
 {
     struct scanned_mailbox *l;
     bool undone = FALSE;
-    array_foreach_modifiable(&in->scanned, l)
-    {
+    array_foreach_modifiable (&in->scanned, l) {
         if (l->x->folder != folder)
             continue;
         if (!undone && !l->undone)
@@ -87,17 +90,19 @@ static void postpone_removals(struct ingest *in, uint32_t folder)
     in->postponed = TRUE;
 }
 
-/* --- where they may have gone -------------------------------------------------------------------------------- */
+/* --- where they may have gone ----------------------------------------------------------------- */
 
 /* Of all mails but those with the UIDs of but (NULL: of all). -1: they cannot be read now. */
-static int read_guids(struct mailbox *box, const ARRAY_TYPE(seq_range) *but, ARRAY_TYPE(mail_guid) *guids)
+static int read_guids(struct mailbox *box, const ARRAY_TYPE(seq_range) * but,
+                      ARRAY_TYPE(mail_guid) * guids)
 {
     struct mailbox_status status;
     int r = 0;
     if (mailbox_sync(box, 0) < 0)
         return -1;
     mailbox_get_open_status(box, STATUS_MESSAGES, &status);
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane inbox");
+    struct mailbox_transaction_context *trans =
+        mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane inbox");
     struct mail *mail = mail_alloc(trans, MAIL_FETCH_GUID, NULL);
     for (uint32_t seq = 1; r == 0 && seq <= status.messages; seq++) {
         const char *text;
@@ -117,13 +122,14 @@ static int read_guids(struct mailbox *box, const ARRAY_TYPE(seq_range) *but, ARR
 
 /* x: whose mailbox it must be, or NULL. False: not now. */
 static bool read_mailbox(struct session *s, const char *vname, const struct box *x,
-                         const ARRAY_TYPE(seq_range) *but, ARRAY_TYPE(mail_guid) *guids)
+                         const ARRAY_TYPE(seq_range) * but, ARRAY_TYPE(mail_guid) * guids)
 {
     struct mailbox *box = session_mailbox(s, vname, MAILBOX_FLAG_READONLY);
     bool is = session_open_refreshed(box) == 0 && (x == NULL || session_is_box(s, x, box));
     int r = is ? read_guids(box, but, guids) : -1;
     if (r < 0 && !session_box_is_locked(s, box)) {
-        session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname, mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname,
+                     mailbox_get_last_internal_error(box, NULL));
         s->scan_again = TRUE;
         session_want_tick(s, 1000);
     }
@@ -150,8 +156,7 @@ static int read_those_outside(struct session *s, struct ingest *in)
 {
     char **name;
     struct box *const *x;
-    array_foreach_modifiable(&in->outside, name)
-    {
+    array_foreach_modifiable (&in->outside, name) {
         if (!read_mailbox(s, *name, NULL, NULL, &in->unread))
             in->locked = TRUE;
         i_free(*name);
@@ -160,8 +165,7 @@ static int read_those_outside(struct session *s, struct ingest *in)
     if (in->beyond)
         return 0;
     in->beyond = TRUE;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         bool there = !(*x)->gone && !(*x)->leaving && !(*x)->absent && (*x)->vname != NULL;
         if (there && (*x)->beyond && read_beyond(s, in, *x) < 0)
             return -1;
@@ -169,9 +173,9 @@ static int read_those_outside(struct session *s, struct ingest *in)
     return 0;
 }
 
-/* A mail that was moved to where it is not replicated, into a mailbox that is not or beyond a bound
- * of one that is, is removed nowhere else: the peers would have it no more. Read when something is to
- * be removed, and else not. */
+/* A mail that was moved to where it is not replicated, into a mailbox that is not or beyond a
+ * bound of one that is, is removed nowhere else: the peers would have it no more. Read when
+ * something is to be removed, and else not. */
 static int read_outside(struct session *s, struct ingest *in)
 {
     int r = read_those_outside(s, in);
@@ -179,7 +183,7 @@ static int read_outside(struct session *s, struct ingest *in)
     return r;
 }
 
-/* --- removals ------------------------------------------------------------------------------------------------------- */
+/* --- removals --------------------------------------------------------------------------------- */
 
 struct other_copy {
     uint32_t uid;
@@ -227,7 +231,9 @@ static int mail_leaves(struct session *s, struct ingest *in, const struct remova
         return 0; /* the mailbox is another one since */
     if (got > 0 && r->mdbox && mdbox_expunged(s, r->folder, m.facts.guid) < 0)
         return -1;
-    return got < 0 || orset_local_expunge(s->os, r->folder, r->uid) < 0 ? session_core_failed(s, "expunge") : 0;
+    return got < 0 || orset_local_expunge(s->os, r->folder, r->uid) < 0
+               ? session_core_failed(s, "expunge")
+               : 0;
 }
 
 int mails_leave(struct session *s, struct ingest *in)
@@ -235,18 +241,18 @@ int mails_leave(struct session *s, struct ingest *in)
     const struct removal *r;
     if (array_count(&in->removals) > 0 && read_outside(s, in) < 0)
         return -1;
-    array_foreach(&in->removals, r)
-    {
+    array_foreach (&in->removals, r) {
         if (mail_leaves(s, in, r) < 0)
             return -1;
     }
     return 0;
 }
 
-/* --- the INBOX that was renamed ------------------------------------------------------------------------------------- */
+/* --- the INBOX that was renamed --------------------------------------------------------------- */
 
-/* stay: what was moved back stays, and is bound by its GUID; so does what cannot be read where it is. */
-static int inbox_mails_leave(struct session *s, struct box *x, ARRAY_TYPE(mail_guid) *stay)
+/* stay: what was moved back stays, and is bound by its GUID; so does what cannot be read where
+ * it is. */
+static int inbox_mails_leave(struct session *s, struct box *x, ARRAY_TYPE(mail_guid) * stay)
 {
     ARRAY_TYPE(seq_range) uids;
     struct seq_range_iter iter;
@@ -259,14 +265,16 @@ static int inbox_mails_leave(struct session *s, struct box *x, ARRAY_TYPE(mail_g
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
         int r = orset_message_by_uid(s->os, x->folder, uid, &m);
         if (r > 0)
-            r = is_among(stay, m.facts.guid) ? orset_local_missing(s->os, x->folder, uid) : orset_local_expunge(s->os, x->folder, uid);
+            r = is_among(stay, m.facts.guid) ? orset_local_missing(s->os, x->folder, uid)
+                                             : orset_local_expunge(s->os, x->folder, uid);
         if (r < 0)
             return session_core_failed(s, x->vname);
     }
     return 0;
 }
 
-/* What was still to be removed from it is in the other folder by now; in the new one the same UIDs are other mails. */
+/* What was still to be removed from it is in the other folder by now; in the new one the same
+ * UIDs are other mails. */
 static int forget_removes(struct session *s, const struct box *x)
 {
     struct orset_task *t = i_new(struct orset_task, 1);
@@ -291,7 +299,8 @@ int inbox_leave(struct session *s, struct ingest *in)
     t_array_init(&stay, 16);
     array_append_array(&stay, &in->unread);
     const struct box *to = x->next_guid; /* one that was deleted since has nothing to read */
-    if ((to != NULL && !to->leaving && !to->scanned && to->at.indexid == 0) || (in->inbox && !read_mailbox(s, "INBOX", NULL, NULL, &stay))) {
+    if ((to != NULL && !to->leaving && !to->scanned && to->at.indexid == 0) ||
+        (in->inbox && !read_mailbox(s, "INBOX", NULL, NULL, &stay))) {
         in->locked = TRUE; /* where its mails are could not be read */
         return 0;
     }
@@ -304,7 +313,7 @@ int inbox_leave(struct session *s, struct ingest *in)
     return rows_put_box(s, x) < 0 ? -1 : 1;
 }
 
-/* --- mailboxes that were deleted ------------------------------------------------------------------------------------ */
+/* --- mailboxes that were deleted -------------------------------------------------------------- */
 
 int mailboxes_leave(struct session *s, struct ingest *in)
 {
@@ -312,11 +321,12 @@ int mailboxes_leave(struct session *s, struct ingest *in)
     struct box *const *x;
     t_array_init(&boxes, 16);
     array_append_array(&boxes, &s->boxes);
-    array_foreach(&boxes, x)
-    {
+    array_foreach (&boxes, x) {
         if ((*x)->leaving && read_outside(s, in) < 0)
             return -1;
-        int r = !(*x)->leaving ? 0 : in->locked || (*x)->folder == ORSET_INBOX ? 1 : any_unread(s, in, *x);
+        int r = !(*x)->leaving                              ? 0
+                : in->locked || (*x)->folder == ORSET_INBOX ? 1
+                                                            : any_unread(s, in, *x);
         if (r > 0)
             ingest_stays(in, *x);
         if (r < 0 || (r == 0 && (*x)->leaving && box_say_deleted(s, *x) < 0))

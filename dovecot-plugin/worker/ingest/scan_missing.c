@@ -1,4 +1,5 @@
-/* scan_missing - a message whose mail is not there any more: a removal, a move, or damage; and the brake. */
+/* scan_missing - a message whose mail is not there any more: a removal, a move, or damage; and
+ * the brake. */
 #include "dovecot-plugin/worker/ingest/scan.h"
 
 #include <mail-index-private.h>
@@ -28,18 +29,19 @@ int scan_collect_unbound(struct mailbox_scan *l)
     return 0;
 }
 
-/* A rewound state does not know that this program gave mails other UIDs since: in the log that is a copy and a client's expunge.
- * 1: the message is bound to the copy, whose flags are compared with what was seen of the old one. */
+/* A rewound state does not know that this program gave mails other UIDs since: in the log that
+ * is a copy and a client's expunge. 1: the message is bound to the copy, whose flags are
+ * compared with what was seen of the old one. */
 static int find_renumbered(struct mailbox_scan *l, const struct orset_message *m)
 {
     struct unbound *u;
-    array_foreach_modifiable(&l->unbound, u)
-    {
+    array_foreach_modifiable (&l->unbound, u) {
         if (u->uid <= m->uid || memcmp(u->guid, m->facts.guid, sizeof u->guid) != 0)
             continue;
         uint32_t uid = u->uid;
         array_delete(&l->unbound, array_ptr_to_idx(&l->unbound, u), 1);
-        session_note(l->s, NOTE_INFO, "%s: UID %u is UID %u since the state was written", l->x->vname, m->uid, uid);
+        session_note(l->s, NOTE_INFO, "%s: UID %u is UID %u since the state was written",
+                     l->x->vname, m->uid, uid);
         struct renumbered moved = {m->uid, uid};
         array_push_back(&l->renumbered, &moved);
         int r = orset_done_renumber(l->s->os, l->x->folder, m->uid, uid);
@@ -76,7 +78,9 @@ int scan_quarantined_back(struct mailbox_scan *l, const struct orset_facts *fact
     struct quarantined_mail wanted;
     if (!l->maildir)
         return 0; /* a dbox file comes back under its UID */
-    int r = array_count(&l->x->quarantine) > 0 && !array_is_created(&l->quarantine) ? collect_quarantined(l) : 0;
+    int r = array_count(&l->x->quarantine) > 0 && !array_is_created(&l->quarantine)
+                ? collect_quarantined(l)
+                : 0;
     if (r < 0 || !array_is_created(&l->quarantine))
         return r;
     memcpy(wanted.sha256, facts->sha256, sizeof wanted.sha256);
@@ -86,7 +90,8 @@ int scan_quarantined_back(struct mailbox_scan *l, const struct orset_facts *fact
     uint32_t uid = h->uid;
     array_delete(&l->quarantine, array_ptr_to_idx(&l->quarantine, h), 1);
     seq_range_array_remove(&l->x->quarantine, uid);
-    session_explain(l->s, "%s: UID %u: it was held and is back as UID %u", l->x->vname, uid, l->mail->uid);
+    session_explain(l->s, "%s: UID %u: it was held and is back as UID %u", l->x->vname, uid,
+                    l->mail->uid);
     r = orset_done_renumber(l->s->os, l->x->folder, uid, l->mail->uid);
     return r < 0 ? r : 1;
 }
@@ -98,12 +103,12 @@ static int missing(struct mailbox_scan *l, uint32_t uid)
     return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
 
-/* In the log that a rebuild of the index began, which alone does not tell whose UIDs these are: the mailbox may have been restored before. */
+/* In the log that a rebuild of the index began, which alone does not tell whose UIDs these are:
+ * the mailbox may have been restored before. */
 static bool asked_since(struct mailbox_scan *l, const struct orset_message *m)
 {
     const struct expunged_mail *asked;
-    array_foreach(&l->log.asked, asked)
-    {
+    array_foreach (&l->log.asked, asked) {
         if (asked->uid == m->uid && memcmp(asked->guid, m->facts.guid, sizeof asked->guid) == 0)
             return TRUE;
     }
@@ -115,7 +120,8 @@ int scan_missing(struct mailbox_scan *l, uint32_t uid)
     struct orset_message m;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     struct removal removal = {.folder = l->x->folder, .uid = uid, .mdbox = mdbox_is(l->box)};
-    bool held = seq_range_array_remove(&l->x->quarantine, uid); /* and stays so, if there is nothing new to know of it */
+    /* and stays so, if there is nothing new to know of it */
+    bool held = seq_range_array_remove(&l->x->quarantine, uid);
     if (r <= 0)
         return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
     memcpy(removal.guid, m.facts.guid, sizeof removal.guid);
@@ -123,7 +129,10 @@ int scan_missing(struct mailbox_scan *l, uint32_t uid)
         return scan_changed(l, r);
     if (seq_range_exists(&l->moving, uid))
         return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    bool requested = seq_range_exists(l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.requested, uid) || asked_since(l, &m);
+    bool requested =
+        seq_range_exists(l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.requested,
+                         uid) ||
+        asked_since(l, &m);
     if (l->log.verdict == LOG_SCAN_BROKEN && !requested)
         return missing(l, uid);
     if (requested) {
@@ -131,16 +140,17 @@ int scan_missing(struct mailbox_scan *l, uint32_t uid)
         array_push_back(&l->in->removals, &removal);
     } else if (held)
         seq_range_array_add(&l->x->quarantine, uid);
-    else if (l->log.verdict == LOG_SCAN_GAP || (l->maildir && seq_range_exists(&l->log.touched, uid)))
+    else if (l->log.verdict == LOG_SCAN_GAP ||
+             (l->maildir && seq_range_exists(&l->log.touched, uid)))
         seq_range_array_add(&l->vanished, uid);
-    else /* the log is whole and says nothing of it, or dbox lost the file, which is nobody's to remove */
+    else /* the log is whole and silent, or dbox lost the file, which is nobody's to remove */
         return missing(l, uid);
     return 0;
 }
 
-/* No mail of the mailbox that the state knows is left but those that a client removed: an empty or unmounted directory. lost: all
- * that are gone, those that are quarantined already too. */
-static int all_vanished(struct mailbox_scan *l, ARRAY_TYPE(seq_range) *lost, bool *all_r)
+/* No mail of the mailbox that the state knows is left but those that a client removed: an empty
+ * or unmounted directory. lost: all that are gone, those that are quarantined already too. */
+static int all_vanished(struct mailbox_scan *l, ARRAY_TYPE(seq_range) * lost, bool *all_r)
 {
     ARRAY_TYPE(seq_range) bound;
     struct seq_range_iter iter;
@@ -149,8 +159,7 @@ static int all_vanished(struct mailbox_scan *l, ARRAY_TYPE(seq_range) *lost, boo
     t_array_init(&bound, 16);
     if (scan_bound_uids(l->s, l->x->folder, &bound) < 0)
         return -1;
-    array_foreach(&l->in->removals, r)
-    {
+    array_foreach (&l->in->removals, r) {
         if (r->folder == l->x->folder)
             seq_range_array_remove(&bound, r->uid);
     }
@@ -165,12 +174,13 @@ static int all_vanished(struct mailbox_scan *l, ARRAY_TYPE(seq_range) *lost, boo
     return 0;
 }
 
-static int vanished_to_damage(struct mailbox_scan *l, const ARRAY_TYPE(seq_range) *lost)
+static int vanished_to_damage(struct mailbox_scan *l, const ARRAY_TYPE(seq_range) * lost)
 {
     struct seq_range_iter iter;
     uint32_t uid;
-    session_note(l->s, NOTE_WARNING, "%s: all %u mails are gone though no client removed them: they are placed again", l->x->vname,
-                 seq_range_count(lost));
+    session_note(l->s, NOTE_WARNING,
+                 "%s: all %u mails are gone though no client removed them: they are placed again",
+                 l->x->vname, seq_range_count(lost));
     array_clear(&l->x->quarantine);
     l->x->vanished = 0;
     seq_range_array_iter_init(&iter, lost);
@@ -180,8 +190,8 @@ static int vanished_to_damage(struct mailbox_scan *l, const ARRAY_TYPE(seq_range
     return 0;
 }
 
-/* Files of a directory that is being removed go one after the other: what is gone is judged when it stayed so for a while. Until
- * then the cursor stays, so that the next scan finds the same. */
+/* Files of a directory that is being removed go one after the other: what is gone is judged when
+ * it stayed so for a while. Until then the cursor stays, so that the next scan finds the same. */
 static bool wait_for_more(struct mailbox_scan *l, unsigned n)
 {
     struct box *x = l->x;
@@ -199,14 +209,17 @@ static bool wait_for_more(struct mailbox_scan *l, unsigned n)
     return TRUE;
 }
 
-/* An admin decides on what he was told of, and on no more: each time that more is quarantined, the log says how much it is now. */
+/* An admin decides on what he was told of, and on no more: each time that more is quarantined,
+ * the log says how much it is now. */
 static void hold(struct mailbox_scan *l, unsigned n)
 {
     struct box *x = l->x;
     seq_range_array_merge(&x->quarantine, &l->vanished);
-    session_note(l->s, NOTE_WARNING, "%s: %u mails are gone though no client removed them (%s): %u are held; "
-                 "decide with doveadm dovelane accept or restore", x->vname, n,
-                 l->log.verdict == LOG_SCAN_GAP ? l->log.why : "found by a sync", seq_range_count(&x->quarantine));
+    session_note(l->s, NOTE_WARNING,
+                 "%s: %u mails are gone though no client removed them (%s): %u are held; "
+                 "decide with doveadm dovelane accept or restore",
+                 x->vname, n, l->log.verdict == LOG_SCAN_GAP ? l->log.why : "found by a sync",
+                 seq_range_count(&x->quarantine));
 }
 
 int scan_brake(struct mailbox_scan *l)
@@ -226,7 +239,8 @@ int scan_brake(struct mailbox_scan *l)
         return 0;
     }
     t_array_init(&lost, 16);
-    /* After a gap in the log they may as well have been a client's: who empties a mailbox does it all at once. */
+    /* After a gap in the log they may as well have been a client's: who empties a mailbox does
+     * it all at once. */
     if (all_vanished(l, &lost, &all) < 0)
         return -1;
     if (all && l->log.verdict != LOG_SCAN_GAP)

@@ -1,4 +1,5 @@
-/* scan_present - a mail that is there, against what the state says of its UID: is it the same one, whose flags are newer, is it new. */
+/* scan_present - a mail that is there, against what the state says of its UID: is it the same
+ * one, whose flags are newer, is it new. */
 #include "dovecot-plugin/worker/ingest/scan.h"
 
 #include "dovecot-plugin/protocol/delivery_id.h"
@@ -8,18 +9,21 @@
 
 #include <time.h>
 
-static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now, struct orset_flags *set)
+static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
+                        struct orset_flags *set)
 {
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
             set->system |= (uint8_t)(1U << i);
 }
 
-/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a scan that asks which mail has which UID would take known mails
- * for lost and for new ones; any other look learns nothing wrong, and comes back to the one mail. */
+/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a scan that asks which mail
+ * has which UID would take known mails for lost and for new ones; any other look learns nothing
+ * wrong, and comes back to the one mail. */
 static void unreadable(struct mailbox_scan *l)
 {
-    if ((l->log.verdict == LOG_SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) && session_box_is_locked(l->s, l->box))
+    if ((l->log.verdict == LOG_SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) &&
+        session_box_is_locked(l->s, l->box))
         l->locked = TRUE;
 }
 
@@ -39,43 +43,45 @@ struct last_words {
     struct orset_flags set, cut; /* a client's */
     struct orset_flags own;      /* this program's, whatever it said */
     uint32_t first;              /* the UID it had first */
-    bool placed;                 /* this program saved it first, with the flags that the state had then */
+    /* this program saved it first, with the flags that the state had then */
+    bool placed;
 };
 
-/* The UIDs that the mail at l->mail had, by the log: it may have got another one more than once. The first of them first. */
-static void former_uids(struct mailbox_scan *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
+/* The UIDs that the mail at l->mail had, by the log: it may have got another one more than once.
+ * The first of them first. */
+static void former_uids(struct mailbox_scan *l, uint32_t uid, bool bound,
+                        ARRAY_TYPE(seq_range) * uids)
 {
     const struct renumbered *moved;
     const struct expunged_mail *former;
     guid_128_t hash;
     seq_range_array_add(uids, uid);
-    array_foreach(&l->renumbered, moved)
-    {
+    array_foreach (&l->renumbered, moved) {
         if (moved->uid == uid)
             seq_range_array_add(uids, moved->old_uid);
     }
-    if (array_count(&l->log.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->log.saved, uid)) ||
+    if (array_count(&l->log.former) == 0 ||
+        (bound && array_count(uids) == 1 && !seq_range_exists(&l->log.saved, uid)) ||
         !scan_guid(l, hash))
         return;
-    array_foreach(&l->log.former, former)
-    {
+    array_foreach (&l->log.former, former) {
         if (former->uid < uid && memcmp(former->guid, hash, sizeof hash) == 0)
             seq_range_array_add(uids, former->uid);
     }
 }
 
-static bool says_of(const struct flag_change *w, const ARRAY_TYPE(seq_range) *uids)
+static bool says_of(const struct flag_change *w, const ARRAY_TYPE(seq_range) * uids)
 {
     const struct seq_range *range;
-    array_foreach(uids, range)
-    {
+    array_foreach (uids, range) {
         if (range->seq1 <= w->uid2 && range->seq2 >= w->uid1)
             return TRUE;
     }
     return FALSE;
 }
 
-static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(flag_change) *flag_changes, uint32_t uid, bool bound, struct last_words *last)
+static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(flag_change) * flag_changes,
+                       uint32_t uid, bool bound, struct last_words *last)
 {
     struct flag_change *const *wp;
     ARRAY_TYPE(seq_range) uids;
@@ -85,8 +91,7 @@ static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(flag_change) *fl
     const struct seq_range *first = array_idx(&uids, 0);
     last->first = first->seq1;
     last->placed = seq_range_exists(&l->log.saved, first->seq1);
-    array_foreach(flag_changes, wp)
-    {
+    array_foreach (flag_changes, wp) {
         const struct flag_change *w = *wp;
         if (!says_of(w, &uids))
             continue;
@@ -106,8 +111,10 @@ static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(flag_change) *fl
     }
 }
 
-/* Takes out of flags what a client cleared before the rebuild or after it, and what is seen as if it had been there: so it is an op. */
-static int cleared_since(struct mailbox_scan *l, uint32_t folder, const struct orset_flags *now, struct orset_flags *flags)
+/* Takes out of flags what a client cleared before the rebuild or after it, and what is seen as
+ * if it had been there: so it is an op. */
+static int cleared_since(struct mailbox_scan *l, uint32_t folder, const struct orset_flags *now,
+                         struct orset_flags *flags)
 {
     struct last_words last;
     struct orset_flags left = *flags, gone = *flags, seen;
@@ -125,10 +132,12 @@ static int cleared_since(struct mailbox_scan *l, uint32_t folder, const struct o
     return orset_done_flags(l->s->os, folder, l->mail->uid, &seen);
 }
 
-/* An index that was rebuilt has lost flags; what it has more than before is a user's, what it has less is not (F30). Flags of an old backup are none of his.
- * named: now without keywords that lost their names. Where that is all of the damage, system flags are as the user set them.
+/* An index that was rebuilt has lost flags; what it has more than before is a user's, what it
+ * has less is not (F30). Flags of an old backup are none of his. named: now without keywords
+ * that lost their names. Where that is all of the damage, system flags are as the user set them.
  * set: flags of named that are to be set though the mailbox was seen with them, or NULL. */
-static int flags_after_damage(struct mailbox_scan *l, uint32_t folder, const struct orset_message *m, const struct orset_flags *now,
+static int flags_after_damage(struct mailbox_scan *l, uint32_t folder,
+                              const struct orset_message *m, const struct orset_flags *now,
                               const struct orset_flags *named, const struct orset_flags *set)
 {
     struct orset_flags both, wanted;
@@ -147,10 +156,12 @@ static int flags_after_damage(struct mailbox_scan *l, uint32_t folder, const str
     return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
 }
 
-/* A mail was bound to a message that this state has from the peers. Where the state is new, rewound, or the index another one, nobody
- * knows which of its flags were published: those that the message lacks are set (setting wins). Not \Deleted: where it was cleared
- * elsewhere, somebody rescued the mail. */
-static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m, const struct orset_flags *named, struct orset_flags *set)
+/* A mail was bound to a message that this state has from the peers. Where the state is new,
+ * rewound, or the index another one, nobody knows which of its flags were published: those that
+ * the message lacks are set (setting wins). Not \Deleted: where it was cleared elsewhere,
+ * somebody rescued the mail. */
+static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m,
+                          const struct orset_flags *named, struct orset_flags *set)
 {
     struct orset_flags wanted, more = *named;
     if (l->x->restored || (!l->x->rewound && l->log.verdict != LOG_SCAN_BROKEN))
@@ -163,7 +174,8 @@ static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m,
     return 0;
 }
 
-/* Where not even its GUID can be read, nobody waits for it: a file may stay spoilt for ever (F14). */
+/* Where not even its GUID can be read, nobody waits for it: a file may stay spoilt for ever
+ * (F14). */
 static void say_unread(struct mailbox_scan *l)
 {
     struct mail_guid unread;
@@ -182,27 +194,34 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
         if (l->locked)
             return 0;
         if (mailbox_get_last_mail_error(l->box) != MAIL_ERROR_EXPUNGED) {
-            session_note(l->s, NOTE_WARNING, "%s: UID %u cannot be read and waits: %s", l->x->vname, l->mail->uid,
-                         mailbox_get_last_internal_error(l->box, NULL));
+            session_note(l->s, NOTE_WARNING, "%s: UID %u cannot be read and waits: %s", l->x->vname,
+                         l->mail->uid, mailbox_get_last_internal_error(l->box, NULL));
             l->x->all = TRUE;
             say_unread(l);
         } else if (l->log.verdict == LOG_SCAN_BROKEN) {
-            l->other = TRUE; /* its index named files that its new uidlist does not have: they have other UIDs by now */
+            /* its index named files that its new uidlist does not have: they have other UIDs by
+             * now */
+            l->other = TRUE;
         }
         return 0;
     }
     if (array_is_created(&l->expunged) && mdbox_is_back(l->mail, facts.guid, &l->expunged)) {
         int back = orset_local_back(l->s->os, l->x->folder, l->mail->uid, facts.guid);
         if (back != 0) {
-            session_note(l->s, NOTE_INFO, "%s: UID %u was expunged before its storage was rebuilt: it is expunged again", l->x->vname,
-                         l->mail->uid);
+            session_note(
+                l->s, NOTE_INFO,
+                "%s: UID %u was expunged before its storage was rebuilt: it is expunged again",
+                l->x->vname, l->mail->uid);
             return scan_changed(l, back < 0 ? back : ORSET_OK) < 0 ? -1 : 0;
         }
     }
     /* One that this program was about to save there is matched with what it was to be. */
-    bool match = l->join != NULL && (l->log.verdict == LOG_SCAN_BROKEN || saved_by(l->mail, l->x->saver));
+    bool match =
+        l->join != NULL && (l->log.verdict == LOG_SCAN_BROKEN || saved_by(l->mail, l->x->saver));
     int r = match ? 0 : scan_quarantined_back(l, &facts);
-    int copied = r != 0 || match || bodies == NULL ? 0 : orset_mail_lives(l->s->os, facts.guid, facts.sha256);
+    int copied = r != 0 || match || bodies == NULL
+                     ? 0
+                     : orset_mail_lives(l->s->os, facts.guid, facts.sha256);
     if (copied > 0)
         batch_bodies_skip_last(bodies);
     if (copied < 0)
@@ -213,8 +232,8 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
     if (copied > 0 && r == ORSET_OK)
         batch_bodies_copied(bodies, dot.counter);
     if (r == ORSET_E_LIMIT) {
-        session_note(l->s, NOTE_WARNING, "%s: UID %u is not replicated: %s", l->x->vname, l->mail->uid,
-                     orset_error_text(l->s->os));
+        session_note(l->s, NOTE_WARNING, "%s: UID %u is not replicated: %s", l->x->vname,
+                     l->mail->uid, orset_error_text(l->s->os));
         l->x->beyond = TRUE;
         say_unread(l); /* moved there, it is removed nowhere else */
         return 0;
@@ -228,13 +247,15 @@ static bool same_guid(struct mailbox_scan *l, const struct orset_message *m)
     return scan_guid(l, guid) && memcmp(guid, m->facts.guid, sizeof guid) == 0;
 }
 
-/* The UID names the mail that the state has under it. Asked only where another index may have given it anew. */
+/* The UID names the mail that the state has under it. Asked only where another index may have
+ * given it anew. */
 static bool same_mail(struct mailbox_scan *l, const struct orset_message *m)
 {
     return l->log.verdict != LOG_SCAN_BROKEN || same_guid(l, m);
 }
 
-/* Bound by its UID or its bytes, under another GUID than the message's: on a Maildir it can be given that one (guids.c). */
+/* Bound by its UID or its bytes, under another GUID than the message's: on a Maildir it can be
+ * given that one (guids.c). */
 static void keep_guid(struct mailbox_scan *l, const struct orset_message *m)
 {
     struct known_guid g = {.uid = m->uid};
@@ -242,8 +263,9 @@ static void keep_guid(struct mailbox_scan *l, const struct orset_message *m)
         return;
     guid_128_t hex;
     memcpy(hex, m->facts.guid, sizeof hex);
-    g.guid = m->facts.guid_text_len > 0 ? p_strndup(l->pool, m->facts.guid_text, m->facts.guid_text_len)
-                                        : p_strdup(l->pool, guid_128_to_string(hex));
+    g.guid = m->facts.guid_text_len > 0
+                 ? p_strndup(l->pool, m->facts.guid_text, m->facts.guid_text_len)
+                 : p_strdup(l->pool, guid_128_to_string(hex));
     array_push_back(&l->guids, &g);
 }
 
@@ -273,13 +295,15 @@ static int find_first(void *arg, const struct orset_message *m, const struct ors
     struct first *f = arg;
     (void)own;
     if (m->uid != 0 && m->uid < f->second->uid &&
-        (memcmp(m->facts.sha256, f->second->facts.sha256, 32) != 0 || m->facts.received != f->second->facts.received))
+        (memcmp(m->facts.sha256, f->second->facts.sha256, 32) != 0 ||
+         m->facts.received != f->second->facts.received))
         f->uid = m->uid;
     return f->uid != 0 || ++f->tried == FIRST_TRIED;
 }
 
-/* Only the gateway's deliveries of one entry have one GUID that the plugin made, and other trace lines or another date; a copy has the same of
- * both. That GUID is a claim, too: what is removed as a second delivery has the first one's bytes. */
+/* Only the gateway's deliveries of one entry have one GUID that the plugin made, and other trace
+ * lines or another date; a copy has the same of both. That GUID is a claim, too: what is removed
+ * as a second delivery has the first one's bytes. */
 static int look_for_first(struct mailbox_scan *l, const struct orset_message *m)
 {
     struct first f = {.second = m};
@@ -291,7 +315,9 @@ static int look_for_first(struct mailbox_scan *l, const struct orset_message *m)
     if (first == NULL)
         return 0;
     if (same_guid_as(l, first) && body_same_mails(first, l->mail) > 0) {
-        session_note(l->s, NOTE_INFO, "%s: UID %u is a second delivery of a mail that is there: removed", l->x->vname, m->uid);
+        session_note(l->s, NOTE_INFO,
+                     "%s: UID %u is a second delivery of a mail that is there: removed",
+                     l->x->vname, m->uid);
         seq_range_array_add(&l->seconds, m->uid);
     }
     mail_free(&first);
@@ -302,8 +328,8 @@ static int look_for_first(struct mailbox_scan *l, const struct orset_message *m)
 int scan_expunge_seconds(struct mailbox_scan *l)
 {
     int r = 0;
-    struct mailbox_transaction_context *trans =
-        mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane second delivery");
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(
+        l->box, MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane second delivery");
     struct seq_range_iter iter;
     uint32_t uid;
     seq_range_array_iter_init(&iter, &l->seconds);
@@ -315,7 +341,8 @@ int scan_expunge_seconds(struct mailbox_scan *l)
         }
     }
     if (mailbox_transaction_commit(&trans) < 0 || mailbox_sync(l->box, 0) < 0) {
-        session_note(l->s, NOTE_WARNING, "%s: %s", l->x->vname, mailbox_get_last_internal_error(l->box, NULL));
+        session_note(l->s, NOTE_WARNING, "%s: %s", l->x->vname,
+                     mailbox_get_last_internal_error(l->box, NULL));
         r = -1;
     }
     l->s->scan_again = TRUE;
@@ -341,13 +368,15 @@ static int find_older(void *arg, const struct orset_message *m, const struct ors
     return 0;
 }
 
-/* The same, where the power went between the copy and the expunge. Only a mail that this program saved, and that is nothing the state
- * wants there besides. 1: the message is bound to it, and the old mail is to go. */
+/* The same, where the power went between the copy and the expunge. Only a mail that this program
+ * saved, and that is nothing the state wants there besides. 1: the message is bound to it, and
+ * the old mail is to go. */
 static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
 {
     struct older o = {.uid = uid};
     uint32_t seq;
-    if (!l->x->rewound || l->log.verdict == LOG_SCAN_BROKEN || !seq_range_exists(&l->log.saved, uid) || !scan_guid(l, o.guid))
+    if (!l->x->rewound || l->log.verdict == LOG_SCAN_BROKEN ||
+        !seq_range_exists(&l->log.saved, uid) || !scan_guid(l, o.guid))
         return 0;
     int r = 0;
     for (uint32_t i = 0; r == 0 && i < orset_folders(l->s->os); i++) {
@@ -357,7 +386,8 @@ static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
     }
     if (r != 0 || o.found == 0 || o.wanted || !mail_index_lookup_seq(l->box->view, o.found, &seq))
         return I_MIN(r, 0);
-    session_note(l->s, NOTE_INFO, "%s: UID %u was about to become UID %u when the power went", l->x->vname, o.found, uid);
+    session_note(l->s, NOTE_INFO, "%s: UID %u was about to become UID %u when the power went",
+                 l->x->vname, o.found, uid);
     seq_range_array_add(&l->seconds, o.found);
     r = orset_done_renumber(l->s->os, l->x->folder, o.found, uid);
     return r < 0 ? r : 1;
@@ -366,16 +396,17 @@ static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
 static const struct late_change *late_of(struct mailbox_scan *l, uint32_t uid)
 {
     const struct late_change *late;
-    array_foreach(&l->log.late, late)
-    {
+    array_foreach (&l->log.late, late) {
         if (late->uid == uid)
             return late;
     }
     return NULL;
 }
 
-/* What a client said of the mail under its old UID is as good as said of this one; the mailbox does not show it yet. */
-static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now, const struct late_change *late, const struct orset_flags *set)
+/* What a client said of the mail under its old UID is as good as said of this one; the mailbox
+ * does not show it yet. */
+static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
+                      const struct late_change *late, const struct orset_flags *set)
 {
     struct orset_flags meant = *now;
     flags_unite(&meant, &late->set);
@@ -385,7 +416,8 @@ static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_f
 }
 
 /* flags: those of some that are in which are as in from. */
-static void flags_take(struct orset_flags *flags, const struct orset_flags *from, const struct orset_flags *which)
+static void flags_take(struct orset_flags *flags, const struct orset_flags *from,
+                       const struct orset_flags *which)
 {
     struct orset_flags taken = *from, not_taken = *from;
     flags_without(&not_taken, which);
@@ -394,10 +426,12 @@ static void flags_take(struct orset_flags *flags, const struct orset_flags *from
     flags_unite(flags, &taken);
 }
 
-/* The state is older than the mailbox, and the log says what happened since. What this program did by the later state's word is no change of a
- * client's; what a client did last stands, though the state that knew of it is lost. What nobody is known to have cleared stays set. bound:
- * the old state had it there. */
-static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orset_message *m, const struct orset_flags *now, bool bound)
+/* The state is older than the mailbox, and the log says what happened since. What this program
+ * did by the later state's word is no change of a client's; what a client did last stands,
+ * though the state that knew of it is lost. What nobody is known to have cleared stays set.
+ * bound: the old state had it there. */
+static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orset_message *m,
+                         const struct orset_flags *now, bool bound)
 {
     struct last_words last;
     struct orset_flags seen, wanted, set, cut, gone;
@@ -409,10 +443,13 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
     if (l->locked)
         return ORSET_KNOWN;
     if (!bound) {
-        /* What it has more, a client saved it with: nobody else is known to have set it. But where this program saved it, the later state knew, and
-         * whoever cleared it since had seen it. And so where the log is there since then: the mail has its message from the other sites, so the later
-         * state had told them of it, with what it was saved with; what a client set since stands in the log. */
-        bool reaches = l->log.verdict == LOG_SCAN_UNBROKEN || (l->log.verdict == LOG_SCAN_GAP && l->log.begins);
+        /* What it has more, a client saved it with: nobody else is known to have set it. But
+         * where this program saved it, the later state knew, and whoever cleared it since had
+         * seen it. And so where the log is there since then: the mail has its message from the
+         * other sites, so the later state had told them of it, with what it was saved with; what
+         * a client set since stands in the log. */
+        bool reaches = l->log.verdict == LOG_SCAN_UNBROKEN ||
+                       (l->log.verdict == LOG_SCAN_GAP && l->log.begins);
         bool told = reaches && (l->x->adopted == 0 || last.first < l->x->at.uid_next);
         struct orset_flags more = *now;
         flags_without(&more, &wanted);
@@ -434,10 +471,13 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
     flags_take(&seen, &wanted, &cut);
     set = last.set;
     flags_take(&set, now, &last.set);
-    set.system &= (uint8_t)~ORSET_DELETED; /* where it was cleared elsewhere, somebody rescued the mail */
-    session_explain(s, "%s: UID %u: the state is older: it has %s, wanted %s; a client's last words set %s and cleared %s, this program's were on %s",
-                    l->x->vname, uid, flags_text(s, now), flags_text(s, &wanted), flags_text(s, &last.set), flags_text(s, &last.cut),
-                    flags_text(s, &last.own));
+    /* where it was cleared elsewhere, somebody rescued the mail */
+    set.system &= (uint8_t)~ORSET_DELETED;
+    session_explain(s,
+                    "%s: UID %u: the state is older: it has %s, wanted %s; a client's last words "
+                    "set %s and cleared %s, this program's were on %s",
+                    l->x->vname, uid, flags_text(s, now), flags_text(s, &wanted),
+                    flags_text(s, &last.set), flags_text(s, &last.cut), flags_text(s, &last.own));
     r = orset_done_flags(s->os, l->x->folder, uid, &seen);
     return r < 0 ? r : orset_local_flags(s->os, l->x->folder, uid, now, &set);
 }
@@ -446,13 +486,18 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
 static int removed_by_others(struct mailbox_scan *l, uint32_t uid)
 {
     guid_128_t guid;
-    int r = scan_guid(l, guid) ? orset_local_removed_moved(l->s->os, l->x->folder, l->x->adopted - 1, uid, guid) : 0;
+    int r = scan_guid(l, guid)
+                ? orset_local_removed_moved(l->s->os, l->x->folder, l->x->adopted - 1, uid, guid)
+                : 0;
     if (r > 0)
-        session_explain(l->s, "%s: UID %u: other sites removed it from the folder that this mailbox was", l->x->vname, uid);
+        session_explain(l->s,
+                        "%s: UID %u: other sites removed it from the folder that this mailbox was",
+                        l->x->vname, uid);
     return r;
 }
 
-/* A removal that names no GUID is good for the mailbox that it was meant for alone: with other UIDs it would meet any mail. */
+/* A removal that names no GUID is good for the mailbox that it was meant for alone: with other
+ * UIDs it would meet any mail. */
 static int drop_nameless_removal(struct mailbox_scan *l, uint32_t uid)
 {
     guid_128_t guid;
@@ -474,14 +519,17 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
     named = now;
     bool nameless = flags_drop_nameless(l->s, l->box, &named);
     i_zero(&set);
-    if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) == 0 && (r = find_half_renumbered(l, uid)) > 0)
+    if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) == 0 &&
+        (r = find_half_renumbered(l, uid)) > 0)
         r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     if (r < 0)
         return scan_changed(l, r);
     if (l->locked)
         return 0;
-    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.complete)) || (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
-                   !l->x->restored, bound = r > 0;
+    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.complete)) ||
+                    (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
+                   !l->x->restored,
+         bound = r > 0;
     if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
         return scan_changed(l, r < 0 ? r : ORSET_OK);
     if (r == 0 && drop_nameless_removal(l, uid) < 0)
@@ -504,7 +552,9 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
         keep_guid(l, &m); /* a copy under another UID, ended by renumber_recover() */
     }
     if (nameless)
-        session_note(l->s, NOTE_WARNING, "%s: UID %u has keywords without a name: its keywords are restored", l->x->vname, uid);
+        session_note(l->s, NOTE_WARNING,
+                     "%s: UID %u has keywords without a name: its keywords are restored",
+                     l->x->vname, uid);
     if (nameless || (l->log.verdict == LOG_SCAN_BROKEN && !rewound))
         return scan_changed(l, flags_after_damage(l, l->x->folder, &m, &now, &named, &set));
     if (rewound && (late == NULL || late->expunged)) {
@@ -519,7 +569,8 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
         return scan_changed(l, flags_late(l, uid, &now, late, &set));
     r = orset_local_flags(l->s->os, l->x->folder, uid, &now, &set);
     if (r == ORSET_OK)
-        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid, flags_text(l->s, &now));
+        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
+                        flags_text(l->s, &now));
     return scan_changed(l, r);
 }
 

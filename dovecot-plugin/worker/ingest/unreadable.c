@@ -1,5 +1,5 @@
-/* unreadable - names of mailboxes that could not be read when nothing was missed. A mailbox that is missed later is none of these, under another
- * name: it was there, beside them. */
+/* unreadable - names of mailboxes that could not be read when nothing was missed. A mailbox that
+ * is missed later is none of these, under another name: it was there, beside them. */
 #include "dovecot-plugin/worker/ingest/scan.h"
 
 #define KEPT 1000 /* names; of more, each may be what is missed */
@@ -33,7 +33,9 @@ int unreadable_keep(struct session *s, const char *const *vnames, unsigned n)
         buffer_append(now, &hash, sizeof hash);
     }
     int r = rows_get(s, ROW_UNREADABLE, "", 0, &v, &len);
-    if (r < 0 || (r == 0 && now->used == 0) || (r > 0 && len == now->used && memcmp(v, now->data, len) == 0))
+    if (r < 0 || (r == 0 && now->used == 0) ||
+        (r > 0 && len == now->used && memcmp(v, now->data, len) == 0))
         return r < 0 ? -1 : 0;
-    return now->used == 0 ? rows_del(s, ROW_UNREADABLE, "", 0) : rows_put(s, ROW_UNREADABLE, "", 0, now->data, now->used);
+    return now->used == 0 ? rows_del(s, ROW_UNREADABLE, "", 0)
+                          : rows_put(s, ROW_UNREADABLE, "", 0, now->data, now->used);
 }

@@ -1,8 +1,12 @@
-/* index_log_replay - what clients did by the index logs that a rebuild replaced (dovecot-plugin/indexlog/index_log_backup.h).
+/* index_log_replay - what clients did by the index logs that a rebuild replaced
+ * (dovecot-plugin/indexlog/index_log_backup.h).
  *
- * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have been restored from a backup in between, and then its UIDs are
- * other mails'. So one of them must be the very file in which reading stopped, and have the record there, and what counts stands behind it, there and in
- * those that came later, the one that is there now among them if none is missing in between. Where two say that they are the same one of the sequence, none is believed. What cannot be read is no evidence of anything. Whatever was the reason for
+ * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have
+ * been restored from a backup in between, and then its UIDs are other mails'. So one of them
+ * must be the very file in which reading stopped, and have the record there, and what counts
+ * stands behind it, there and in those that came later, the one that is there now among them if
+ * none is missing in between. Where two say that they are the same one of the sequence, none is
+ * believed. What cannot be read is no evidence of anything. Whatever was the reason for
  * comparing the whole mailbox: they are all gone afterwards. */
 #include "dovecot-plugin/worker/worker.h"
 
@@ -22,7 +26,7 @@
 
 ARRAY_DEFINE_TYPE(log_file, struct log_file);
 
-static void take(ARRAY_TYPE(seq_range) *to, const struct log_file *f)
+static void take(ARRAY_TYPE(seq_range) * to, const struct log_file *f)
 {
     if ((f->hdr.type & MAIL_TRANSACTION_TYPE_MASK) == MAIL_TRANSACTION_EXPUNGE_GUID) {
         const struct mail_transaction_expunge_guid *rec = (const void *)f->data;
@@ -37,14 +41,16 @@ static void take(ARRAY_TYPE(seq_range) *to, const struct log_file *f)
 }
 
 /* found: what the cursor says was read is behind already. */
-static bool take_behind(struct session *s, struct index_log_replay *to, struct log_file *f, const struct cursor *at, bool found)
+static bool take_behind(struct session *s, struct index_log_replay *to, struct log_file *f,
+                        const struct cursor *at, bool found)
 {
     while (log_file_next(f)) {
         if (found && log_file_requests(f))
             take(&to->requested, f);
         else if (found)
             log_flag_changes(s, &f->hdr, f->data, &to->flag_changes);
-        found = found || (f->modseq == at->modseq && f->before != f->modseq && log_record_hash(&f->hdr, f->data) == at->hash);
+        found = found || (f->modseq == at->modseq && f->before != f->modseq &&
+                          log_record_hash(&f->hdr, f->data) == at->hash);
     }
     return found;
 }
@@ -54,8 +60,11 @@ static int by_sequence(const struct log_file *a, const struct log_file *b)
     return a->head.file_seq < b->head.file_seq ? -1 : a->head.file_seq > b->head.file_seq;
 }
 
-/* Each begins with the modseq at which the one before ended, the log that is there now, too: numbers alone come again after a backup was restored. */
-static void take_chain(struct session *s, struct index_log_replay *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, const struct log_scan *scan)
+/* Each begins with the modseq at which the one before ended, the log that is there now, too:
+ * numbers alone come again after a backup was restored. */
+static void take_chain(struct session *s, struct index_log_replay *said,
+                       ARRAY_TYPE(log_file) * logs, const struct cursor *at,
+                       const struct log_scan *scan)
 {
     struct index_log_replay found;
     struct log_file *f;
@@ -65,8 +74,7 @@ static void take_chain(struct session *s, struct index_log_replay *said, ARRAY_T
     t_array_init(&found.requested, 8);
     t_array_init(&found.flag_changes, 8);
     array_sort(logs, by_sequence);
-    array_foreach_modifiable(logs, f)
-    {
+    array_foreach_modifiable (logs, f) {
         if (f->head.indexid != at->indexid || f->head.file_seq >= scan->first)
             continue;
         twice = twice || f->head.file_seq == before;
@@ -83,8 +91,9 @@ static void take_chain(struct session *s, struct index_log_replay *said, ARRAY_T
     said->goes_on = !gap && last != 0 && last + 1 == scan->first && end == scan->first_modseq;
 }
 
-void index_log_replay_read(struct session *s, struct mailbox *box, const struct cursor *at, const struct log_scan *scan, struct index_log_replay *said,
-                           ARRAY_TYPE(backup_path) *read)
+void index_log_replay_read(struct session *s, struct mailbox *box, const struct cursor *at,
+                           const struct log_scan *scan, struct index_log_replay *said,
+                           ARRAY_TYPE(backup_path) * read)
 {
     ARRAY_TYPE(log_file) logs;
     struct log_file *f;
@@ -101,7 +110,8 @@ void index_log_replay_read(struct session *s, struct mailbox *box, const struct 
         if (at == NULL)
             continue;
         if (log_file_open(&one, path) == 0) {
-            if (at->log_id == 0 || one.head.file_seq != at->file_seq || log_identity(AT_FDCWD, path) == at->log_id)
+            if (at->log_id == 0 || one.head.file_seq != at->file_seq ||
+                log_identity(AT_FDCWD, path) == at->log_id)
                 array_push_back(&logs, &one);
             else
                 log_file_close(&one); /* a copy from a backup */
@@ -112,30 +122,33 @@ void index_log_replay_read(struct session *s, struct mailbox *box, const struct 
         closedir(d);
     if (array_count(&logs) > 0)
         take_chain(s, said, &logs, at, scan);
-    array_foreach_modifiable(&logs, f) log_file_close(f);
+    array_foreach_modifiable (&logs, f)
+        log_file_close(f);
 }
 
-void index_log_replay_pass(ARRAY_TYPE(backup_path) *from, ARRAY_TYPE(backup_path) *to)
+void index_log_replay_pass(ARRAY_TYPE(backup_path) * from, ARRAY_TYPE(backup_path) * to)
 {
     array_append_array(to, from);
     array_clear(from);
 }
 
-static void end_paths(ARRAY_TYPE(backup_path) *read)
+static void end_paths(ARRAY_TYPE(backup_path) * read)
 {
     char **path;
-    array_foreach_modifiable(read, path) i_free(*path);
+    array_foreach_modifiable (read, path)
+        i_free(*path);
     array_clear(read);
 }
 
-void index_log_replay_remove(ARRAY_TYPE(backup_path) *read)
+void index_log_replay_remove(ARRAY_TYPE(backup_path) * read)
 {
     char *const *path;
-    array_foreach(read, path) (void)unlink(*path);
+    array_foreach (read, path)
+        (void)unlink(*path);
     end_paths(read);
 }
 
-void index_log_replay_forget(ARRAY_TYPE(backup_path) *read)
+void index_log_replay_forget(ARRAY_TYPE(backup_path) * read)
 {
     end_paths(read);
     array_free(read);

@@ -1,8 +1,10 @@
-/* journal - what the plugin wrote before folders were deleted, and names subscribed or unsubscribed: the evidence for it (F10).
+/* journal - what the plugin wrote before folders were deleted, and names subscribed or
+ * unsubscribed: the evidence for it (F10).
  *
- * It is taken away, and a line goes when what it says is committed: one that stayed would be evidence against the folder's next
- * life, when that is only damaged. A line that comes meanwhile is read where it is: who lists first and reads then knows of each
- * name that is gone whether somebody wanted that. */
+ * It is taken away, and a line goes when what it says is committed: one that stayed would be
+ * evidence against the folder's next life, when that is only damaged. A line that comes
+ * meanwhile is read where it is: who lists first and reads then knows of each name that is gone
+ * whether somebody wanted that. */
 #include "dovecot-plugin/worker/logs/journal_said.h"
 #include "dovecot-plugin/worker/worker.h"
 
@@ -21,18 +23,20 @@ struct journal {
     size_t taken; /* so much of the text was taken away */
 };
 
-/* What the plugin writes; what was taken away; what came while some of that has to wait; what is written in its place. */
+/* What the plugin writes; what was taken away; what came while some of that has to wait; what is
+ * written in its place. */
 enum part { PART_NEW, PART_WORK, PART_MORE, PART_KEPT };
 
 static const char *journal_path(const char *dir, enum part part)
 {
-    static const char *const name[] = {"/intents", "/intents.work", "/intents.more", "/intents.kept"};
+    static const char *const name[] = {"/intents", "/intents.work", "/intents.more",
+                                       "/intents.kept"};
     return t_strconcat(dir, name[part], NULL);
 }
 
-/* Where the plugin writes them: with the user's INBOX, and of each public namespace that is kept here in that one's own control
- * root, since who deletes there may not reach this user's. */
-static void find_journals(struct session *s, ARRAY_TYPE(const_string) *dirs)
+/* Where the plugin writes them: with the user's INBOX, and of each public namespace that is kept
+ * here in that one's own control root, since who deletes there may not reach this user's. */
+static void find_journals(struct session *s, ARRAY_TYPE(const_string) * dirs)
 {
     const char *root, *dir = s->dir;
     t_array_init(dirs, 2);
@@ -61,8 +65,9 @@ static int read_text(struct session *s, const char *path, string_t *text)
     }
     int r = n < 0 ? session_fail(s, "read(%s): %m", path) : 0;
     if (n > 0)
-        session_note(s, NOTE_WARNING, "%s has more than %d MiB: what was deleted behind that is taken for damage", path,
-                     JOURNAL_MAX / 1048576);
+        session_note(s, NOTE_WARNING,
+                     "%s has more than %d MiB: what was deleted behind that is taken for damage",
+                     path, JOURNAL_MAX / 1048576);
     i_close_fd(&fd);
     return r;
 }
@@ -78,8 +83,7 @@ bool journal_in_use(struct session *s)
     const char *const *dir;
     bool used = FALSE;
     find_journals(s, &dirs);
-    array_foreach(&dirs, dir)
-    {
+    array_foreach (&dirs, dir) {
         int fd = session_open_file(s, journal_path(*dir, PART_NEW));
         used = used || (fd != -1 && is_in_use(fd));
         i_close_fd(&fd);
@@ -87,8 +91,8 @@ bool journal_in_use(struct session *s)
     return used;
 }
 
-/* Not while what it says is under way, which the plugin's lock tells: the folder may still be there then, and the line would be dropped
- * as void. */
+/* Not while what it says is under way, which the plugin's lock tells: the folder may still be
+ * there then, and the line would be dropped as void. */
 static int take_away(struct session *s, const char *path, const char *to)
 {
     int fd = session_open_file(s, path);
@@ -99,17 +103,20 @@ static int take_away(struct session *s, const char *path, const char *to)
     return r < 0 ? session_fail(s, "rename(%s): %m", to) : 0;
 }
 
-/* What was left of what was taken before, by a crash or since some of it has to wait, is there still. 1: there is something, 0, -1 */
+/* What was left of what was taken before, by a crash or since some of it has to wait, is there
+ * still. 1: there is something, 0, -1 */
 static int take_one(struct journal *j, const char *dir)
 {
     struct session *s = j->s;
     const char *work = journal_path(dir, PART_WORK), *more = journal_path(dir, PART_MORE);
     bool waits = access(work, F_OK) == 0;
-    if ((!waits || access(more, F_OK) < 0) && take_away(s, journal_path(dir, PART_NEW), waits ? more : work) < 0)
+    if ((!waits || access(more, F_OK) < 0) &&
+        take_away(s, journal_path(dir, PART_NEW), waits ? more : work) < 0)
         return -1;
     if (access(work, F_OK) < 0 && access(more, F_OK) < 0)
         return 0;
-    return read_text(s, work, j->text) < 0 || read_text(s, more, j->text) < 0 ? -1 : 1; /* an empty one is to go, too */
+    /* an empty one is to go, too */
+    return read_text(s, work, j->text) < 0 || read_text(s, more, j->text) < 0 ? -1 : 1;
 }
 
 int journal_take(struct session *s, struct journal **journal_r, bool *taken)
@@ -121,8 +128,7 @@ int journal_take(struct session *s, struct journal **journal_r, bool *taken)
     j->text = str_new(default_pool, 256);
     journal_said_init(&j->said);
     find_journals(s, &j->dirs);
-    array_foreach(&j->dirs, dir)
-    {
+    array_foreach (&j->dirs, dir) {
         if ((r = take_one(j, *dir)) < 0)
             return -1;
         *taken = *taken || r > 0;
@@ -136,8 +142,7 @@ int journal_read(struct journal *j)
 {
     const char *const *dir;
     str_truncate(j->text, j->taken);
-    array_foreach(&j->dirs, dir)
-    {
+    array_foreach (&j->dirs, dir) {
         if (read_text(j->s, journal_path(*dir, PART_NEW), j->text) < 0)
             return -1;
     }
@@ -174,7 +179,8 @@ static int write_kept(struct session *s, const char *dir, const string_t *bodies
     return 0;
 }
 
-static int settle_one(struct session *s, const char *dir, const ARRAY_TYPE(guid_128_t) *waiting, bool names)
+static int settle_one(struct session *s, const char *dir, const ARRAY_TYPE(guid_128_t) * waiting,
+                      bool names)
 {
     const char *work = journal_path(dir, PART_WORK), *more = journal_path(dir, PART_MORE);
     string_t *text = str_new(default_pool, 256), *bodies = str_new(default_pool, 256);
@@ -194,18 +200,18 @@ static int settle_one(struct session *s, const char *dir, const ARRAY_TYPE(guid_
     return r;
 }
 
-int journal_settle(struct session *s, const ARRAY_TYPE(guid_128_t) *waiting, bool names)
+int journal_settle(struct session *s, const ARRAY_TYPE(guid_128_t) * waiting, bool names)
 {
     ARRAY_TYPE(const_string) dirs;
     const char *const *dir;
     int r = 0;
     crash_at("intents");
-    /* Nothing else tells of a deletion: after a power loss a state without it would have the folder made again. */
+    /* Nothing else tells of a deletion: after a power loss a state without it would have the
+     * folder made again. */
     if (state_sqlite_checkpoint(s->db) < 0)
         return session_fail(s, "state: %s", state_sqlite_error(s->db));
     find_journals(s, &dirs);
-    array_foreach(&dirs, dir)
-    {
+    array_foreach (&dirs, dir) {
         if (r == 0)
             r = settle_one(s, *dir, waiting, names);
     }

@@ -19,11 +19,13 @@ static int by_text(const char *const *a, const char *const *b)
     return strcmp(*a, *b);
 }
 
-/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. FALSE: another line. */
+/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. FALSE: another
+ * line. */
 static bool parse_deletion(const char *line, size_t len, struct deletion *d)
 {
     char hex[33] = "";
-    bool begins = len >= 35 && line[0] == 'D' && line[34] == '\t', failed = len == 34 && line[0] == 'x';
+    bool begins = len >= 35 && line[0] == 'D' && line[34] == '\t',
+         failed = len == 34 && line[0] == 'x';
     if ((!begins && !failed) || line[1] != '\t')
         return FALSE;
     memcpy(hex, line + 2, 32);
@@ -45,13 +47,14 @@ static void parse_line(struct journal_said *j, const char *line, size_t len)
         d.at = array_count(&j->deletions);
         array_push_back(&j->deletions, &d);
     } else if (is_subscription(line, len)) {
-        const char *said = t_strdup_printf("%c%s", line[0], t_str_tabunescape(t_strndup(line + 4, len - 4)));
+        const char *said =
+            t_strdup_printf("%c%s", line[0], t_str_tabunescape(t_strndup(line + 4, len - 4)));
         array_push_back(&j->subscribed, &said);
     }
 }
 
-/* Of each folder one. Each process that fails takes back its own deletion: another one's, before, between or
- * behind, stands. */
+/* Of each folder one. Each process that fails takes back its own deletion: another one's,
+ * before, between or behind, stands. */
 static void count_deletions(struct journal_said *j)
 {
     unsigned n, bodies = 0;
@@ -89,26 +92,28 @@ void journal_said_parse(struct journal_said *j, const void *text, size_t len)
     array_sort(&j->subscribed, by_text);
 }
 
-static bool is_of(const struct deletion *d, const ARRAY_TYPE(guid_128_t) *folders)
+static bool is_of(const struct deletion *d, const ARRAY_TYPE(guid_128_t) * folders)
 {
     const guid_128_t *guid;
-    array_foreach(folders, guid)
-    {
+    array_foreach (folders, guid) {
         if (guid_128_equals(*guid, d->guid))
             return TRUE;
     }
     return FALSE;
 }
 
-void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *bodies)
+void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) * folders,
+                       bool names, string_t *bodies)
 {
     const char *at = text, *end = at + len, *lf;
     for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
         const char *line = line_before(at, lf);
         size_t n = (size_t)(lf - line);
-        T_BEGIN {
+        T_BEGIN
+        {
             struct deletion d;
-            if (parse_deletion(line, n, &d) ? is_of(&d, folders) : names && is_subscription(line, n))
+            if (parse_deletion(line, n, &d) ? is_of(&d, folders)
+                                            : names && is_subscription(line, n))
                 str_append_data(bodies, line, n + 1);
         }
         T_END;

@@ -1,5 +1,5 @@
-/* journal_said - what the lines of a journal say: which folders were deleted, which names subscribed and
- * unsubscribed. The file is its user's: any bytes. */
+/* journal_said - what the lines of a journal say: which folders were deleted, which names
+ * subscribed and unsubscribed. The file is its user's: any bytes. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_JOURNAL_SAID_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_JOURNAL_SAID_H
 
@@ -14,7 +14,9 @@ struct deletion {
     guid_128_t guid;
     int times;
     const char
-        *vname; /* what the last that began called it; NULL: a failure, or a name that only its owner knows */
+        /* what the last that began called it; NULL: a failure, or a name that only its owner
+         * knows */
+        *vname;
     unsigned at; /* which line it was */
 };
 ARRAY_DEFINE_TYPE(deletion, struct deletion);
@@ -29,10 +31,12 @@ void journal_said_init(struct journal_said *);
 void journal_said_free(struct journal_said *);
 /* In place of what was read before. */
 void journal_said_parse(struct journal_said *, const void *text, size_t len);
-/* The folder with that GUID was deleted: more of its deletions began than failed. NULL: it was not. */
+/* The folder with that GUID was deleted: more of its deletions began than failed. NULL: it was
+ * not. */
 const struct deletion *journal_said_deleted(struct journal_said *, const guid_128_t guid);
 /* Appends to kept the lines of those folders, and with names those of subscriptions. */
-void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *bodies);
+void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) * folders,
+                       bool names, string_t *bodies);
 bool journal_said_subscription(struct journal_said *, const char *vname, bool on);
 
 #endif

@@ -1,8 +1,10 @@
-/* log - which messages of a mailbox were touched since its cursor, by the index's transaction log (F2, F4).
+/* log - which messages of a mailbox were touched since its cursor, by the index's transaction log
+ * (F2, F4).
  *
- * An offset of our own is never handed to the library: one that lies inside a record makes Dovecot mark the live log
- * corrupt. The library is asked for the offset behind the modseq that the last record read began with; the first record
- * from there that raises the modseq must be that record, by its hash. Any doubt only means: compare the whole mailbox. */
+ * An offset of our own is never handed to the library: one that lies inside a record makes
+ * Dovecot mark the live log corrupt. The library is asked for the offset behind the modseq that
+ * the last record read began with; the first record from there that raises the modseq must be
+ * that record, by its hash. Any doubt only means: compare the whole mailbox. */
 #include "dovecot-plugin/worker/logs/log_record.h"
 #include "dovecot-plugin/worker/worker.h"
 
@@ -28,44 +30,49 @@ struct reading {
     const struct mail_transaction_log *log;
     struct log_pos at; /* of the record */
     bool flag_changes; /* who said what of which flag counts */
-    ARRAY_TYPE(seq_range) fresh; /* saved by the transaction in which the record is, if that is no client's */
+    /* saved by the transaction in which the record is, if that is no client's */
+    ARRAY_TYPE(seq_range) fresh;
 };
 
 static bool is_behind(const struct log_pos *at, const struct log_pos *from)
 {
-    return from->seq != 0 && (at->seq > from->seq || (at->seq == from->seq && at->offset >= from->offset));
+    return from->seq != 0 &&
+           (at->seq > from->seq || (at->seq == from->seq && at->offset >= from->offset));
 }
 
-/* Of a transaction of this program, or of another one that acts for no client; not of what a sync found. */
+/* Of a transaction of this program, or of another one that acts for no client; not of what a
+ * sync found. */
 static bool is_own(const struct reading *in, const struct mail_transaction_header *hdr)
 {
     return (hdr->type & MAIL_TRANSACTION_SYNC) != 0 && is_behind(&in->at, &in->x->writing);
 }
 
-/* Of the file in which the record is, when it was made, in seconds; 0: not known, or it is the one in which reading stopped. */
+/* Of the file in which the record is, when it was made, in seconds; 0: not known, or it is the
+ * one in which reading stopped. */
 static uint32_t born_behind(const struct reading *in)
 {
     struct statx st;
     for (const struct mail_transaction_log_file *f = in->log->files; f != NULL; f = f->next)
-        if (f->hdr.file_seq == in->at.seq && in->x->at.log_id != 0 && log_identity(f->fd, "") != in->x->at.log_id &&
-            statx(f->fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) == 0 && (st.stx_mask & STATX_BTIME) != 0)
+        if (f->hdr.file_seq == in->at.seq && in->x->at.log_id != 0 &&
+            log_identity(f->fd, "") != in->x->at.log_id &&
+            statx(f->fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) == 0 &&
+            (st.stx_mask & STATX_BTIME) != 0)
             return (uint32_t)st.stx_btime.tv_sec;
     return 0;
 }
 
-static void add_range(ARRAY_TYPE(seq_range) *to, uint32_t uid1, uint32_t uid2, uint32_t next_uid)
+static void add_range(ARRAY_TYPE(seq_range) * to, uint32_t uid1, uint32_t uid2, uint32_t next_uid)
 {
     if (uid1 < next_uid && uid1 <= uid2)
         seq_range_array_add_range(to, uid1, I_MIN(uid2, next_uid - 1));
 }
 
-/* --- what clients say of mails that have another UID by now --------------------------------------------------------- */
+/* --- what clients say of mails that have another UID by now ----------------------------------- */
 
 static struct late_change *late_of(struct log_scan *scan, uint32_t uid, bool add)
 {
     struct late_change *l;
-    array_foreach_modifiable(&scan->late, l)
-    {
+    array_foreach_modifiable (&scan->late, l) {
         if (l->uid == uid)
             return l;
     }
@@ -84,17 +91,16 @@ static bool is_news(const struct reading *in)
 }
 
 /* set, cut: what a client's record says of each of these UIDs, or NULL: expunged. */
-static void take_late(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
-                      const struct orset_flags *set, const struct orset_flags *cut)
+static void take_late(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1,
+                      uint32_t uid2, const struct orset_flags *set, const struct orset_flags *cut)
 {
     struct late_change *l;
     unsigned low = 0, high, n;
-    if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 || !array_is_created(&in->x->moved) ||
-        (set != NULL && !is_news(in)))
+    if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 ||
+        !array_is_created(&in->x->moved) || (set != NULL && !is_news(in)))
         return;
     /* Under its new UID, what it is by now is what counts. */
-    array_foreach_modifiable(&in->scan->late, l)
-    {
+    array_foreach_modifiable (&in->scan->late, l) {
         if (set == NULL || l->uid < uid1 || l->uid > uid2)
             continue;
         flags_without(&l->set, set);
@@ -126,7 +132,8 @@ static void take_late(struct reading *in, const struct mail_transaction_header *
     }
 }
 
-static void add_word(ARRAY_TYPE(flag_change) *flag_changes, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
+static void add_word(ARRAY_TYPE(flag_change) * flag_changes,
+                     const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                      const struct orset_flags *set, const struct orset_flags *cut)
 {
     struct flag_change *w = t_new(struct flag_change, 1);
@@ -138,33 +145,38 @@ static void add_word(ARRAY_TYPE(flag_change) *flag_changes, const struct mail_tr
     array_push_back(flag_changes, &w);
 }
 
-static void take_word(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
-                      const struct orset_flags *set, const struct orset_flags *cut)
+static void take_word(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1,
+                      uint32_t uid2, const struct orset_flags *set, const struct orset_flags *cut)
 {
     if (!in->flag_changes || (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return;
-    /* The keywords of a mail that is saved are none of its changes: a copy has those that a client gave the mail. */
-    if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 && seq_range_exists(&in->fresh, uid1) && seq_range_exists(&in->fresh, uid2))
+    /* The keywords of a mail that is saved are none of its changes: a copy has those that a
+     * client gave the mail. */
+    if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 && seq_range_exists(&in->fresh, uid1) &&
+        seq_range_exists(&in->fresh, uid2))
         return;
     add_word(&in->scan->flag_changes, hdr, uid1, uid2, set, cut);
 }
 
-/* --- changes of flags ----------------------------------------------------------------------------------------------- */
+/* --- changes of flags ------------------------------------------------------------------------- */
 
-typedef void change_fn(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
-                       const struct orset_flags *cut);
+typedef void change_fn(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1,
+                       uint32_t uid2, const struct orset_flags *set, const struct orset_flags *cut);
 
-static void each_flags(const struct mail_transaction_header *hdr, const void *data, change_fn *fn, void *arg)
+static void each_flags(const struct mail_transaction_header *hdr, const void *data, change_fn *fn,
+                       void *arg)
 {
     const struct mail_transaction_flag_update *rec = data;
     for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
-        struct orset_flags set = {.system = flags_system(rec->add_flags)}, cut = {.system = flags_system(rec->remove_flags)};
+        struct orset_flags set = {.system = flags_system(rec->add_flags)},
+                           cut = {.system = flags_system(rec->remove_flags)};
         fn(arg, hdr, rec->uid1, rec->uid2, &set, &cut);
     }
 }
 
 /* named: which keyword it is is asked. */
-static void each_keyword(struct session *s, const struct mail_transaction_header *hdr, const void *data, bool named, change_fn *fn, void *arg)
+static void each_keyword(struct session *s, const struct mail_transaction_header *hdr,
+                         const void *data, bool named, change_fn *fn, void *arg)
 {
     struct orset_flags one = {0}, none = {0};
     struct log_keyword k;
@@ -177,27 +189,31 @@ static void each_keyword(struct session *s, const struct mail_transaction_header
         fn(arg, hdr, k.uids[2 * i], k.uids[2 * i + 1], k.set ? &one : &none, k.set ? &none : &one);
 }
 
-static void flag_change_of(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
+static void flag_change_of(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1,
+                           uint32_t uid2, const struct orset_flags *set,
                            const struct orset_flags *cut)
 {
     add_word(arg, hdr, uid1, uid2, set, cut);
 }
 
-void log_flag_changes(struct session *s, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(flag_change) *flag_changes)
+void log_flag_changes(struct session *s, const struct mail_transaction_header *hdr,
+                      const void *data, ARRAY_TYPE(flag_change) * flag_changes)
 {
     if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
     case MAIL_TRANSACTION_FLAG_UPDATE: each_flags(hdr, data, flag_change_of, flag_changes); break;
-    case MAIL_TRANSACTION_KEYWORD_UPDATE: each_keyword(s, hdr, data, TRUE, flag_change_of, flag_changes); break;
+    case MAIL_TRANSACTION_KEYWORD_UPDATE:
+        each_keyword(s, hdr, data, TRUE, flag_change_of, flag_changes);
+        break;
     default: break;
     }
 }
 
-/* --- records -------------------------------------------------------------------------------------------------------- */
+/* --- records ---------------------------------------------------------------------------------- */
 
-static void take_change(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
-                        const struct orset_flags *cut)
+static void take_change(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1,
+                        uint32_t uid2, const struct orset_flags *set, const struct orset_flags *cut)
 {
     struct reading *in = arg;
     struct log_scan *scan = in->scan;
@@ -208,7 +224,8 @@ static void take_change(void *arg, const struct mail_transaction_header *hdr, ui
     take_word(in, hdr, uid1, uid2, set, cut);
 }
 
-static void take_flags(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+static void take_flags(struct reading *in, const struct mail_transaction_header *hdr,
+                       const void *data)
 {
     struct log_scan *scan = in->scan;
     const struct mail_transaction_flag_update *rec = data;
@@ -224,12 +241,15 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
     }
 }
 
-static void take_keywords(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+static void take_keywords(struct reading *in, const struct mail_transaction_header *hdr,
+                          const void *data)
 {
-    each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->flag_changes, take_change, in);
+    each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->flag_changes, take_change,
+                 in);
 }
 
-static void take_attributes(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+static void take_attributes(struct reading *in, const struct mail_transaction_header *hdr,
+                            const void *data)
 {
     struct log_attributes all;
     const char *key;
@@ -245,10 +265,12 @@ static void take_attributes(struct reading *in, const struct mail_transaction_he
 }
 
 /* Internal: a session asked for it. External: a session noticed, or did what was asked for. */
-static void take_expunges(struct reading *in, const struct mail_transaction_header *hdr, const void *data, bool guids)
+static void take_expunges(struct reading *in, const struct mail_transaction_header *hdr,
+                          const void *data, bool guids)
 {
     struct log_scan *scan = in->scan;
-    ARRAY_TYPE(seq_range) *to = (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0 ? &scan->touched : &scan->requested;
+    ARRAY_TYPE(seq_range) *to =
+        (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0 ? &scan->touched : &scan->requested;
     bool by_client = (hdr->type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0;
     if (guids) {
         const struct mail_transaction_expunge_guid *rec = data;
@@ -279,7 +301,8 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
     }
 }
 
-static void take_record(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+static void take_record(struct reading *in, const struct mail_transaction_header *hdr,
+                        const void *data)
 {
     struct log_scan *scan = in->scan;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
@@ -321,8 +344,10 @@ static void not_unbroken(struct log_scan *scan, enum log_verdict verdict, const 
     }
 }
 
-/* What can be said without the log. raised: the UIDVALIDITY that the state wants it to have; it has it, and that was not written down before a crash. */
-static void compare_heads(struct log_scan *scan, const struct cursor *at, uint64_t highest, uint32_t raised)
+/* What can be said without the log. raised: the UIDVALIDITY that the state wants it to have; it
+ * has it, and that was not written down before a crash. */
+static void compare_heads(struct log_scan *scan, const struct cursor *at, uint64_t highest,
+                          uint32_t raised)
 {
     if (at->indexid == 0)
         not_unbroken(scan, LOG_SCAN_BROKEN, "it was never looked at");
@@ -338,14 +363,16 @@ static void compare_heads(struct log_scan *scan, const struct cursor *at, uint64
         not_unbroken(scan, LOG_SCAN_GAP, "its log was empty");
 }
 
-/* The file with which the log begins, or the oldest that there is. The library may have older ones open still, that a rebuild replaced. read: in which
- * file reading stopped. */
-static const struct mail_transaction_log_file *first_file(struct mail_transaction_log *log, uint32_t read)
+/* The file with which the log begins, or the oldest that there is. The library may have older
+ * ones open still, that a rebuild replaced. read: in which file reading stopped. */
+static const struct mail_transaction_log_file *first_file(struct mail_transaction_log *log,
+                                                          uint32_t read)
 {
     const struct mail_transaction_log_file *first = log->files;
     struct mail_transaction_log_file *older;
     const char *why;
-    if (first->hdr.prev_file_seq != 0 && first->hdr.file_seq > read && mail_transaction_log_find_file(log, 1, FALSE, &older, &why) >= 0)
+    if (first->hdr.prev_file_seq != 0 && first->hdr.file_seq > read &&
+        mail_transaction_log_find_file(log, 1, FALSE, &older, &why) >= 0)
         first = log->files; /* the one before is opened when it is asked for */
     for (const struct mail_transaction_log_file *f = first; f != NULL; f = f->next)
         if (f->hdr.prev_file_seq == 0)
@@ -358,7 +385,10 @@ uint64_t log_identity(int dir, const char *path)
     struct statx st;
     if (statx(dir, path, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &st) < 0)
         return 0;
-    const uint64_t w[] = {st.stx_ino, (st.stx_mask & STATX_BTIME) == 0 ? 0 : (uint64_t)st.stx_btime.tv_sec * 1000000000U + st.stx_btime.tv_nsec};
+    const uint64_t w[] = {st.stx_ino,
+                          (st.stx_mask & STATX_BTIME) == 0
+                              ? 0
+                              : (uint64_t)st.stx_btime.tv_sec * 1000000000U + st.stx_btime.tv_nsec};
     uint64_t id = orset_hash_words(w, 2).lo;
     return id != 0 ? id : 1;
 }
@@ -372,8 +402,9 @@ static uint64_t file_identity(const struct mail_transaction_log *log, uint32_t f
     return 0;
 }
 
-/* A mailbox that was restored from a backup has a log that may say the same, byte for byte, where reading stopped: an append's record has a UID and flags,
- * no more. But it is another file. */
+/* A mailbox that was restored from a backup has a log that may say the same, byte for byte,
+ * where reading stopped: an append's record has a UID and flags, no more. But it is another
+ * file. */
 static bool is_other_file(const struct mail_transaction_log *log, const struct cursor *at)
 {
     uint64_t id = at->log_id == 0 ? 0 : file_identity(log, at->file_seq);
@@ -383,12 +414,14 @@ static bool is_other_file(const struct mail_transaction_log *log, const struct c
 bool log_is_known(struct mailbox *box, const struct cursor *at)
 {
     const struct mail_index_header *hdr = mail_index_get_header(box->view);
-    return at->indexid == 0 || (at->indexid == hdr->indexid && at->uid_next <= hdr->next_uid && !is_other_file(box->view->index->log, at));
+    return at->indexid == 0 || (at->indexid == hdr->indexid && at->uid_next <= hdr->next_uid &&
+                                !is_other_file(box->view->index->log, at));
 }
 
-/* Places the log view at the cursor. 1; 0: at the log's beginning instead, the verdict says why; -1 */
-static int place_view(struct mail_index_view *view, struct mail_transaction_log_view *log_view, const struct cursor *at,
-                      struct log_scan *scan)
+/* Places the log view at the cursor. 1; 0: at the log's beginning instead, the verdict says why;
+ * -1 */
+static int place_view(struct mail_index_view *view, struct mail_transaction_log_view *log_view,
+                      const struct cursor *at, struct log_scan *scan)
 {
     uint32_t seq;
     uoff_t offset;
@@ -397,27 +430,31 @@ static int place_view(struct mail_index_view *view, struct mail_transaction_log_
     if (scan->verdict == LOG_SCAN_UNBROKEN && scan->begins && scan->first > at->file_seq)
         not_unbroken(scan, LOG_SCAN_BROKEN, "its index was rebuilt");
     if (scan->verdict != LOG_SCAN_BROKEN && is_other_file(view->index->log, at))
-        not_unbroken(scan, LOG_SCAN_BROKEN, "its log is another file, as after a backup was restored");
+        not_unbroken(scan, LOG_SCAN_BROKEN,
+                     "its log is another file, as after a backup was restored");
     if (scan->verdict == LOG_SCAN_UNBROKEN) {
         if (!mail_index_modseq_get_next_log_offset(view, at->before, &seq, &offset)) {
             not_unbroken(scan, LOG_SCAN_GAP, "its log does not reach back to what was read last");
         } else {
             int r = mail_transaction_log_view_set(log_view, seq, offset, view->log_file_head_seq,
                                                   view->log_file_head_offset, &reset, &reason);
-            /* reset is also said of a log's very first record. What begins behind a real one is found by the hash. */
+            /* reset is also said of a log's very first record. What begins behind a real one is
+             * found by the hash. */
             if (r != 0)
                 return r;
             not_unbroken(scan, LOG_SCAN_GAP, "a part of its log is gone");
         }
     }
-    /* A rotated log names the one before it; one that begins anew is of an index that was made anew. */
+    /* A rotated log names the one before it; one that begins anew is of an index that was made
+     * anew. */
     if (at->hash != 0 && scan->begins)
         not_unbroken(scan, LOG_SCAN_BROKEN, "its index was rebuilt");
     return mail_transaction_log_view_set_all(log_view) < 0 ? -1 : 0;
 }
 
 /* Asked for, and not carried out yet by the sync that follows. */
-static bool is_open_request(struct mail_index_view *view, const struct mail_transaction_header *hdr, const void *data)
+static bool is_open_request(struct mail_index_view *view, const struct mail_transaction_header *hdr,
+                            const void *data)
 {
     uint32_t seq1, seq2;
     if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
@@ -442,7 +479,8 @@ static bool is_open_request(struct mail_index_view *view, const struct mail_tran
     return FALSE;
 }
 
-static void read_records(struct mail_index_view *view, struct mail_transaction_log_view *log_view, struct reading *in)
+static void read_records(struct mail_index_view *view, struct mail_transaction_log_view *log_view,
+                         struct reading *in)
 {
     const struct cursor *at = &in->x->at;
     struct log_scan *scan = in->scan;
@@ -455,9 +493,11 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
         uoff_t offset;
         modseq = mail_transaction_log_view_get_prev_modseq(log_view);
         mail_transaction_log_view_get_prev_pos(log_view, &seq, &offset);
-        if (seq > view->log_file_head_seq || (seq == view->log_file_head_seq && offset >= view->log_file_head_offset))
+        if (seq > view->log_file_head_seq ||
+            (seq == view->log_file_head_seq && offset >= view->log_file_head_offset))
             break; /* behind what the mailbox was opened with: the next scan's */
-        /* Who asked for an expunge must still be known when it is carried out: the cursor stays before that record. */
+        /* Who asked for an expunge must still be known when it is carried out: the cursor stays
+         * before that record. */
         stay = stay || is_open_request(view, hdr, data);
         if (modseq != before && (!stay || !found)) {
             uint64_t hash = log_record_hash(hdr, data);
@@ -465,7 +505,8 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
                 found = TRUE;
                 if (modseq == at->modseq && hash == at->hash)
                     continue; /* read last time */
-                not_unbroken(scan, LOG_SCAN_BROKEN, "its log says another thing where reading stopped");
+                not_unbroken(scan, LOG_SCAN_BROKEN,
+                             "its log says another thing where reading stopped");
             }
             scan->end.before = before;
             scan->end.modseq = modseq;
@@ -512,7 +553,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     scan->end.indexid = hdr->indexid;
     scan->end.uid_validity = hdr->uid_validity;
     scan->end.uid_next = hdr->next_uid;
-    compare_heads(scan, &x->at, mail_index_modseq_get_highest(view), orset_folder_get(s->os, x->folder, &f) == 0 ? f.uid_validity : 0);
+    compare_heads(scan, &x->at, mail_index_modseq_get_highest(view),
+                  orset_folder_get(s->os, x->folder, &f) == 0 ? f.uid_validity : 0);
     bool same = scan->verdict != LOG_SCAN_BROKEN;
     if (!same)
         scan->end.before = scan->end.modseq = scan->end.hash = 0;
@@ -525,7 +567,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     log_view = mail_transaction_log_view_open(view->index->log);
     int r = place_view(view, log_view, &x->at, scan);
     /* A log of an old backup does not begin later than what was read of it. */
-    scan->anew = same && scan->verdict == LOG_SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
+    scan->anew =
+        same && scan->verdict == LOG_SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
     in.flag_changes = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);

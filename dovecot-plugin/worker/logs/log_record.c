@@ -3,7 +3,8 @@
 
 #include <mail-types.h>
 
-bool log_record_keyword(const struct mail_transaction_header *hdr, const void *data, struct log_keyword *k)
+bool log_record_keyword(const struct mail_transaction_header *hdr, const void *data,
+                        struct log_keyword *k)
 {
     const struct mail_transaction_keyword_update *rec = data;
     if (hdr->size < sizeof *rec || rec->name_size > hdr->size - sizeof *rec)
@@ -17,8 +18,8 @@ bool log_record_keyword(const struct mail_transaction_header *hdr, const void *d
     return TRUE;
 }
 
-/* The keys, a NUL, and from the next multiple of 4 on the time of each, with the value's length behind it
- * where it was set. */
+/* The keys, a NUL, and from the next multiple of 4 on the time of each, with the value's length
+ * behind it where it was set. */
 void log_record_attributes(const struct mail_transaction_header *hdr, const void *data,
                            struct log_attributes *a)
 {

@@ -1,8 +1,8 @@
-/* log_record - what a record of an index's log says, read from its bytes: the log is a file of its user's,
- * and a record may end anywhere.
+/* log_record - what a record of an index's log says, read from its bytes: the log is a file of its
+ * user's, and a record may end anywhere.
  *
- * Records of equal entries need no more than their count: LOG_RECORD_ENTRIES. Format: mail-transaction-log.h
- * of Dovecot's lib-index. */
+ * Records of equal entries need no more than their count: LOG_RECORD_ENTRIES. Format:
+ * mail-transaction-log.h of Dovecot's lib-index. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_RECORD_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_RECORD_H
 
@@ -21,7 +21,8 @@ struct log_keyword {
     size_t n;             /* of pairs */
 };
 /* False: its head is cut. */
-bool log_record_keyword(const struct mail_transaction_header *hdr, const void *data, struct log_keyword *);
+bool log_record_keyword(const struct mail_transaction_header *hdr, const void *data,
+                        struct log_keyword *);
 
 struct log_attributes {
     const char *data;
@@ -29,8 +30,8 @@ struct log_attributes {
 };
 void log_record_attributes(const struct mail_transaction_header *hdr, const void *data,
                            struct log_attributes *);
-/* The next key, '+' or '-' first, and when it was written; 0: it does not say. False: there is none any more,
- * or it is cut. */
+/* The next key, '+' or '-' first, and when it was written; 0: it does not say. False: there is
+ * none any more, or it is cut. */
 bool log_record_attribute(struct log_attributes *, const char **key_r, uint32_t *written_r);
 
 #endif

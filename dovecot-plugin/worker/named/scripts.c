@@ -1,5 +1,6 @@
-/* scripts - Sieve scripts and which one is active, attributes of the INBOX: its log tells of those that Pigeonhole changes, but an editor and a backup change
- * them, too, and they go with a home that is lost. */
+/* scripts - Sieve scripts and which one is active, attributes of the INBOX: its log tells of
+ * those that Pigeonhole changes, but an editor and a backup change them, too, and they go with a
+ * home that is lost. */
 #include "dovecot-plugin/worker/named/attributes.h"
 
 #include <istream.h>
@@ -15,18 +16,22 @@ static bool is_script_file(const char *key)
     return str_begins_with(key, SIEVE_PREFIX "files/");
 }
 
-/* The directory of the scripts, from one that is open: no setting needs to be understood. NULL: they are in no directory. */
+/* The directory of the scripts, from one that is open: no setting needs to be understood. NULL:
+ * they are in no directory. */
 static const char *sieve_directory(struct mailbox *box, const char *key)
 {
     struct mail_attribute_value v;
     const char *path = NULL, *end;
-    if (mailbox_attribute_get_stream(box, MAIL_ATTRIBUTE_TYPE_PRIVATE, key, &v) <= 0 || v.value_stream == NULL)
+    if (mailbox_attribute_get_stream(box, MAIL_ATTRIBUTE_TYPE_PRIVATE, key, &v) <= 0 ||
+        v.value_stream == NULL)
         return NULL;
     int fd = i_stream_get_fd(v.value_stream);
     if (fd != -1 && t_readlink(t_strdup_printf("/proc/self/fd/%d", fd), &path, &end) < 0)
         path = NULL;
     i_stream_unref(&v.value_stream);
-    return path != NULL && *path == '/' && (end = strrchr(path, '/')) != path ? t_strdup_until(path, end) : NULL;
+    return path != NULL && *path == '/' && (end = strrchr(path, '/')) != path
+               ? t_strdup_until(path, end)
+               : NULL;
 }
 
 int scripts_remember_directory(struct session *s, struct mailbox *box, const char *key)
@@ -59,7 +64,8 @@ static int known_sieve_directory(struct session *s, struct file_id *id, const ch
     return id->ino != 0;
 }
 
-/* The very directory that had the scripts is there, can be read, and has none: a user deleted the last one. */
+/* The very directory that had the scripts is there, can be read, and has none: a user deleted
+ * the last one. */
 static int sieve_is_emptied(struct session *s, bool *emptied)
 {
     struct file_id id;
@@ -73,7 +79,8 @@ static int sieve_is_emptied(struct session *s, bool *emptied)
         return I_MIN(r, 0);
     errno = 0;
     while ((entry = readdir(dir)) != NULL)
-        if (strlen(entry->d_name) > 6 && strcmp(entry->d_name + strlen(entry->d_name) - 6, ".sieve") == 0)
+        if (strlen(entry->d_name) > 6 &&
+            strcmp(entry->d_name + strlen(entry->d_name) - 6, ".sieve") == 0)
             any = TRUE; /* one that cannot be read, or came meanwhile */
     *emptied = errno == 0 && !any;
     (void)closedir(dir);
@@ -90,20 +97,24 @@ static int is_old_script(struct session *s, struct mailbox *box, const char *key
     if (r <= 0 || written == 0)
         return 0;
     r = attribute_seen_load(s, ORSET_INBOX, key, strlen(key), &seen);
-    return r <= 0 ? r : written < seen.since && attribute_hash(value) != seen.hash && attribute_is_former(&seen, attribute_hash(value));
+    return r <= 0 ? r
+                  : written < seen.since && attribute_hash(value) != seen.hash &&
+                        attribute_is_former(&seen, attribute_hash(value));
 }
 
-/* That a backup was restored is told by the scripts' directory, which is another one, or by the times of their files. */
-static int sieve_is_other(struct session *s, struct mailbox *box, ARRAY_TYPE(const_string) *there, bool *other)
+/* That a backup was restored is told by the scripts' directory, which is another one, or by the
+ * times of their files. */
+static int sieve_is_other(struct session *s, struct mailbox *box, ARRAY_TYPE(const_string) * there,
+                          bool *other)
 {
     struct file_id id;
     const char *path, *const *key;
     int r = known_sieve_directory(s, &id, &path);
     *other = r > 0 && !same_file(&id, path);
-    array_foreach(there, key)
-    {
+    array_foreach (there, key) {
         if (r >= 0 && !*other) {
-            T_BEGIN {
+            T_BEGIN
+            {
                 r = is_old_script(s, box, *key);
             }
             T_END;
@@ -118,23 +129,29 @@ bool scripts_active_waits(struct mailbox *box, const char *key, const uint8_t *v
     static const char active[] = SIEVE_PREFIX "default";
     buffer_t *script = t_buffer_create(1024);
     return strcmp(key + 1, active) == 0 && len > 1 && *value == 'L' &&
-           attribute_read(box, t_strdup_printf("%c" SIEVE_PREFIX "files/%s", *key, t_strndup(value + 1, len - 1)), script, NULL) == 0;
+           attribute_read(
+               box,
+               t_strdup_printf("%c" SIEVE_PREFIX "files/%s", *key, t_strndup(value + 1, len - 1)),
+               script, NULL) == 0;
 }
 
-static int sieve_lost(struct session *s, const ARRAY_TYPE(const_string) *gone)
+static int sieve_lost(struct session *s, const ARRAY_TYPE(const_string) * gone)
 {
     const char *const *key;
-    session_note(s, NOTE_WARNING, "the directory of the Sieve scripts is lost, or an old one: %u that were there are put there again", array_count(gone));
-    array_foreach(gone, key)
-    {
+    session_note(s, NOTE_WARNING,
+                 "the directory of the Sieve scripts is lost, or an old one: %u that were there "
+                 "are put there again",
+                 array_count(gone));
+    array_foreach (gone, key) {
         if (attribute_lost(s, ORSET_INBOX, *key) < 0)
             return -1;
     }
     return 0;
 }
 
-/* A home that is being removed goes file by file: what is gone without a word of the log is judged when no more went for a while, when the directory
- * of a lost home is gone, too. 1: not yet; 0; -1 */
+/* A home that is being removed goes file by file: what is gone without a word of the log is
+ * judged when no more went for a while, when the directory of a lost home is gone, too. 1: not
+ * yet; 0; -1 */
 static int scripts_wait(struct session *s, unsigned n)
 {
     struct orset_buf b = {.alloc = session_alloc()};
@@ -164,35 +181,35 @@ static int scripts_wait(struct session *s, unsigned n)
     return r < 0 ? -1 : n > 0 && !judged;
 }
 
-static bool is_among_keys(const ARRAY_TYPE(const_string) *keys, const char *wanted)
+static bool is_among_keys(const ARRAY_TYPE(const_string) * keys, const char *wanted)
 {
     const char *const *key;
-    array_foreach(keys, key)
-    {
+    array_foreach (keys, key) {
         if (strcmp(*key, wanted) == 0)
             return TRUE;
     }
     return FALSE;
 }
 
-/* One that is gone was deleted, if another is still there, or the directory is the one that it was in; in another directory it is
- * damage (F1). left: scripts that are there. unset: those of which the log says so. */
-static int sieve_gone(struct session *s, struct mailbox *box, const ARRAY_TYPE(const_string) *gone, const ARRAY_TYPE(const_string) *unset, unsigned left,
-                      bool other)
+/* One that is gone was deleted, if another is still there, or the directory is the one that it
+ * was in; in another directory it is damage (F1). left: scripts that are there. unset: those of
+ * which the log says so. */
+static int sieve_gone(struct session *s, struct mailbox *box, const ARRAY_TYPE(const_string) * gone,
+                      const ARRAY_TYPE(const_string) * unset, unsigned left, bool other)
 {
     const char *const *key;
     unsigned unsaid = 0;
     bool emptied = TRUE;
     if (!other && array_count(gone) > 0 && left == 0 && sieve_is_emptied(s, &emptied) < 0)
         return -1;
-    array_foreach(gone, key) unsaid += !is_among_keys(unset, *key);
+    array_foreach (gone, key)
+        unsaid += !is_among_keys(unset, *key);
     int waits = scripts_wait(s, other || !emptied ? 0 : unsaid);
     if (waits < 0 || array_count(gone) == 0)
         return waits < 0 ? -1 : 0;
     if (other)
         return sieve_lost(s, gone);
-    array_foreach(gone, key)
-    {
+    array_foreach (gone, key) {
         if (emptied && (waits == 0 || is_among_keys(unset, *key)) &&
             attribute_ingest(s, box, ORSET_INBOX, *key, ATTRIBUTES_BY_USER, TRUE) < 0)
             return -1;
@@ -200,7 +217,8 @@ static int sieve_gone(struct session *s, struct mailbox *box, const ARRAY_TYPE(c
     return 0;
 }
 
-/* Pigeonhole lists none for as long as a session goes on whose directory was removed; one that is opened then makes it. */
+/* Pigeonhole lists none for as long as a session goes on whose directory was removed; one that
+ * is opened then makes it. */
 static int scripts_cannot_be_listed(struct session *s)
 {
     struct file_id id;
@@ -213,7 +231,7 @@ static int scripts_cannot_be_listed(struct session *s)
     return I_MIN(r, 0);
 }
 
-int scripts_ingest(struct session *s, struct mailbox *box, const ARRAY_TYPE(const_string) *unset)
+int scripts_ingest(struct session *s, struct mailbox *box, const ARRAY_TYPE(const_string) * unset)
 {
     struct attributes_known known;
     ARRAY_TYPE(const_string) there, gone;
@@ -226,23 +244,23 @@ int scripts_ingest(struct session *s, struct mailbox *box, const ARRAY_TYPE(cons
     if (attribute_keys(box, 0, "", TRUE, &there) < 0)
         return scripts_cannot_be_listed(s);
     s->scripts_listed = TRUE;
-    if (attributes_known(s, ORSET_INBOX, "p" SIEVE_PREFIX, &known) < 0 || sieve_is_other(s, box, &there, &other) < 0)
+    if (attributes_known(s, ORSET_INBOX, "p" SIEVE_PREFIX, &known) < 0 ||
+        sieve_is_other(s, box, &there, &other) < 0)
         return -1;
-    array_foreach(&known.list, key)
-    {
+    array_foreach (&known.list, key) {
         if (attribute_read(box, *key, value, NULL) == 0)
             array_push_back(&gone, key);
     }
-    array_foreach(&there, key)
-    {
-        left += is_script_file(*key + 1); /* which one is active is told by a link elsewhere, which says nothing of the directory */
-        if (attribute_ingest(s, box, ORSET_INBOX, *key, other ? ATTRIBUTES_UNSAID : ATTRIBUTES_BY_USER, FALSE) < 0)
+    array_foreach (&there, key) {
+        /* which one is active is told by a link elsewhere, which says nothing of the directory */
+        left += is_script_file(*key + 1);
+        if (attribute_ingest(s, box, ORSET_INBOX, *key,
+                             other ? ATTRIBUTES_UNSAID : ATTRIBUTES_BY_USER, FALSE) < 0)
             return -1;
     }
     if (sieve_gone(s, box, &gone, unset, left, other) < 0)
         return -1;
-    array_foreach(&there, key)
-    {
+    array_foreach (&there, key) {
         if (scripts_remember_directory(s, box, *key) < 0)
             return -1;
     }

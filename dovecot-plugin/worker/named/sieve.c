@@ -1,8 +1,8 @@
 /* sieve - Sieve scripts as attributes of INBOX, the active one as another.
  *
- * The only code that shows them so is Pigeonhole's module for doveadm (dsync carries them that way). It is loaded here too; what
- * it asks of the doveadm program is for its commands alone, which nobody calls here. Without the module scripts are not
- * replicated. */
+ * The only code that shows them so is Pigeonhole's module for doveadm (dsync carries them that
+ * way). It is loaded here too; what it asks of the doveadm program is for its commands alone,
+ * which nobody calls here. Without the module scripts are not replicated. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <module-dir.h>
@@ -14,7 +14,9 @@
 /* For the module: exported by this program, never run. */
 #define NOT_CALLED(name) \
     void name(void);     \
-    void name(void) {}
+    void name(void)      \
+    {                    \
+    }
 NOT_CALLED(doveadm_cmd_param_array_append)
 NOT_CALLED(doveadm_cmd_param_bool)
 NOT_CALLED(doveadm_cmd_param_str)

@@ -1,16 +1,18 @@
-/* subscriptions - names that a user subscribed, of which the core keeps what is wanted, and rows here what was seen last (F4).
+/* subscriptions - names that a user subscribed, of which the core keeps what is wanted, and rows
+ * here what was seen last (F4).
  *
- * A name that was listed and is not any more was unsubscribed when the plugin wrote so (journal.c). Else the file is lost, or an
- * old one: the name is subscribed again. A name that comes back into the list, and went from it on somebody's word, was subscribed
- * again when the plugin wrote so; else it is unsubscribed again. A name that was never there is the user's. */
+ * A name that was listed and is not any more was unsubscribed when the plugin wrote so
+ * (journal.c). Else the file is lost, or an old one: the name is subscribed again. A name that
+ * comes back into the list, and went from it on somebody's word, was subscribed again when the
+ * plugin wrote so; else it is unsubscribed again. A name that was never there is the user's. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <bsearch-insert-pos.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-iter.h>
 
-#define LISTED ""  /* row: the names seen last */
-#define FORMER "-" /* row: those that went from the list on somebody's word */
+#define LISTED ""           /* row: the names seen last */
+#define FORMER "-"          /* row: those that went from the list on somebody's word */
 #define APPLIED_AT_ONCE 100 /* names in one commit */
 
 /* INBOX has no name as a folder, but one to subscribe to. */
@@ -40,7 +42,7 @@ static int by_name(const char *const *a, const char *const *b)
     return strcmp(*a, *b);
 }
 
-static int list_subscriptions(struct session *s, ARRAY_TYPE(const_string) *names)
+static int list_subscriptions(struct session *s, ARRAY_TYPE(const_string) * names)
 {
     int r = 0;
     for (struct mail_namespace *ns = s->user->namespaces; ns != NULL && r == 0; ns = ns->next) {
@@ -54,34 +56,35 @@ static int list_subscriptions(struct session *s, ARRAY_TYPE(const_string) *names
             array_push_back(names, &vname);
         }
         if (mailbox_list_iter_deinit(&iter) < 0)
-            r = session_fail(s, "subscriptions cannot be listed: %s", mailbox_list_get_last_internal_error(ns->list, NULL));
+            r = session_fail(s, "subscriptions cannot be listed: %s",
+                             mailbox_list_get_last_internal_error(ns->list, NULL));
     }
     array_sort(names, by_name);
     return r;
 }
 
-/* --- sorted names, and their rows ----------------------------------------------------------------------------------- */
+/* --- sorted names, and their rows ------------------------------------------------------------- */
 
-static bool has(ARRAY_TYPE(const_string) *names, const char *vname)
+static bool has(ARRAY_TYPE(const_string) * names, const char *vname)
 {
     return array_bsearch(names, &vname, by_name) != NULL;
 }
 
-static void add(ARRAY_TYPE(const_string) *names, const char *vname)
+static void add(ARRAY_TYPE(const_string) * names, const char *vname)
 {
     unsigned at;
     if (!array_bsearch_insert_pos(names, &vname, by_name, &at))
         array_insert(names, at, &vname, 1);
 }
 
-static void drop(ARRAY_TYPE(const_string) *names, const char *vname)
+static void drop(ARRAY_TYPE(const_string) * names, const char *vname)
 {
     unsigned at;
     while (array_bsearch_insert_pos(names, &vname, by_name, &at))
         array_delete(names, at, 1);
 }
 
-static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_string) *names)
+static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_string) * names)
 {
     const uint8_t *v;
     size_t len, n;
@@ -100,18 +103,20 @@ static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_strin
     return r < 0 ? -1 : 0;
 }
 
-static int put_names(struct session *s, const char *row, const ARRAY_TYPE(const_string) *names)
+static int put_names(struct session *s, const char *row, const ARRAY_TYPE(const_string) * names)
 {
     struct orset_buf b = {.alloc = session_alloc()};
     const char *const *n;
-    array_foreach(names, n) orset_buf_text(&b, *n, strlen(*n));
+    array_foreach (names, n)
+        orset_buf_text(&b, *n, strlen(*n));
     int r = b.failed ? session_fail(s, "out of memory")
-                     : rows_put(s, ROW_SUBSCRIPTIONS, row, strlen(row), b.len > 0 ? b.data : (const uint8_t *)"", b.len);
+                     : rows_put(s, ROW_SUBSCRIPTIONS, row, strlen(row),
+                                b.len > 0 ? b.data : (const uint8_t *)"", b.len);
     orset_buf_free(&b);
     return r;
 }
 
-/* --- ingest --------------------------------------------------------------------------------------------------------- */
+/* --- ingest ----------------------------------------------------------------------------------- */
 
 struct mailbox_scan {
     struct session *s;
@@ -134,7 +139,8 @@ static int changed(struct mailbox_scan *l, const char *vname, bool on, bool said
     l->back += !said && on && r == ORSET_OK;
     l->lost += !said && !on && r == ORSET_OK;
     if (r == ORSET_E_LIMIT) {
-        session_note(s, NOTE_WARNING, "the subscription of %s is not replicated: %s", vname, orset_error_text(s->os));
+        session_note(s, NOTE_WARNING, "the subscription of %s is not replicated: %s", vname,
+                     orset_error_text(s->os));
         return 0;
     }
     return r < 0 ? session_core_failed(s, vname) : 0;
@@ -142,7 +148,8 @@ static int changed(struct mailbox_scan *l, const char *vname, bool on, bool said
 
 static int came(struct mailbox_scan *l, const char *vname)
 {
-    bool said = l->s->rewound || !has(&l->former, vname) || journal_subscription(l->journal, vname, TRUE);
+    bool said =
+        l->s->rewound || !has(&l->former, vname) || journal_subscription(l->journal, vname, TRUE);
     if (said)
         drop(&l->former, vname);
     return changed(l, vname, TRUE, said);
@@ -159,19 +166,20 @@ static int went(struct mailbox_scan *l, const char *vname)
 static int compare(struct mailbox_scan *l)
 {
     const char *const *n;
-    array_foreach(&l->now, n)
-    {
+    array_foreach (&l->now, n) {
         if (!has(&l->seen, *n) && came(l, *n) < 0)
             return -1;
     }
-    array_foreach(&l->seen, n)
-    {
+    array_foreach (&l->seen, n) {
         if (!has(&l->now, *n) && went(l, *n) < 0)
             return -1;
     }
     if (l->lost + l->back > 0)
-        session_note(l->s, NOTE_WARNING, "the subscriptions are lost, or an old backup's (%u are missing and %u are back that nobody unsubscribed or "
-                     "subscribed): they are restored", l->lost, l->back);
+        session_note(l->s, NOTE_WARNING,
+                     "the subscriptions are lost, or an old backup's (%u are missing and %u are "
+                     "back that nobody unsubscribed or "
+                     "subscribed): they are restored",
+                     l->lost, l->back);
     if (!l->other)
         return 0;
     return put_names(l->s, LISTED, &l->now) < 0 ? -1 : put_names(l->s, FORMER, &l->former);
@@ -195,7 +203,7 @@ int subscriptions_ingest(struct session *s, struct ingest *in, struct journal *j
     return compare(&l);
 }
 
-/* --- apply ---------------------------------------------------------------------------------------------------------- */
+/* --- apply ------------------------------------------------------------------------------------ */
 
 /* A name that the mailbox list has, or has not any more, by the state's word. */
 struct applied {
@@ -206,14 +214,13 @@ struct applied {
 ARRAY_DEFINE_TYPE(applied, struct applied);
 
 /* They are seen now as a peer, or the state, has them. */
-static int put_applied(struct session *s, const ARRAY_TYPE(applied) *list)
+static int put_applied(struct session *s, const ARRAY_TYPE(applied) * list)
 {
     ARRAY_TYPE(const_string) seen, former;
     const struct applied *a;
     if (load_names(s, LISTED, &seen) < 0 || load_names(s, FORMER, &former) < 0)
         return -1;
-    array_foreach(list, a)
-    {
+    array_foreach (list, a) {
         add(a->on ? &seen : &former, a->vname);
         drop(a->on ? &former : &seen, a->vname);
         if (orset_done_subscription(s->os, a->name, a->len) < 0)
@@ -222,7 +229,7 @@ static int put_applied(struct session *s, const ARRAY_TYPE(applied) *list)
     return put_names(s, LISTED, &seen) < 0 ? -1 : put_names(s, FORMER, &former);
 }
 
-static int commit_applied(struct session *s, const ARRAY_TYPE(applied) *list)
+static int commit_applied(struct session *s, const ARRAY_TYPE(applied) * list)
 {
     if (array_count(list) == 0)
         return 0;
@@ -235,7 +242,7 @@ static int commit_applied(struct session *s, const ARRAY_TYPE(applied) *list)
     return session_commit(s);
 }
 
-static void apply_one(struct session *s, const struct orset_task *t, ARRAY_TYPE(applied) *list)
+static void apply_one(struct session *s, const struct orset_task *t, ARRAY_TYPE(applied) * list)
 {
     const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
     struct applied a = {.name = name, .len = t->name_len};
@@ -260,7 +267,8 @@ int subscriptions_apply(struct session *s)
     t->at[0] = ORSET_TASK_SUBSCRIPTION;
     t->at_len = 1;
     do {
-        T_BEGIN {
+        T_BEGIN
+        {
             ARRAY_TYPE(applied) list;
             t_array_init(&list, APPLIED_AT_ONCE);
             while ((got = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_SUBSCRIPTION) {

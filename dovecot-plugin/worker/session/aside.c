@@ -1,8 +1,8 @@
-/* aside - a state that cannot be believed: no database, or one that holds what was never written there
- * (guard.h).
+/* aside - a state that cannot be believed: no database, or one that holds what was never written
+ * there (guard.h).
  *
- * It is kept for whoever wants to know why; the mailboxes and the other sites know what it held (F36). Not
- * each: what spoils it may come again, and a home that is full takes no mail. */
+ * It is kept for whoever wants to know why; the mailboxes and the other sites know what it held
+ * (F36). Not each: what spoils it may come again, and a home that is full takes no mail. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <dirent.h>
@@ -48,7 +48,8 @@ static void find_old(const char *dir, const char *file, ARRAY_TYPE(const_string)
     if (d != NULL)
         closedir(d);
     array_sort(&found, by_time);
-    array_foreach(&found, o) array_push_back(names, &o->name);
+    array_foreach (&found, o)
+        array_push_back(names, &o->name);
 }
 
 static void remove_old(const char *path)
@@ -68,8 +69,8 @@ void state_put_aside(struct session *s, const char *path, const char *why)
 {
     const char *aside = t_strdup_printf("%s" ASIDE "%lld", path, (long long)time(NULL));
     session_note(s, NOTE_ERROR,
-                 "%s: it is now %s, and a new state is made from the mailboxes and the other sites", why,
-                 aside);
+                 "%s: it is now %s, and a new state is made from the mailboxes and the other sites",
+                 why, aside);
     remove_old(path);
     for (unsigned i = 0; i < N_ELEMENTS(parts); i++)
         if (rename(t_strconcat(path, parts[i], NULL), t_strconcat(aside, parts[i], NULL)) < 0 &&

@@ -1,12 +1,14 @@
 /* credentials - one process, one user id.
  *
- * What a user keeps in his mailboxes, and state.db among it, is read by much code of Dovecot's and ours. A fault in it shall
- * give him what he has already. So a worker becomes the first user that it opens and cannot become root again, as a process
- * of imap does; users with the same credentials, as those of one "vmail", follow in the same process.
+ * What a user keeps in his mailboxes, and state.db among it, is read by much code of Dovecot's and
+ * ours. A fault in it shall give him what he has already. So a worker becomes the first user that
+ * it opens and cannot become root again, as a process of imap does; users with the same
+ * credentials, as those of one "vmail", follow in the same process.
  *
- * Whoever has a user's id may look into processes that have it and leave core files, unless they are not dumpable (prctl(2)).
- * Such a process has a connection with auth that was made as root. Dovecot drops root in a way that leaves it not dumpable
- * (TEMP_PRIV_DROP, seteuid); the rest is done here, and does not change that. */
+ * Whoever has a user's id may look into processes that have it and leave core files, unless they
+ * are not dumpable (prctl(2)). Such a process has a connection with auth that was made as root.
+ * Dovecot drops root in a way that leaves it not dumpable (TEMP_PRIV_DROP, seteuid); the rest is
+ * done here, and does not change that. */
 #include "dovecot-plugin/worker/session/system_groups.h"
 #include "dovecot-plugin/worker/worker.h"
 
@@ -36,8 +38,8 @@ uint64_t credentials_of(struct mail_storage_service_user *user, const char *cons
     static const char groups_of[] = "system_groups_user=";
     const struct mail_user_settings *set = compat_user_set(user);
     string_t *all = t_str_new(256);
-    str_printfa(all, "%s\n%s\n%s\n%s\n", set->mail_uid, set->mail_gid,
-                compat_access_groups(set), set->mail_privileged_group);
+    str_printfa(all, "%s\n%s\n%s\n%s\n", set->mail_uid, set->mail_gid, compat_access_groups(set),
+                set->mail_privileged_group);
     for (; fields != NULL && *fields != NULL; fields++)
         if (str_begins_with(*fields, groups_of))
             add_groups(all, *fields + sizeof groups_of - 1);

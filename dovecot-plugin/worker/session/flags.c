@@ -12,8 +12,11 @@
 static const struct {
     enum mail_flags mail;
     uint8_t core;
-} system_flags[] = {{MAIL_ANSWERED, ORSET_ANSWERED}, {MAIL_FLAGGED, ORSET_FLAGGED}, {MAIL_DELETED, ORSET_DELETED},
-                    {MAIL_SEEN, ORSET_SEEN},         {MAIL_DRAFT, ORSET_DRAFT}};
+} system_flags[] = {{MAIL_ANSWERED, ORSET_ANSWERED},
+                    {MAIL_FLAGGED, ORSET_FLAGGED},
+                    {MAIL_DELETED, ORSET_DELETED},
+                    {MAIL_SEEN, ORSET_SEEN},
+                    {MAIL_DRAFT, ORSET_DRAFT}};
 
 uint8_t flags_system(enum mail_flags flags)
 {
@@ -49,8 +52,10 @@ void flags_of_mail(struct session *s, struct mail *mail, struct orset_flags *f)
         if (n >= 0 && f->nkeywords < ORSET_MESSAGE_KEYWORDS_MAX)
             f->keyword[f->nkeywords++] = (uint16_t)n;
         else
-            session_note(s, NOTE_WARNING, "keyword %s of UID %u is not replicated: %s", *k, mail->uid,
-                         n < 0 ? orset_error_text(s->os) : t_strdup_printf("a mail has %d of them", ORSET_MESSAGE_KEYWORDS_MAX));
+            session_note(
+                s, NOTE_WARNING, "keyword %s of UID %u is not replicated: %s", *k, mail->uid,
+                n < 0 ? orset_error_text(s->os)
+                      : t_strdup_printf("a mail has %d of them", ORSET_MESSAGE_KEYWORDS_MAX));
     }
     sort_keywords(f);
 }
@@ -81,7 +86,8 @@ bool flags_drop_nameless(struct session *s, const struct mailbox *box, struct or
 
 const char *flags_text(struct session *s, const struct orset_flags *f)
 {
-    static const char *const names[] = {"\\Answered", "\\Flagged", "\\Deleted", "\\Seen", "\\Draft"};
+    static const char *const names[] = {"\\Answered", "\\Flagged", "\\Deleted", "\\Seen",
+                                        "\\Draft"};
     string_t *text = t_str_new(64);
     for (unsigned i = 0; i < N_ELEMENTS(names); i++)
         if ((f->system & 1U << i) != 0)
@@ -121,7 +127,8 @@ void flags_without(struct orset_flags *f, const struct orset_flags *less)
     f->nkeywords = n;
 }
 
-void flags_holdable(struct session *s, struct mailbox *box, const struct orset_flags *wanted, struct orset_flags *seen)
+void flags_holdable(struct session *s, struct mailbox *box, const struct orset_flags *wanted,
+                    struct orset_flags *seen)
 {
     *seen = *wanted;
     seen->nkeywords = 0;
@@ -135,7 +142,8 @@ void flags_holdable(struct session *s, struct mailbox *box, const struct orset_f
 }
 
 /* Ends ctx, which writes the letters that it gave. Whether all have one. */
-static bool have_letters(struct maildir_keywords_sync_ctx *ctx, const struct mail_keywords *keywords)
+static bool have_letters(struct maildir_keywords_sync_ctx *ctx,
+                         const struct mail_keywords *keywords)
 {
     bool all = TRUE;
     for (unsigned i = 0; i < keywords->count; i++)
@@ -149,26 +157,30 @@ static bool have_letters(struct maildir_keywords_sync_ctx *ctx, const struct mai
 static void name_letters_of(struct maildir_keywords_sync_ctx *ctx, const char *file)
 {
     const char *info = strstr(file, MAILDIR_FLAGS_FULL_SEP);
-    for (const char *p = info == NULL ? "" : info + strlen(MAILDIR_FLAGS_FULL_SEP); *p != '\0' && *p != MAILDIR_FLAGS_SEP; p++)
+    for (const char *p = info == NULL ? "" : info + strlen(MAILDIR_FLAGS_FULL_SEP);
+         *p != '\0' && *p != MAILDIR_FLAGS_SEP; p++)
         if (*p >= MAILDIR_KEYWORD_FIRST && *p <= MAILDIR_KEYWORD_LAST)
             (void)maildir_keywords_char_idx(ctx, *p);
 }
 
-/* Where the file is lost that says what the letters mean, the next keyword that is set gets the first one, and is then what all mails have whose names have
- * it. So those in use are named first: "unknown-<n>", which is damage. */
+/* Where the file is lost that says what the letters mean, the next keyword that is set gets the
+ * first one, and is then what all mails have whose names have it. So those in use are named
+ * first: "unknown-<n>", which is damage. */
 void flags_name_letters(struct mailbox *box)
 {
     struct maildir_mailbox *maildir = (struct maildir_mailbox *)box;
     const struct dirent *entry;
     const char *path;
-    if (array_count(mail_index_get_keywords(box->index)) == 0 || maildir_has(box, MAILDIR_KEYWORDS_NAME) ||
+    if (array_count(mail_index_get_keywords(box->index)) == 0 ||
+        maildir_has(box, MAILDIR_KEYWORDS_NAME) ||
         mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
         return;
     DIR *dir = opendir(t_strconcat(path, "/cur", NULL));
     if (dir == NULL)
         return;
     if (maildir_uidlist_lock(maildir->uidlist) > 0) {
-        struct maildir_keywords_sync_ctx *ctx = maildir_keywords_sync_init(maildir->keywords, box->index);
+        struct maildir_keywords_sync_ctx *ctx =
+            maildir_keywords_sync_init(maildir->keywords, box->index);
         while ((entry = readdir(dir)) != NULL)
             name_letters_of(ctx, entry->d_name);
         maildir_keywords_sync_deinit(&ctx);
@@ -177,22 +189,24 @@ void flags_name_letters(struct mailbox *box)
     (void)closedir(dir);
 }
 
-/* The name of a Maildir's file tells its keywords by letters, and dovecot-keywords what they mean. Dovecot gives files a new letter first and
- * writes then what it means; who is killed between has left a letter that the next new keyword gets, whatever was meant. So it is written
+/* The name of a Maildir's file tells its keywords by letters, and dovecot-keywords what they
+ * mean. Dovecot gives files a new letter first and writes then what it means; who is killed
+ * between has left a letter that the next new keyword gets, whatever was meant. So it is written
  * before. Where that fails, Dovecot's own order is left. */
 static void list_keywords(struct mailbox *box, const struct mail_keywords *keywords)
 {
     struct maildir_mailbox *maildir = (struct maildir_mailbox *)box;
     flags_name_letters(box);
-    if (have_letters(maildir_keywords_sync_init_readonly(maildir->keywords, box->index), keywords) ||
+    if (have_letters(maildir_keywords_sync_init_readonly(maildir->keywords, box->index),
+                     keywords) ||
         maildir_uidlist_lock(maildir->uidlist) <= 0)
         return;
     (void)have_letters(maildir_keywords_sync_init(maildir->keywords, box->index), keywords);
     maildir_uidlist_unlock(maildir->uidlist);
 }
 
-void flags_to_dovecot(struct session *s, struct mailbox *box, const struct orset_flags *f, enum mail_flags *flags,
-                      struct mail_keywords **keywords)
+void flags_to_dovecot(struct session *s, struct mailbox *box, const struct orset_flags *f,
+                      enum mail_flags *flags, struct mail_keywords **keywords)
 {
     const char *names[ORSET_MESSAGE_KEYWORDS_MAX + 1];
     *flags = 0;

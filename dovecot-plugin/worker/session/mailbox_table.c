@@ -1,7 +1,9 @@
-/* mailbox_table - the user's mailboxes in memory, and which of them has a folder's UIDs, a GUID, a name.
+/* mailbox_table - the user's mailboxes in memory, and which of them has a folder's UIDs, a GUID, a
+ * name.
  *
- * A folder has one mailbox at most. A name may be that of several for a while: of one that is gone and of its successor; a GUID, while a
- * mailbox becomes another folder's. Those stand in a chain behind the first, in the order in which they came. */
+ * A folder has one mailbox at most. A name may be that of several for a while: of one that is
+ * gone and of its successor; a GUID, while a mailbox becomes another folder's. Those stand in a
+ * chain behind the first, in the order in which they came. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <hash.h>
@@ -30,7 +32,8 @@ void mailbox_table_clear(struct session *s)
     hash_table_clear(s->by_folder, TRUE);
     hash_table_clear(s->by_guid, TRUE);
     hash_table_clear(s->by_vname, TRUE);
-    array_foreach(&s->boxes, x) box_free(*x);
+    array_foreach (&s->boxes, x)
+        box_free(*x);
     array_clear(&s->boxes);
 }
 
@@ -133,8 +136,7 @@ void box_drop(struct session *s, struct box *x)
     hash_table_remove(s->by_folder, folder_key(x->folder));
     guid_unlink(s, x);
     vname_unlink(s, x);
-    array_foreach(&s->boxes, at)
-    {
+    array_foreach (&s->boxes, at) {
         if (*at == x) {
             array_delete(&s->boxes, array_foreach_idx(&s->boxes, at), 1);
             break;

@@ -1,12 +1,15 @@
 /* mdbox - what an mdbox does by itself when its map is lost.
  *
- * The mails of all mailboxes lie together in the files m.*, and only the map (dovecot.map.index) knows where. Without it the first save
- * finds a file that nobody knows, and Dovecot rebuilds the storage in the middle of whatever is done: each mail that no mailbox names goes
- * back, under a new UID, into the mailbox it was first saved to. What was missed before that and is fetched back would be there twice. So
- * the rebuild comes first here, before anything is missed or placed; and it brings back what was delivered and not replicated yet.
+ * The mails of all mailboxes lie together in the files m.*, and only the map (dovecot.map.index)
+ * knows where. Without it the first save finds a file that nobody knows, and Dovecot rebuilds the
+ * storage in the middle of whatever is done: each mail that no mailbox names goes back, under a new
+ * UID, into the mailbox it was first saved to. What was missed before that and is fetched back
+ * would be there twice. So the rebuild comes first here, before anything is missed or placed; and
+ * it brings back what was delivered and not replicated yet.
  *
- * It brings back, too, what was expunged and not purged since. Those are known by rows: which GUID went from which folder, on somebody's
- * word, in the last days. Only such a mail is expunged again. */
+ * It brings back, too, what was expunged and not purged since. Those are known by rows: which
+ * GUID went from which folder, on somebody's word, in the last days. Only such a mail is
+ * expunged again. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include "dovecot-plugin/indexlog/index_log_backup.h"
@@ -33,7 +36,7 @@ bool mdbox_is(const struct mailbox *box)
     return strcmp(box->storage->name, MDBOX_STORAGE_NAME) == 0;
 }
 
-/* --- the map -------------------------------------------------------------------------------------------------------- */
+/* --- the map ---------------------------------------------------------------------------------- */
 
 static struct mdbox_storage *storage_of(struct mail_storage *storage)
 {
@@ -47,7 +50,8 @@ static int later(struct session *s, unsigned wait)
     return -1;
 }
 
-/* A rebuild holds the lists' lock and reads all mails: where it fails it is not asked for again by each mailbox. */
+/* A rebuild holds the lists' lock and reads all mails: where it fails it is not asked for again
+ * by each mailbox. */
 static int failed(struct session *s)
 {
     s->mend_wait = s->mend_wait == 0 ? MEND_WAIT_FIRST : I_MIN(s->mend_wait * 2, MEND_WAIT_LAST);
@@ -58,10 +62,12 @@ static int failed(struct session *s)
 static bool is_unlinked(const struct mdbox_map *map)
 {
     struct stat st;
-    return map->view != NULL && map->index->log->head != NULL && fstat(map->index->log->head->fd, &st) == 0 && st.st_nlink == 0;
+    return map->view != NULL && map->index->log->head != NULL &&
+           fstat(map->index->log->head->fd, &st) == 0 && st.st_nlink == 0;
 }
 
-/* What the library has open was removed: it would write to files that nobody else sees. Not: rotated twice since it was read. */
+/* What the library has open was removed: it would write to files that nobody else sees. Not:
+ * rotated twice since it was read. */
 static bool is_removed(struct mdbox_map *map)
 {
     return is_unlinked(map) && (mail_index_refresh(map->index) < 0 || is_unlinked(map));
@@ -70,14 +76,14 @@ static bool is_removed(struct mdbox_map *map)
 bool mdbox_map_is_removed(struct session *s)
 {
     for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next) {
-        if (ns->storage != NULL && strcmp(ns->storage->name, MDBOX_STORAGE_NAME) == 0 && session_has_namespace(s, ns) &&
-            is_removed(storage_of(ns->storage)->map))
+        if (ns->storage != NULL && strcmp(ns->storage->name, MDBOX_STORAGE_NAME) == 0 &&
+            session_has_namespace(s, ns) && is_removed(storage_of(ns->storage)->map))
             return TRUE;
     }
     return FALSE;
 }
 
-static int known_files(struct mdbox_map *map, ARRAY_TYPE(seq_range) *files)
+static int known_files(struct mdbox_map *map, ARRAY_TYPE(seq_range) * files)
 {
     for (uint32_t seq = 1; seq <= mdbox_map_get_messages_count(map); seq++) {
         struct mdbox_map_mail_index_record rec;
@@ -90,7 +96,8 @@ static int known_files(struct mdbox_map *map, ARRAY_TYPE(seq_range) *files)
 }
 
 /* A hash of the files that it does not know; 0: there are none. */
-static uint64_t unknown_files(const struct mdbox_storage *storage, const ARRAY_TYPE(seq_range) *known)
+static uint64_t unknown_files(const struct mdbox_storage *storage,
+                              const ARRAY_TYPE(seq_range) * known)
 {
     DIR *dir = opendir(storage->storage_dir);
     struct dirent *d;
@@ -98,10 +105,13 @@ static uint64_t unknown_files(const struct mdbox_storage *storage, const ARRAY_T
     uint32_t id;
     while (dir != NULL && (d = readdir(dir)) != NULL) {
         struct stat st;
-        if (!str_begins_with(d->d_name, MDBOX_MAIL_FILE_PREFIX) || str_to_uint32(d->d_name + strlen(MDBOX_MAIL_FILE_PREFIX), &id) < 0 ||
+        if (!str_begins_with(d->d_name, MDBOX_MAIL_FILE_PREFIX) ||
+            str_to_uint32(d->d_name + strlen(MDBOX_MAIL_FILE_PREFIX), &id) < 0 ||
             seq_range_exists(known, id))
             continue;
-        uint64_t w[2] = {id, fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_size : 0};
+        uint64_t w[2] = {id, fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
+                                 ? (uint64_t)st.st_size
+                                 : 0};
         hash += orset_hash_words(w, 2).lo | 1;
     }
     if (dir != NULL)
@@ -109,8 +119,9 @@ static uint64_t unknown_files(const struct mdbox_storage *storage, const ARRAY_T
     return hash;
 }
 
-/* Under the map's lock, so that neither a save nor another one's rebuild is half done. 1: there are mails that the map does not know, or it
- * cannot be read. Files that a rebuild could not take (an empty one, after a power loss) stay: those are known by their hash. */
+/* Under the map's lock, so that neither a save nor another one's rebuild is half done. 1: there
+ * are mails that the map does not know, or it cannot be read. Files that a rebuild could not
+ * take (an empty one, after a power loss) stay: those are known by their hash. */
 static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint64_t *hash_r)
 {
     struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(storage->map);
@@ -120,7 +131,8 @@ static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint
     if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0) {
         bool read = known_files(storage->map, &known) == 0;
         *hash_r = unknown_files(storage, &known);
-        r = !read || compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) || (*hash_r != 0 && *hash_r != taken);
+        r = !read || compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) ||
+            (*hash_r != 0 && *hash_r != taken);
     }
     mdbox_map_atomic_set_success(atomic);
     if (mdbox_map_atomic_finish(&atomic) < 0)
@@ -131,7 +143,8 @@ static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint
 /* The row: the map's index id, and the hash of what the last rebuild left. */
 #define ROW_LEN (sizeof(uint32_t) + sizeof(uint64_t))
 
-static int get_row(struct session *s, const struct mdbox_storage *storage, uint32_t *id_r, uint64_t *left_r)
+static int get_row(struct session *s, const struct mdbox_storage *storage, uint32_t *id_r,
+                   uint64_t *left_r)
 {
     const uint8_t *value;
     size_t len;
@@ -151,11 +164,13 @@ static int put_row(struct session *s, const struct mdbox_storage *storage, uint6
     uint32_t id = storage->map->index->indexid;
     memcpy(value, &id, sizeof id);
     memcpy(value + sizeof id, &left, sizeof left);
-    return rows_put(s, ROW_MAP, storage->storage_dir, strlen(storage->storage_dir), value, sizeof value);
+    return rows_put(s, ROW_MAP, storage->storage_dir, strlen(storage->storage_dir), value,
+                    sizeof value);
 }
 
-/* The map's index is the one that this state knows. 0: another one, or one that was repaired: Dovecot 2.3 leaves that mark when a sync finds it
- * and rebuilds, and then each further sync rebuilds again, and forgets the expunges that it was to carry out. */
+/* The map's index is the one that this state knows. 0: another one, or one that was repaired:
+ * Dovecot 2.3 leaves that mark when a sync finds it and rebuilds, and then each further sync
+ * rebuilds again, and forgets the expunges that it was to carry out. */
 static int is_known(struct session *s, struct mdbox_storage *storage, uint64_t *left_r)
 {
     uint32_t id;
@@ -166,8 +181,8 @@ static int is_known(struct session *s, struct mdbox_storage *storage, uint64_t *
     return r <= 0 ? r : id == storage->map->index->indexid && !mdbox_map_is_fscked(storage->map);
 }
 
-/* A rebuild begins with a repair of the map, and takes the mark of it away only when it stood there before: the next sync would take it for
- * damage, rebuild again, and forget its expunges. */
+/* A rebuild begins with a repair of the map, and takes the mark of it away only when it stood
+ * there before: the next sync would take it for damage, rebuild again, and forget its expunges. */
 static int unmark(struct mdbox_map *map)
 {
     struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(map);
@@ -178,7 +193,8 @@ static int unmark(struct mdbox_map *map)
     return mdbox_map_atomic_finish(&atomic) < 0 ? -1 : r;
 }
 
-/* All mailboxes were reset. Under the lists' lock: one that is not whole is opened by nobody else (open.c), and its mails would go to INBOX. */
+/* All mailboxes were reset. Under the lists' lock: one that is not whole is opened by nobody
+ * else (open.c), and its mails would go to INBOX. */
 static int rebuild(struct session *s, struct mailbox *box)
 {
     struct mdbox_storage *storage = storage_of(box->storage);
@@ -193,8 +209,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     (void)mail_index_reset_fscked(storage->map->index);
     if (r >= 0)
         r = unmark(storage->map);
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         (*x)->all = (*x)->rebuilt = TRUE;
         (*x)->scanned = FALSE;
     }
@@ -209,23 +224,27 @@ int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
         return later(s, 1000);
     if (s->mend_wait != 0 && msecs < s->mend_after)
         return later(s, (unsigned)(s->mend_after - msecs));
-    /* An index id is the second in which the index was made: a map may have its predecessor's, but its mailboxes were lost with it then. Not by
-     * the way, because a mailbox is new: a delivery that was killed leaves a file that the map does not know, and after a rebuild nothing tells what
-     * clients did since the last scan. */
-    bool other = x->at.indexid == 0 ? x->lost : x->at.indexid != mail_index_get_header(box->view)->indexid;
+    /* An index id is the second in which the index was made: a map may have its predecessor's,
+     * but its mailboxes were lost with it then. Not by the way, because a mailbox is new: a
+     * delivery that was killed leaves a file that the map does not know, and after a rebuild
+     * nothing tells what clients did since the last scan. */
+    bool other =
+        x->at.indexid == 0 ? x->lost : x->at.indexid != mail_index_get_header(box->view)->indexid;
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;
     if (r >= 0 && (r = has_unknown_mails(storage, left, &now)) > 0) {
-        session_note(s, NOTE_WARNING, "%s: its map was repaired, or does not know all of its mails: rebuilding it", storage->storage_dir);
+        session_note(s, NOTE_WARNING,
+                     "%s: its map was repaired, or does not know all of its mails: rebuilding it",
+                     storage->storage_dir);
         rebuilt = 1;
         r = rebuild(s, box);
         if (r >= 0)
             r = I_MIN(has_unknown_mails(storage, 0, &now), 0);
     }
     if (r < 0) {
-        session_note(s, NOTE_WARNING, "%s: its map cannot be read or rebuilt, and all waits: %s", storage->storage_dir,
-                     mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_WARNING, "%s: its map cannot be read or rebuilt, and all waits: %s",
+                     storage->storage_dir, mailbox_get_last_internal_error(box, NULL));
         return failed(s);
     }
     s->mend_wait = 0;
@@ -239,11 +258,12 @@ bool mdbox_is_other(struct session *s, const struct box *x, struct mailbox *box)
     const struct mail_index_header *hdr = mail_index_get_header(box->view);
     struct mdbox_storage *storage = storage_of(box->storage);
     uint64_t left;
-    return is_removed(storage->map) || is_known(s, storage, &left) <= 0 || x->at.indexid != hdr->indexid ||
+    return is_removed(storage->map) || is_known(s, storage, &left) <= 0 ||
+           x->at.indexid != hdr->indexid ||
            (first->hdr.prev_file_seq == 0 && first->hdr.file_seq > x->log_seq);
 }
 
-/* --- mails that were expunged --------------------------------------------------------------------------------------- */
+/* --- mails that were expunged ----------------------------------------------------------------- */
 
 struct old_rows {
     struct orset_key key[DROP_AT_ONCE];
@@ -251,7 +271,8 @@ struct old_rows {
     time_t before;
 };
 
-static int old_row(void *arg, const uint8_t *key, size_t len, const uint8_t *value, size_t value_len)
+static int old_row(void *arg, const uint8_t *key, size_t len, const uint8_t *value,
+                   size_t value_len)
 {
     struct old_rows *old = arg;
     struct orset_reader r = {key + 1, key + len, FALSE};
@@ -290,11 +311,12 @@ int mdbox_expunged(struct session *s, uint32_t folder, const uint8_t guid[16])
 }
 
 struct collecting {
-    ARRAY_TYPE(expunged_guid) *guids;
+    ARRAY_TYPE(expunged_guid) * guids;
     uint32_t folder;
 };
 
-static int collect(void *arg, const uint8_t *key, size_t len, const uint8_t *value, size_t value_len)
+static int collect(void *arg, const uint8_t *key, size_t len, const uint8_t *value,
+                   size_t value_len)
 {
     struct collecting *c = arg;
     struct orset_reader r = {key + 1, key + len, FALSE};
@@ -316,8 +338,9 @@ static int by_guid(const struct expunged_guid *a, const struct expunged_guid *b)
     return memcmp(a->guid, b->guid, sizeof a->guid);
 }
 
-/* Mails that are to go by the state's word: it may have happened without a row, where this program was killed before it said so. */
-static int collect_doomed(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) *guids)
+/* Mails that are to go by the state's word: it may have happened without a row, where this
+ * program was killed before it said so. */
+static int collect_doomed(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) * guids)
 {
     struct orset_task *t = i_new(struct orset_task, 1);
     struct expunged_guid one;
@@ -332,7 +355,7 @@ static int collect_doomed(struct session *s, uint32_t folder, ARRAY_TYPE(expunge
     return r < 0 ? session_core_failed(s, "todo") : 0;
 }
 
-int mdbox_expunged_load(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) *guids)
+int mdbox_expunged_load(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) * guids)
 {
     struct collecting c = {guids, folder};
     if (rows_each(s, ROW_EXPUNGED, collect, &c) < 0 || collect_doomed(s, folder, guids) < 0)
@@ -341,11 +364,12 @@ int mdbox_expunged_load(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_
     return 0;
 }
 
-bool mdbox_is_back(struct mail *mail, const uint8_t guid[16], ARRAY_TYPE(expunged_guid) *guids)
+bool mdbox_is_back(struct mail *mail, const uint8_t guid[16], ARRAY_TYPE(expunged_guid) * guids)
 {
     struct expunged_guid one;
     const char *refcount;
     memcpy(one.guid, guid, sizeof one.guid);
-    return array_bsearch(guids, &one, by_guid) != NULL && mail_get_special(mail, MAIL_FETCH_REFCOUNT, &refcount) == 0 &&
+    return array_bsearch(guids, &one, by_guid) != NULL &&
+           mail_get_special(mail, MAIL_FETCH_REFCOUNT, &refcount) == 0 &&
            strcmp(refcount, "1") == 0;
 }

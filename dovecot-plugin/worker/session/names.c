@@ -1,4 +1,5 @@
-/* names - folder names travel as namespace key and components (F26); here they become mailbox names and back. */
+/* names - folder names travel as namespace key and components (F26); here they become mailbox
+ * names and back. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mailbox-list-private.h>
@@ -36,17 +37,20 @@ static void escape_byte(string_t *out, unsigned char c)
 static bool reserved(struct mail_namespace *ns, const char *part)
 {
     const char *why, *vname = t_strconcat(ns->prefix, part, NULL);
-    return !mailbox_list_is_valid_name(ns->list, mailbox_list_get_storage_name(ns->list, vname), &why);
+    return !mailbox_list_is_valid_name(ns->list, mailbox_list_get_storage_name(ns->list, vname),
+                                       &why);
 }
 
-/* orset_escape() knows one separator; a layout has two (its own and the namespace's), and names must be UTF-8. */
+/* orset_escape() knows one separator; a layout has two (its own and the namespace's), and names
+ * must be UTF-8. */
 static void put_component(string_t *vname, struct mail_namespace *ns, const char *part, size_t len)
 {
     if (len == 0)
         return; /* no valid name has one */
     char sep = mail_namespace_get_sep(ns), storage_sep = mailbox_list_get_hierarchy_sep(ns->list);
     char *escaped = t_malloc_no0(3 * len + 1);
-    size_t n = orset_escape(part, len, storage_sep == '/' ? sep : storage_sep, escaped), begin = str_len(vname);
+    size_t n = orset_escape(part, len, storage_sep == '/' ? sep : storage_sep, escaped),
+           begin = str_len(vname);
     bool utf8 = uni_utf8_data_is_valid((const unsigned char *)escaped, n);
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)escaped[i];
@@ -69,7 +73,8 @@ static void put_component(string_t *vname, struct mail_namespace *ns, const char
 /* Dovecot takes it for a name of another namespace, one that the site with the folder has not. */
 static bool belongs_elsewhere(struct session *s, const struct mail_namespace *ns, const char *vname)
 {
-    for (const struct mail_namespace *other = s->user->namespaces; other != NULL; other = other->next) {
+    for (const struct mail_namespace *other = s->user->namespaces; other != NULL;
+         other = other->next) {
         size_t len = other->prefix_len;
         if (other != ns && len > ns->prefix_len && strncmp(vname, other->prefix, len - 1) == 0 &&
             (vname[len - 1] == '\0' || vname[len - 1] == other->prefix[len - 1]))

@@ -1,8 +1,9 @@
 /* open - mailboxes, which clients make, rename and delete at the same time.
  *
- * Dovecot does all of that under the lock of the mailbox list. Who opens a mailbox that is being made makes it himself, and the CREATE
- * that is under way is answered ALREADYEXISTS; the library opens some unasked, when it brings its list index up to date. So none is
- * opened here that is not whole, but under that lock. */
+ * Dovecot does all of that under the lock of the mailbox list. Who opens a mailbox that is being
+ * made makes it himself, and the CREATE that is under way is answered ALREADYEXISTS; the library
+ * opens some unasked, when it brings its list index up to date. So none is opened here that is
+ * not whole, but under that lock. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <hostpid.h>
@@ -29,9 +30,11 @@
 #define HAS_ACL 0
 #endif
 
-#define LOCK_WAIT_SECS 3   /* for a Maildir's uidlist: longer than Dovecot needs to see that a lock's process is gone */
-#define LOCKED_AGAIN 1000  /* milliseconds until a mailbox that was locked is tried again */
-#define DELETED_AGAIN 2000 /* the same, where it is being deleted: a hint follows that, or its process was killed */
+/* for a Maildir's uidlist: longer than Dovecot needs to see that a lock's process is gone */
+#define LOCK_WAIT_SECS 3
+#define LOCKED_AGAIN 1000 /* milliseconds until a mailbox that was locked is tried again */
+/* the same, where it is being deleted: a hint follows that, or its process was killed */
+#define DELETED_AGAIN 2000
 
 struct opened {
     union mailbox_module_context module_ctx;
@@ -39,8 +42,9 @@ struct opened {
 
 static MODULE_CONTEXT_DEFINE_INIT(open_module, &mail_storage_module_register);
 
-/* A dbox mailbox is made in steps: its directory, an empty index log, a record in it of when temporary files were looked for, and at
- * last its UIDVALIDITY. Whoever opens it before writes that himself. */
+/* A dbox mailbox is made in steps: its directory, an empty index log, a record in it of when
+ * temporary files were looked for, and at last its UIDVALIDITY. Whoever opens it before writes
+ * that himself. */
 static bool has_index(struct mailbox *box)
 {
     static const char *const later[] = {"dovecot.index", "dovecot.index.log.2", NULL};
@@ -84,13 +88,14 @@ static bool is_whole(struct mailbox *box)
     struct stat st;
     if (!is_maildir(box))
         return has_index(box);
-    return mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) > 0 && stat(t_strconcat(path, "/tmp", NULL), &st) == 0;
+    return mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) > 0 &&
+           stat(t_strconcat(path, "/tmp", NULL), &st) == 0;
 }
 
-/* --- a Maildir's uidlist lock --------------------------------------------------------------------------------------- */
+/* --- a Maildir's uidlist lock ----------------------------------------------------------------- */
 
-/* It holds "pid:host". Dovecot takes it away at once when that process is gone; when it names none, being left by a process that was killed
- * before it wrote that, after two minutes. */
+/* It holds "pid:host". Dovecot takes it away at once when that process is gone; when it names
+ * none, being left by a process that was killed before it wrote that, after two minutes. */
 static bool holder_is_gone(const char *path)
 {
     char text[256];
@@ -103,7 +108,8 @@ static bool holder_is_gone(const char *path)
     if (host == NULL)
         return FALSE;
     *host++ = '\0';
-    return strcmp(host, my_hostname) == 0 && str_to_pid(text, &pid) == 0 && pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
+    return strcmp(host, my_hostname) == 0 && str_to_pid(text, &pid) == 0 && pid > 0 &&
+           kill(pid, 0) < 0 && errno == ESRCH;
 }
 
 /* Held for longer than a change of the list takes, and Dovecot would wait for it. */
@@ -117,11 +123,13 @@ static bool is_locked(struct mailbox *box)
     if (lstat(path, &st) < 0)
         return FALSE;
     time_t age = time(NULL) - st.st_ctime;
-    return age >= LOCK_WAIT_SECS && age <= MAILDIR_UIDLIST_LOCK_STALE_TIMEOUT && !holder_is_gone(path);
+    return age >= LOCK_WAIT_SECS && age <= MAILDIR_UIDLIST_LOCK_STALE_TIMEOUT &&
+           !holder_is_gone(path);
 }
 
-/* Who waits here for a lock that was left, for two minutes, is a worker that other users do not have. The index's own locks are the
- * kernel's, nobody leaves them; their limit stays the user's. */
+/* Who waits here for a lock that was left, for two minutes, is a worker that other users do not
+ * have. The index's own locks are the kernel's, nobody leaves them; their limit stays the
+ * user's. */
 static int open_maildir(struct mailbox *box, int (*open_box)(struct mailbox *))
 {
     struct mail_storage *storage = box->storage;
@@ -137,7 +145,8 @@ static int open_maildir(struct mailbox *box, int (*open_box)(struct mailbox *))
     int r = open_box(box);
     storage->set = own;
     if (box->index != NULL)
-        mail_index_set_lock_method(box->index, own->parsed_lock_method, mail_storage_get_lock_timeout(storage, UINT_MAX));
+        mail_index_set_lock_method(box->index, own->parsed_lock_method,
+                                   mail_storage_get_lock_timeout(storage, UINT_MAX));
     return r;
 }
 
@@ -168,7 +177,8 @@ bool session_sync_whole(struct session *s, struct mailbox *box)
     int r = maildir_uidlist_lock(list);
     if (r > 0) {
         enum mailbox_flags flags = box->flags;
-        box->flags |= MAILBOX_FLAG_KEEP_LOCKED; /* said to the sync, which expects no lock of its caller's otherwise */
+        /* said to the sync, which expects no lock of its caller's otherwise */
+        box->flags |= MAILBOX_FLAG_KEEP_LOCKED;
         r = mailbox_sync(box, MAILBOX_SYNC_FLAG_FULL_READ) < 0 ? -1 : 1;
         box->flags = flags;
         maildir_uidlist_unlock(list);
@@ -201,7 +211,8 @@ static int open_whole(struct mailbox *box)
         return -1;
     }
     refresh_kept(box);
-    return is_maildir(box) ? open_maildir(box, o->module_ctx.super.open) : o->module_ctx.super.open(box);
+    return is_maildir(box) ? open_maildir(box, o->module_ctx.super.open)
+                           : o->module_ctx.super.open(box);
 }
 
 static void mailbox_allocated(struct mailbox *box)
@@ -228,18 +239,21 @@ void open_deinit(void)
     mail_storage_hooks_remove_internal(&hooks);
 }
 
-/* --- the lists' lock ------------------------------------------------------------------------------------------------ */
+/* --- the lists' lock -------------------------------------------------------------------------- */
 
-/* A client that makes a mailbox has an empty directory first, and holds this lock. Whoever lists the mailboxes meanwhile must not remove it: the CREATE would
- * be answered NO. So this program does under the lock only. */
+/* A client that makes a mailbox has an empty directory first, and holds this lock. Whoever lists
+ * the mailboxes meanwhile must not remove it: the CREATE would be answered NO. So this program
+ * does under the lock only. */
 static void drop_empty(struct session *s, bool drop)
 {
     struct mailbox_list *const *list;
-    array_foreach(&s->dropping, list) compat_list_drop_empty(*list, drop);
+    array_foreach (&s->dropping, list)
+        compat_list_drop_empty(*list, drop);
 }
 
 #if HAS_ACL
-static struct acl_storage_module *acl_module; /* of the plugin, if the user has it: it is not linked */
+/* of the plugin, if the user has it: it is not linked */
+static struct acl_storage_module *acl_module;
 #endif
 
 void session_lists_init(struct session *s)
@@ -271,7 +285,8 @@ int session_lock_lists(struct session *s)
 {
     for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
         if (session_has_namespace(s, ns) && mailbox_list_lock(ns->list) < 0) {
-            session_fail(s, "namespace %s: %s", compat_namespace_name(ns), mailbox_list_get_last_internal_error(ns->list, NULL));
+            session_fail(s, "namespace %s: %s", compat_namespace_name(ns),
+                         mailbox_list_get_last_internal_error(ns->list, NULL));
             session_unlock_lists(s);
             return -1;
         }
@@ -279,7 +294,7 @@ int session_lock_lists(struct session *s)
     return 0;
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 void session_mark_list(struct mailbox_list *list)
 {
@@ -287,10 +302,12 @@ void session_mark_list(struct mailbox_list *list)
     if (index == NULL || !index->has_backing_store)
         return;
     if (mailbox_list_index_index_open(list) < 0)
-        return;                             /* it logged why */
-    (void)mail_index_refresh(index->index); /* somebody may have read the names since it was marked */
+        return; /* it logged why */
+    /* somebody may have read the names since it was marked */
+    (void)mail_index_refresh(index->index);
     mailbox_list_index_refresh_later(list);
-    (void)mail_index_refresh(index->index); /* a CREATE sees that it is marked, and writes nothing */
+    /* a CREATE sees that it is marked, and writes nothing */
+    (void)mail_index_refresh(index->index);
 }
 
 /* A user may take his own rights to a mailbox away, and gives them back. Not by
@@ -307,8 +324,8 @@ static void let_in(struct mailbox *box)
 #endif
 }
 
-/* Dovecot makes a mailbox with `auto` when somebody opens it. One that this program made so would be younger than the other
- * sites' ones, and its UIDVALIDITY be theirs. */
+/* Dovecot makes a mailbox with `auto` when somebody opens it. One that this program made so
+ * would be younger than the other sites' ones, and its UIDVALIDITY be theirs. */
 static void never_make(struct mailbox *box)
 {
     if (box->set == NULL)
@@ -414,8 +431,8 @@ void session_read_end(struct mailbox_transaction_context **trans)
 
 int session_enable_modseq(struct mailbox *box)
 {
-    /* The library keeps an index for a while, and may remember of the one before a reset that it had modseqs. */
+    /* The library keeps an index for a while, and may remember of the one before a reset that it
+     * had modseqs. */
     compat_index_forget_modseqs(box->index);
     return mailbox_enable(box, MAILBOX_FEATURE_CONDSTORE);
 }
-

@@ -1,5 +1,6 @@
-/* rows - what this program itself remembers, as ORSET_T_APP rows beside the core's: so it is committed with the state it
- * belongs to. Rows are read once, at open; what is in memory is what the last commit wrote, or it is read again. */
+/* rows - what this program itself remembers, as ORSET_T_APP rows beside the core's: so it is
+ * committed with the state it belongs to. Rows are read once, at open; what is in memory is what
+ * the last commit wrote, or it is read again. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -51,7 +52,7 @@ static uint32_t row_folder(struct session *s, const uint8_t *key, size_t len)
     return row_end(&k) && folder < orset_folders(s->os) ? folder : ORSET_NO_FOLDER;
 }
 
-/* --- any row -------------------------------------------------------------------------------------------------------- */
+/* --- any row ---------------------------------------------------------------------------------- */
 
 static void row_key(struct orset_key *k, char kind, const void *key, size_t len)
 {
@@ -60,7 +61,8 @@ static void row_key(struct orset_key *k, char kind, const void *key, size_t len)
     orset_key_put(k, key, len);
 }
 
-int rows_put(struct session *s, char kind, const void *key, size_t key_len, const void *value, size_t len)
+int rows_put(struct session *s, char kind, const void *key, size_t key_len, const void *value,
+             size_t len)
 {
     struct orset_key k;
     row_key(&k, kind, key, key_len);
@@ -78,7 +80,8 @@ int rows_del(struct session *s, char kind, const void *key, size_t key_len)
     return 0;
 }
 
-int rows_get(struct session *s, char kind, const void *key, size_t key_len, const uint8_t **value, size_t *len)
+int rows_get(struct session *s, char kind, const void *key, size_t key_len, const uint8_t **value,
+             size_t *len)
 {
     struct orset_key k;
     row_key(&k, kind, key, key_len);
@@ -95,19 +98,19 @@ int rows_each(struct session *s, char kind, orset_row_fn *fn, void *arg)
 
 static int put_buf(struct session *s, char kind, const struct orset_key *k, struct orset_buf *b)
 {
-    int r = b->failed ? session_fail(s, "out of memory") : rows_put(s, kind, k->b, k->n, b->data, b->len);
+    int r = b->failed ? session_fail(s, "out of memory")
+                      : rows_put(s, kind, k->b, k->n, b->data, b->len);
     orset_buf_free(b);
     return r;
 }
 
-/* --- mailboxes ------------------------------------------------------------------------------------------------------ */
+/* --- mailboxes -------------------------------------------------------------------------------- */
 
 static void put_held(struct orset_buf *b, const struct box *x)
 {
     const struct seq_range *range;
     uint32_t last = 0;
-    array_foreach(&x->quarantine, range)
-    {
+    array_foreach (&x->quarantine, range) {
         orset_buf_num(b, range->seq1 - last);
         orset_buf_num(b, range->seq2 - range->seq1);
         last = range->seq2;
@@ -131,8 +134,9 @@ int rows_put_box(struct session *s, const struct box *x)
     struct orset_key k = {0};
     orset_key_num(&k, x->folder);
     orset_buf_u8(&b, ROWS_VERSION);
-    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->quarantine) > 0) << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5 |
-                              x->beyond << 6 | x->estranged << 7));
+    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->quarantine) > 0) << 2 |
+                               x->all << 3 | x->astray << 4 | x->rewound << 5 | x->beyond << 6 |
+                               x->estranged << 7));
     orset_buf_put(&b, x->guid, sizeof x->guid);
     put_str(&b, x->vname);
     put_str(&b, x->moving);
@@ -165,7 +169,9 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     uint8_t bits = orset_read_u8(&r);
     x->gone = (bits & 1) != 0;
     x->deleting = (bits & 2) != 0;
-    x->all = (bits & (4 | 8)) != 0; /* 4: something is quarantined. A crash may have cut short what became of it; earlier versions did not say which it is */
+    /* 4: something is quarantined. A crash may have cut short what became of it; earlier
+     * versions did not say which it is */
+    x->all = (bits & (4 | 8)) != 0;
     x->astray = (bits & 16) != 0;
     x->rewound = (bits & 32) != 0;
     x->beyond = (bits & 64) != 0;
@@ -211,7 +217,7 @@ void box_forget(struct session *s, struct box *x)
     box_drop(s, x);
 }
 
-/* --- peers, and whether an exchange comes first --------------------------------------------------------------------- */
+/* --- peers, and whether an exchange comes first ----------------------------------------------- */
 
 int rows_put_peer(struct session *s, const struct peer *p)
 {
@@ -221,7 +227,8 @@ int rows_put_peer(struct session *s, const struct peer *p)
     orset_buf_u8(&b, ROWS_VERSION);
     orset_buf_num(&b, p->confirmed);
     orset_buf_num(&b, p->sent);
-    orset_buf_u8(&b, (uint8_t)(p->behind | p->forgotten << 1 | p->answered << 2 | p->told_reading << 3));
+    orset_buf_u8(
+        &b, (uint8_t)(p->behind | p->forgotten << 1 | p->answered << 2 | p->told_reading << 3));
     orset_buf_num(&b, (uint64_t)p->reading_until);
     return put_buf(s, 'p', &k, &b);
 }
@@ -267,7 +274,7 @@ int rows_put_join(struct session *s)
     return put_buf(s, 'j', &k, &b);
 }
 
-/* --- who saves into a Maildir --------------------------------------------------------------------------------------- */
+/* --- who saves into a Maildir ----------------------------------------------------------------- */
 
 int rows_say_saving(struct session *s, struct mailbox *box, struct box *x)
 {
@@ -303,13 +310,13 @@ int rows_close(struct session *s)
 {
     struct box *const *x;
     unsigned n = 0;
-    array_foreach(&s->boxes, x) n += (*x)->saving;
+    array_foreach (&s->boxes, x)
+        n += (*x)->saving;
     if (n == 0)
         return 0;
     if (session_begin(s) < 0)
         return -1;
-    array_foreach(&s->boxes, x)
-    {
+    array_foreach (&s->boxes, x) {
         struct orset_key k = {0};
         orset_key_num(&k, (*x)->folder);
         if ((*x)->saving && rows_del(s, ROW_SAVING, k.b, k.n) < 0) {
@@ -336,11 +343,13 @@ static int load_saver(void *arg, const uint8_t *key, size_t key_len, const uint8
     return 0;
 }
 
-/* <seconds>.M<microseconds>P<process>.<host>..., as Dovecot names files; a preserved name is another process'. */
+/* <seconds>.M<microseconds>P<process>.<host>..., as Dovecot names files; a preserved name is
+ * another process'. */
 static bool is_named_by(struct mail *mail, enum mail_fetch_field name_of, pid_t saver)
 {
     const char *name, *at;
-    if (saver == 0 || mail_get_special(mail, name_of, &name) < 0 || (at = strstr(name, ".M")) == NULL)
+    if (saver == 0 || mail_get_special(mail, name_of, &name) < 0 ||
+        (at = strstr(name, ".M")) == NULL)
         return FALSE;
     for (at += 2; *at >= '0' && *at <= '9'; at++)
         ;
@@ -358,7 +367,7 @@ bool file_by(struct mail *mail, pid_t saver)
     return is_named_by(mail, MAIL_FETCH_STORAGE_ID, saver);
 }
 
-/* --- all of them ---------------------------------------------------------------------------------------------------- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 static int found_one(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
@@ -392,14 +401,18 @@ static int load_moved(void *arg, const uint8_t *key, size_t key_len, const uint8
     return x == NULL ? 0 : moved_load(s, x, v, len);
 }
 
-/* What a crash, or a failed commit, left between saying what is about to happen and saying that it did. */
+/* What a crash, or a failed commit, left between saying what is about to happen and saying that
+ * it did. */
 static int find_cut_short(struct session *s)
 {
     struct box *const *x;
     s->cut_short = FALSE;
-    array_foreach(&s->boxes, x) s->cut_short = s->cut_short || (*x)->moving != NULL || (*x)->deleting;
-    return rows_each(s, ROW_RENUMBER, found_one, &s->cut_short) < 0 || rows_each(s, ROW_SAVING, load_saver, s) < 0 ||
-                   rows_each(s, ROW_WRITE_INTENT, load_writing, s) < 0 || rows_each(s, ROW_MOVED, load_moved, s) < 0
+    array_foreach (&s->boxes, x)
+        s->cut_short = s->cut_short || (*x)->moving != NULL || (*x)->deleting;
+    return rows_each(s, ROW_RENUMBER, found_one, &s->cut_short) < 0 ||
+                   rows_each(s, ROW_SAVING, load_saver, s) < 0 ||
+                   rows_each(s, ROW_WRITE_INTENT, load_writing, s) < 0 ||
+                   rows_each(s, ROW_MOVED, load_moved, s) < 0
                ? -1
                : 0;
 }
@@ -411,10 +424,12 @@ int rows_load(struct session *s)
     mailbox_table_clear(s);
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
-        s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading = FALSE;
+        s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading =
+            FALSE;
         s->peer[i].reading_until = 0;
     }
-    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || modseq_repair_load(s) < 0)
+    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 ||
+        find_cut_short(s) < 0 || modseq_repair_load(s) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
     s->unasked = FALSE;
@@ -422,7 +437,8 @@ int rows_load(struct session *s)
         struct orset_reader in = orset_reader_of(v, len);
         s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
         s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
-        s->join_since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join_until; /* one of 0.1.0: it has asked */
+        /* one of 0.1.0: it has asked */
+        s->join_since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join_until;
     }
     s->exchange_first = r > 0 && !s->unasked;
     s->unasked = s->unasked && s->npeers > 0; /* not where all that could be asked were removed */

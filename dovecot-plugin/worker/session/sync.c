@@ -1,12 +1,15 @@
 /* sync - the files of mails that are saved together reach the disk together.
  *
- * sdbox and Maildir write each mail to a file of its own and wait for the disk at its end, before the next mail: that wait is most of what a
- * save costs. What counts is that all of them are on the disk before the index names one. So between sync_gather() and sync_let() a
- * file's fsync() or fdatasync() is only noted (the descriptor is doubled, the library closes its own), and by sync_gathered() all were asked for
- * from several threads at once, which the file system and the disk do in a few turns. As long as one by one if they must be; never less.
+ * sdbox and Maildir write each mail to a file of its own and wait for the disk at its end, before
+ * the next mail: that wait is most of what a save costs. What counts is that all of them are on the
+ * disk before the index names one. So between sync_gather() and sync_let() a file's fsync() or
+ * fdatasync() is only noted (the descriptor is doubled, the library closes its own), and by
+ * sync_gathered() all were asked for from several threads at once, which the file system and the
+ * disk do in a few turns. As long as one by one if they must be; never less.
  *
- * Only a new mail's own bytes are written between those two. All else waits for the disk as it comes: an index or a uidlist is renamed into place
- * behind its fsync(), and where the library holds a lock of the kernel's on a file, closing any descriptor of that file would drop it.
+ * Only a new mail's own bytes are written between those two. All else waits for the disk as it
+ * comes: an index or a uidlist is renamed into place behind its fsync(), and where the library
+ * holds a lock of the kernel's on a file, closing any descriptor of that file would drop it.
  *
  * The library calls the two functions below instead of libc's, since this program exports them. */
 #include "dovecot-plugin/worker/worker.h"
@@ -53,7 +56,8 @@ static void flush(void)
     /* Signals are for the thread that has the ioloop. */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < THREADS && started + 1 < gather.n && pthread_create(&thread[started], NULL, run, &gather.error) == 0)
+    while (started < THREADS && started + 1 < gather.n &&
+           pthread_create(&thread[started], NULL, run, &gather.error) == 0)
         started++;
     (void)run(&gather.error);
     for (unsigned i = 0; i < started; i++)

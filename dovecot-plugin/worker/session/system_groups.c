@@ -1,4 +1,5 @@
-/* system_groups - see system_groups.h. A file of its own: <grp.h> has a struct group, and so has the worker. */
+/* system_groups - see system_groups.h. A file of its own: <grp.h> has a struct group, and so has
+ * the worker. */
 #include "dovecot-plugin/worker/session/system_groups.h"
 
 #include <grp.h>
@@ -6,6 +7,7 @@
 int system_groups(const char *user, gid_t group_r[SYSTEM_GROUPS_MOST])
 {
     int n = SYSTEM_GROUPS_MOST;
-    /* A group that the host gives everybody stands for the one that this user has by another way. */
+    /* A group that the host gives everybody stands for the one that this user has by another
+     * way. */
     return getgrouplist(user, 0, group_r, &n) < 0 ? 0 : n;
 }

@@ -1,4 +1,5 @@
-/* user - OPEN and CLOSE: who the user is, whether he can be replicated, his lock, his state; and the state's commits. */
+/* user - OPEN and CLOSE: who the user is, whether he can be replicated, his lock, his state; and
+ * the state's commits. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <eacces-error.h>
@@ -23,12 +24,13 @@
 /* log_debug = category=dovelane */
 static struct event_category event_category_dovelane = {.name = "dovelane"};
 
-/* Programs that act on mail by themselves belong to the site where the mail came in, not to the one it is copied to (F39). */
+/* Programs that act on mail by themselves belong to the site where the mail came in, not to the
+ * one it is copied to (F39). */
 static const char *const behaviour_plugins[] = {
-    "sieve",   "imap_sieve", "lazy_expunge", "trash", "expire", "push_notification", "notify_status",
-    "quota_clone", "replication", "autocreate", "welcome", NULL};
+    "sieve",         "imap_sieve",  "lazy_expunge", "trash",      "expire",  "push_notification",
+    "notify_status", "quota_clone", "replication",  "autocreate", "welcome", NULL};
 
-/* --- memory and errors ---------------------------------------------------------------------------------------------- */
+/* --- memory and errors ------------------------------------------------------------------------ */
 
 static void *resize(void *ctx, void *p, size_t n)
 {
@@ -116,7 +118,8 @@ void session_want_tick(struct session *s, unsigned msecs)
         s->tick = msecs;
 }
 
-void session_send(struct session *s, uint64_t site, enum parcel_kind kind, bool bulk, const void *body, size_t len)
+void session_send(struct session *s, uint64_t site, enum parcel_kind kind, bool bulk,
+                  const void *body, size_t len)
 {
     struct frame f = {.type = FRAME_SEND};
     f.u.send.site = site;
@@ -126,14 +129,16 @@ void session_send(struct session *s, uint64_t site, enum parcel_kind kind, bool 
     (void)link_send(s->link, &f);
 }
 
-void session_send_batch(struct session *s, uint64_t site, uint64_t first, const void *body, size_t len)
+void session_send_batch(struct session *s, uint64_t site, uint64_t first, const void *body,
+                        size_t len)
 {
     struct frame f = {.type = FRAME_SEND};
-    f.u.send = (struct frame_parcel){.site = site, .kind = PARCEL_BATCH, .first = first, .body = {body, len}};
+    f.u.send = (struct frame_parcel){
+        .site = site, .kind = PARCEL_BATCH, .first = first, .body = {body, len}};
     (void)link_send(s->link, &f);
 }
 
-/* --- namespaces ----------------------------------------------------------------------------------------------------- */
+/* --- namespaces ------------------------------------------------------------------------------- */
 
 bool storage_known(const struct mail_storage *storage)
 {
@@ -141,20 +146,24 @@ bool storage_known(const struct mail_storage *storage)
            strcmp(storage->name, "maildir") == 0;
 }
 
-/* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
+/* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk
+ * (F8). */
 static bool storage_ok(struct mail_namespace *ns, const char **error_r)
 {
     const char *path;
     struct mail_storage *storage = mail_namespace_get_default_storage(ns);
     if (storage == NULL || !storage_known(storage)) {
-        *error_r = t_strdup_printf("namespace %s: storage %s is not replicated; sdbox, mdbox and maildir are",
-                                   compat_namespace_name(ns), storage == NULL ? "none" : storage->name);
+        *error_r = t_strdup_printf(
+            "namespace %s: storage %s is not replicated; sdbox, mdbox and maildir are",
+            compat_namespace_name(ns), storage == NULL ? "none" : storage->name);
         return FALSE;
     }
-    if (!mailbox_list_get_root_path(ns->list, MAILBOX_LIST_PATH_TYPE_INDEX, &path) || *path == '\0') {
-        *error_r = t_strdup_printf("namespace %s: the index is in memory only, its log cannot be followed: "
-                                   "give the mail location an index directory",
-                                   compat_namespace_name(ns));
+    if (!mailbox_list_get_root_path(ns->list, MAILBOX_LIST_PATH_TYPE_INDEX, &path) ||
+        *path == '\0') {
+        *error_r = t_strdup_printf(
+            "namespace %s: the index is in memory only, its log cannot be followed: "
+            "give the mail location an index directory",
+            compat_namespace_name(ns));
         return FALSE;
     }
     return TRUE;
@@ -164,7 +173,8 @@ bool session_has_namespace(struct session *s, struct mail_namespace *ns)
 {
     const char *name = compat_namespace_name(ns);
     if (ns->type == MAIL_NAMESPACE_TYPE_SHARED ||
-        (ns->type == MAIL_NAMESPACE_TYPE_PUBLIC && strcmp(s->group->public_user, s->user->username) != 0) ||
+        (ns->type == MAIL_NAMESPACE_TYPE_PUBLIC &&
+         strcmp(s->group->public_user, s->user->username) != 0) ||
         ns->alias_for != NULL)
         return FALSE;
     for (unsigned i = 0; i < s->group->nnamespaces; i++)
@@ -173,7 +183,8 @@ bool session_has_namespace(struct session *s, struct mail_namespace *ns)
     return FALSE;
 }
 
-/* One that only some users have is nothing; one that no user has is a slip of the pen, and its folders would go nowhere. */
+/* One that only some users have is nothing; one that no user has is a slip of the pen, and its
+ * folders would go nowhere. */
 static void say_unknown_namespaces(struct session *s)
 {
     static bool said;
@@ -183,8 +194,11 @@ static void say_unknown_namespaces(struct session *s)
             ns = ns->next;
         if (ns == NULL) {
             said = TRUE;
-            e_warning(s->event, "replicate_namespaces names \"%s\", but this user has no namespace section of that name; "
-                                "nothing more is said of it", s->group->ns[i]);
+            e_warning(s->event,
+                      "replicate_namespaces names \"%s\", but this user has no namespace section "
+                      "of that name; "
+                      "nothing more is said of it",
+                      s->group->ns[i]);
         }
     }
 }
@@ -197,7 +211,8 @@ static const char *no_namespace(struct session *s)
         str_printfa(text, "%s \"%s\"", i > 0 ? "," : "", s->group->ns[i]);
     str_append(text, "; this user's namespace sections are");
     for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
-        str_printfa(text, "%s \"%s\"", ns != s->user->namespaces ? "," : "", compat_namespace_name(ns));
+        str_printfa(text, "%s \"%s\"", ns != s->user->namespaces ? "," : "",
+                    compat_namespace_name(ns));
     return str_c(text);
 }
 
@@ -225,9 +240,10 @@ static bool plugins_ok(struct session *s, const char **error_r)
             continue;
         for (const char *const *b = behaviour_plugins; *b != NULL; b++)
             if (strcmp(name, *b) == 0) {
-                *error_r = t_strdup_printf("plugin %s would act on replicated mail: leave it out of mail_plugins in "
-                                           "protocol dovelane { }",
-                                           name);
+                *error_r = t_strdup_printf(
+                    "plugin %s would act on replicated mail: leave it out of mail_plugins in "
+                    "protocol dovelane { }",
+                    name);
                 return FALSE;
             }
     }
@@ -244,11 +260,12 @@ int session_open_file(struct session *s, const char *path)
         return -1;
     i_close_fd(&fd);
     errno = unlink(path) < 0 ? errno : ENOENT;
-    session_note(s, NOTE_WARNING, "%s is no regular file: %s", path, errno == ENOENT ? "removed" : strerror(errno));
+    session_note(s, NOTE_WARNING, "%s is no regular file: %s", path,
+                 errno == ENOENT ? "removed" : strerror(errno));
     return -1;
 }
 
-/* --- the directory, its lock, the state ----------------------------------------------------------------------------- */
+/* --- the directory, its lock, the state ------------------------------------------------------- */
 
 static int open_directory(struct session *s, const char **error_r)
 {
@@ -299,7 +316,8 @@ struct file_id file_id(const char *path)
     return (struct file_id){(uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor, st.stx_ino,
                             (st.stx_mask & STATX_BTIME) == 0
                                 ? 0
-                                : (uint64_t)st.stx_btime.tv_sec * 1000000000U + st.stx_btime.tv_nsec};
+                                : (uint64_t)st.stx_btime.tv_sec * 1000000000U +
+                                      st.stx_btime.tv_nsec};
 }
 
 bool same_file(const struct file_id *then, const char *path)
@@ -327,13 +345,17 @@ static int read_state(struct session *s, const char **error_r)
     state_sqlite_interface(s->db, &s->store);
     r = orset_open(&s->os, session_alloc(), &s->store, &self, &s->created);
     if (r == ORSET_E_LIMIT) {
-        *error_r = t_strdup_printf("%s/state.db: is the state of another site, and this is site %llu: is -n of dovelane-replicator this host's name? If it is, "
-                                   "and this home came from there, remove state.db and its companions", s->dir, (unsigned long long)self.site);
+        *error_r =
+            t_strdup_printf("%s/state.db: is the state of another site, and this is site %llu: is "
+                            "-n of dovelane-replicator this host's name? If it is, "
+                            "and this home came from there, remove state.db and its companions",
+                            s->dir, (unsigned long long)self.site);
         return -1;
     }
     if (r < 0) {
         const char *why = r == ORSET_E_MEMORY ? "out of memory" : state_sqlite_error(s->db);
-        *error_r = t_strdup_printf("%s/state.db: %s", s->dir, *why != '\0' ? why : "its rows cannot be read");
+        *error_r = t_strdup_printf("%s/state.db: %s", s->dir,
+                                   *why != '\0' ? why : "its rows cannot be read");
     } else if ((r = rows_load(s)) < 0) {
         *error_r = t_strdup_printf("%s/state.db: %s", s->dir, session_error(s));
     }
@@ -368,17 +390,19 @@ static int check_reserve(struct session *s, const char **error_r)
         *error_r = "the reserve file cannot be written";
         return -1;
     }
-    /* The reserve is kept apart from the state and was not restored with it: what the state has given is its own history. */
-    if (new_epoch && (session_begin(s) < 0 || orset_epoch_trust(s->os) < 0 || orset_commit(s->os) < 0 ||
-                      session_new_epoch(s, "the state may have lost numbers that it gave") < 0)) {
+    /* The reserve is kept apart from the state and was not restored with it: what the state has
+     * given is its own history. */
+    if (new_epoch &&
+        (session_begin(s) < 0 || orset_epoch_trust(s->os) < 0 || orset_commit(s->os) < 0 ||
+         session_new_epoch(s, "the state may have lost numbers that it gave") < 0)) {
         *error_r = session_error(s);
         return -1;
     }
     return 0;
 }
 
-/* Another mail directory than last time: an old one may look untouched since its mailboxes were read last, but lacks what was
- * placed in them since. All of it is compared. */
+/* Another mail directory than last time: an old one may look untouched since its mailboxes were
+ * read last, but lacks what was placed in them since. All of it is compared. */
 static int check_root(struct session *s, const char **error_r)
 {
     const uint8_t *v;
@@ -389,10 +413,10 @@ static int check_root(struct session *s, const char **error_r)
     if (r > 0 && len == sizeof s->root_id && memcmp(v, &s->root_id, len) == 0)
         return 0;
     bool other = r > 0;
-    if (r < 0 || session_begin(s) < 0 || rows_put(s, ROW_ROOT, "", 0, &s->root_id, sizeof s->root_id) < 0)
+    if (r < 0 || session_begin(s) < 0 ||
+        rows_put(s, ROW_ROOT, "", 0, &s->root_id, sizeof s->root_id) < 0)
         r = -1;
-    array_foreach_modifiable(&s->boxes, x)
-    {
+    array_foreach_modifiable (&s->boxes, x) {
         if (!other)
             continue;
         (*x)->all = (*x)->restored = TRUE;
@@ -424,13 +448,13 @@ static int ask_first(struct session *s)
 static int exchange_first(struct session *s)
 {
     struct box **x;
-    array_foreach_modifiable(&s->boxes, x)
-    {
+    array_foreach_modifiable (&s->boxes, x) {
         (*x)->rewound = TRUE;
         if (rows_put_box(s, *x) < 0)
             return -1;
     }
-    /* A state that was just made is no old one: who did what in its mailboxes before it came is not asked. */
+    /* A state that was just made is no old one: who did what in its mailboxes before it came is
+     * not asked. */
     if (!s->created && rows_put_rewound(s, TRUE) < 0)
         return -1;
     return ask_first(s);
@@ -442,8 +466,7 @@ int session_join(struct session *s)
     int r = session_begin(s);
     if (r < 0)
         return -1;
-    array_foreach_modifiable(&s->boxes, x)
-    {
+    array_foreach_modifiable (&s->boxes, x) {
         (*x)->all = TRUE;
         box_unread(*x);
         if (r >= 0)
@@ -479,8 +502,9 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
     return 0;
 }
 
-static int look_up(struct mail_storage_service_ctx *storage_service, const char *username, struct mail_storage_service_user **user_r,
-                   uint64_t *credentials_r, bool *permanent_r, const char **error_r)
+static int look_up(struct mail_storage_service_ctx *storage_service, const char *username,
+                   struct mail_storage_service_user **user_r, uint64_t *credentials_r,
+                   bool *permanent_r, const char **error_r)
 {
     struct mail_storage_service_input input;
     const char *const *fields;
@@ -501,8 +525,8 @@ static int look_up(struct mail_storage_service_ctx *storage_service, const char 
     return r > 0 ? 0 : -1;
 }
 
-uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username, const char **name_r, bool *permanent_r,
-                          const char **error_r)
+uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username,
+                          const char **name_r, bool *permanent_r, const char **error_r)
 {
     struct mail_storage_service_user *service_user;
     uint64_t credentials;
@@ -513,7 +537,8 @@ uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, cons
     return credentials;
 }
 
-static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service, const char *username, uint64_t wanted, bool *permanent_r,
+static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service,
+                                   const char *username, uint64_t wanted, bool *permanent_r,
                                    const char **error_r)
 {
     struct mail_storage_service_user *service_user;
@@ -524,7 +549,8 @@ static struct mail_user *open_user(struct mail_storage_service_ctx *storage_serv
     if ((wanted != 0 && wanted != credentials) || !credentials_fit(service_user, credentials)) {
         *error_r = NULL;
     } else {
-        /* Another connection might be for another user. So the listener goes before anything of this one's is read. */
+        /* Another connection might be for another user. So the listener goes before anything of
+         * this one's is read. */
         master_service_stop_new_connections(master_service);
         if (mail_storage_service_next(storage_service, service_user, &user, error_r) < 0)
             user = NULL;
@@ -534,10 +560,12 @@ static struct mail_user *open_user(struct mail_storage_service_ctx *storage_serv
     return user;
 }
 
-struct session *session_open(struct link *link, struct group *group, struct mail_storage_service_ctx *storage_service,
-                             const char *username, uint64_t credentials, bool *permanent_r, const char **error_r)
+struct session *session_open(struct link *link, struct group *group,
+                             struct mail_storage_service_ctx *storage_service, const char *username,
+                             uint64_t credentials, bool *permanent_r, const char **error_r)
 {
-    struct mail_user *user = open_user(storage_service, username, credentials, permanent_r, error_r);
+    struct mail_user *user =
+        open_user(storage_service, username, credentials, permanent_r, error_r);
     if (user == NULL)
         return NULL;
     pool_t pool = pool_alloconly_create("session", 1024);
@@ -556,7 +584,8 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     session_lists_init(s);
     i_array_init(&s->wanted, 16);
     s->plan = plan_create();
-    s->ask_next = (unsigned)time(NULL); /* not the same site first in each session: it may be down */
+    /* not the same site first in each session: it may be down */
+    s->ask_next = (unsigned)time(NULL);
     i_array_init(&s->pending_wants, 1);
     i_array_init(&s->failing, 4);
     /* Quotas were asked and rights were checked where the change was made. */
@@ -585,7 +614,8 @@ bool session_replaced(struct session *s)
         return TRUE;
     }
     if (s->scripts_lost) {
-        session_note(s, NOTE_WARNING, "the directory of the Sieve scripts was removed: looking at it anew");
+        session_note(s, NOTE_WARNING,
+                     "the directory of the Sieve scripts was removed: looking at it anew");
         return TRUE;
     }
     if (s->root_id.ino == 0)
@@ -596,7 +626,9 @@ bool session_replaced(struct session *s)
     }
     if (same_file(&s->state_id, state_path(s)) && same_file(&s->root_id, s->root))
         return FALSE;
-    session_note(s, NOTE_WARNING, "the state or the mail directory is another one than before: looking at both anew");
+    session_note(
+        s, NOTE_WARNING,
+        "the state or the mail directory is another one than before: looking at both anew");
     return TRUE;
 }
 
@@ -638,7 +670,7 @@ void session_close(struct session **_s)
     pool_unref(&s->pool);
 }
 
-/* --- commits -------------------------------------------------------------------------------------------------------- */
+/* --- commits ---------------------------------------------------------------------------------- */
 
 int session_begin(struct session *s)
 {
@@ -677,7 +709,8 @@ int session_commit(struct session *s)
 
 int session_new_epoch(struct session *s, const char *why)
 {
-    session_note(s, NOTE_WARNING, "new epoch: %s; exchanging with the other sites before the next ingest", why);
+    session_note(s, NOTE_WARNING,
+                 "new epoch: %s; exchanging with the other sites before the next ingest", why);
     for (unsigned i = 0; i < s->npeers; i++) {
         struct peer *p = &s->peer[i];
         if (p->exchange != NULL)

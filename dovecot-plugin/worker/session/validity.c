@@ -1,5 +1,5 @@
-/* validity - another UIDVALIDITY for a mailbox that never had a mail: no UID of it is anybody's, so a lower one harms nobody. The lock that
- * who saves a mail takes is held meanwhile. */
+/* validity - another UIDVALIDITY for a mailbox that never had a mail: no UID of it is anybody's,
+ * so a lower one harms nobody. The lock that who saves a mail takes is held meanwhile. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-index-private.h>
@@ -19,13 +19,16 @@ static bool index_set(struct mailbox *box, uint32_t uid_validity, uint32_t uid_n
         mail_index_sync_rollback(&sync);
         return FALSE;
     }
-    mail_index_update_header(trans, offsetof(struct mail_index_header, uid_validity), &uid_validity, sizeof uid_validity, TRUE);
+    mail_index_update_header(trans, offsetof(struct mail_index_header, uid_validity), &uid_validity,
+                             sizeof uid_validity, TRUE);
     if (uid_next > 1)
-        mail_index_update_header(trans, offsetof(struct mail_index_header, next_uid), &uid_next, sizeof uid_next, TRUE);
+        mail_index_update_header(trans, offsetof(struct mail_index_header, next_uid), &uid_next,
+                                 sizeof uid_next, TRUE);
     return mail_index_sync_commit(&sync) >= 0;
 }
 
-/* A Maildir's stands in its list of UIDs, and in the index again: there a sync puts it only when something else has changed, too. */
+/* A Maildir's stands in its list of UIDs, and in the index again: there a sync puts it only when
+ * something else has changed, too. */
 static bool maildir_set(struct mailbox *box, uint32_t uid_validity)
 {
     struct maildir_uidlist *list = ((struct maildir_mailbox *)box)->uidlist;
@@ -42,5 +45,6 @@ static bool maildir_set(struct mailbox *box, uint32_t uid_validity)
 
 bool validity_set(struct mailbox *box, uint32_t uid_validity, uint32_t uid_next)
 {
-    return is_maildir(box) ? maildir_set(box, uid_validity) : index_set(box, uid_validity, uid_next);
+    return is_maildir(box) ? maildir_set(box, uid_validity)
+                           : index_set(box, uid_validity, uid_next);
 }

@@ -1,12 +1,12 @@
-/* bench - what the OR-Set core costs. Writes a JSON file and prints a table; each number is the median of
- * several runs.
+/* bench - what the OR-Set core costs. Writes a JSON file and prints a table; each number is the
+ * median of several runs.
  *
  *     orset-bench FILE.json [messages]                       default 1,000,000
  *     orset-bench flags memory|sqlite MESSAGES AMONG CHANGES one case alone, for perf and callgrind
  *
- * Rates are per second of the clock. What is compared with a small folder, "cost per op", is CPU time (user and
- * kernel), because who else uses the machine's cores and disk at that moment is not ours to measure; the runs
- * of the cases take turns. */
+ * Rates are per second of the clock. What is compared with a small folder, "cost per op", is CPU
+ * time (user and kernel), because who else uses the machine's cores and disk at that moment is
+ * not ours to measure; the runs of the cases take turns. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,8 @@ static void row(const char *measure, double value, const char *unit, double goal
             "\"ratio\": null, \"goal\": ",
             rows++ ? "," : "", measure, value, unit);
     if (goal != 0)
-        fprintf(json, "\"%s %.0f\", \"met\": %s}", at_least ? ">=" : "<=", goal, met ? "true" : "false");
+        fprintf(json, "\"%s %.0f\", \"met\": %s}", at_least ? ">=" : "<=", goal,
+                met ? "true" : "false");
     else
         fprintf(json, "null, \"met\": null}");
 }
@@ -192,8 +193,8 @@ static int by_uid(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* n flag changes on the newest `among` mails, 100 a transaction and these in the order of UIDs, as a mailbox
- * tells them. */
+/* n flag changes on the newest `among` mails, 100 a transaction and these in the order of UIDs,
+ * as a mailbox tells them. */
 static struct spent flags(struct replica *r, unsigned n, uint32_t among, bool keep)
 {
     double t = now(), c = cpu();
@@ -275,8 +276,8 @@ static void place_all(struct replica *r)
     while (orset_task_next(r->os, &t) > 0)
         if (t.kind == ORSET_TASK_PLACE) {
             check(r, orset_folder_get(r->os, t.folder, &f));
-            check(r, orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next,
-                                      &t.flags));
+            check(r, orset_done_place(r->os, t.message.folder, t.message.dot,
+                                      t.uid ? t.uid : f.uid_next, &t.flags));
         }
     check(r, orset_commit(r->os));
 }
@@ -291,8 +292,10 @@ static void note(struct series *s, int run, struct spent x)
     s->cpu[run] = x.cpu;
 }
 
-/* A case in a large folder against the small one: what each run cost against the small one's beside it. */
-static void rows_of(const char *what, const char *where, struct series *s, const struct series *small, double goal)
+/* A case in a large folder against the small one: what each run cost against the small one's
+ * beside it. */
+static void rows_of(const char *what, const char *where, struct series *s,
+                    const struct series *small, double goal)
 {
     char text[120];
     double ratio[RUNS];
@@ -350,11 +353,11 @@ static void bench_ops(bool sql, uint32_t messages)
     row(text, median(small_out.cpu, RUNS) * 1e6, "us", 0, false);
     if (sql) {
         state_sqlite_checkpoint(big.sql);
-        row("bytes of state per message (SQLite file)", file_bytes(&big) / messages,
-            "bytes", 150, false);
+        row("bytes of state per message (SQLite file)", file_bytes(&big) / messages, "bytes", 150,
+            false);
     } else {
-        row("bytes of state per message (memory store)", (double)orset_memstore_bytes(big.mem) / messages,
-            "bytes", 0, false);
+        row("bytes of state per message (memory store)",
+            (double)orset_memstore_bytes(big.mem) / messages, "bytes", 0, false);
     }
     close_replica(&small);
     close_replica(&big);
@@ -378,12 +381,13 @@ static void bench_growth(void)
 
 #define COPIES 999
 
-/* CPU microseconds of each of a user's "mark all as read", in a folder of so many mails, or of so many copies of one; two: another site has the
- * same copies, so that each is two dots. */
+/* CPU microseconds of each of a user's "mark all as read", in a folder of so many mails, or of
+ * so many copies of one; two: another site has the same copies, so that each is two dots. */
 static double mark_all(bool copies, bool two)
 {
     struct replica r, other;
-    struct orset_facts f = {.guid = {7}, .sha256 = {7}, .received = 1600000000, .saved = 1600000001, .size = 4000};
+    struct orset_facts f = {
+        .guid = {7}, .sha256 = {7}, .received = 1600000000, .saved = 1600000001, .size = 4000};
     struct orset_flags none = {0}, seen = {.system = ORSET_SEEN};
     struct orset_buf b = {.alloc = &HEAP};
     struct orset_batch_result result;
@@ -427,7 +431,8 @@ static void bench_copies(void)
         two = (x = mark_all(true, true)) < two ? x : two;
     }
     row("one of 999 mails marked, SQLite: CPU", mails, "us", 0, false);
-    row("one of 999 copies of one mail marked, against that", copies / mails * 100, "percent", 150, false);
+    row("one of 999 copies of one mail marked, against that", copies / mails * 100, "percent", 150,
+        false);
     row("the same where two sites made the copies", two / mails * 100, "percent", 400, false);
 }
 
@@ -441,8 +446,8 @@ static void bench_exchange(uint32_t messages)
     append(&a, messages);
     take_all(&a, &b, &seconds, &bytes);
     row("exchange: a new replica takes all messages, time", seconds, "s", 0, false);
-    row("exchange: a new replica takes all messages, bytes per message", (double)bytes / messages, "bytes", 0,
-        false);
+    row("exchange: a new replica takes all messages, bytes per message", (double)bytes / messages,
+        "bytes", 0, false);
     place_all(&b);
     check(&a, orset_begin(a.os));
     for (unsigned i = 0; i < 100; i++) {
@@ -457,7 +462,8 @@ static void bench_exchange(uint32_t messages)
     check(&a, orset_commit(a.os));
     take_all(&a, &b, &seconds, &bytes);
     row("exchange of two states that differ in 100 messages, time", seconds * 1000, "ms", 0, false);
-    row("exchange of two states that differ in 100 messages, bytes", (double)bytes, "bytes", 0, false);
+    row("exchange of two states that differ in 100 messages, bytes", (double)bytes, "bytes", 0,
+        false);
     uint8_t x[16], y[16];
     orset_digest(a.os, x);
     orset_digest(b.os, y);
@@ -488,7 +494,8 @@ static int one_case(char **argv)
     open_replica(&r, 1, strcmp(argv[2], "sqlite") == 0);
     append(&r, (uint32_t)atoi(argv[3]));
     struct spent s = flags(&r, n, (uint32_t)atoi(argv[4]), false);
-    printf("%s, %s of %s messages: %.0f ops/s, %.3f us CPU\n", argv[2], argv[4], argv[3], s.rate, s.cpu * 1e6);
+    printf("%s, %s of %s messages: %.0f ops/s, %.3f us CPU\n", argv[2], argv[4], argv[3], s.rate,
+           s.cpu * 1e6);
     close_replica(&r);
     return 0;
 }
@@ -503,14 +510,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s FILE.json [messages]; the file must be writable\n", argv[0]);
         return 1;
     }
-    command("grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ //'", machine, sizeof machine);
+    command("grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ //'", machine,
+            sizeof machine);
     command("git rev-parse --short HEAD 2>/dev/null", commit, sizeof commit);
     command("date -u +%Y-%m-%dT%H:%M:%SZ", date, sizeof date);
     fprintf(json,
-            "{\"machine\": \"%s, %ld processors\", \"versions\": {\"sqlite\": \"%s\", \"compiler\": \"%s\"}, "
+            "{\"machine\": \"%s, %ld processors\", \"versions\": {\"sqlite\": \"%s\", "
+            "\"compiler\": \"%s\"}, "
             "\"date\": \"%s\", "
             "\"commit\": \"%s\", \"rows\": [",
-            machine, sysconf(_SC_NPROCESSORS_ONLN), sqlite3_libversion(), __VERSION__, date, commit);
+            machine, sysconf(_SC_NPROCESSORS_ONLN), sqlite3_libversion(), __VERSION__, date,
+            commit);
     printf("OR-Set core, %u messages, median of %d runs, %s\n", messages, RUNS, machine);
     floor_rows(messages, row);
     bench_ops(false, messages);

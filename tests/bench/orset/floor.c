@@ -28,7 +28,8 @@ static double cpu(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* ns per read of a random line of 64 bytes. in_turn: each address comes out of the line read before. */
+/* ns per read of a random line of 64 bytes. in_turn: each address comes out of the line read
+ * before. */
 static double reads(uint32_t messages, bool in_turn)
 {
     enum { READS = 3000000, WORDS = LINE / 8 };
@@ -70,8 +71,8 @@ static int by_number(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* CPU us per UPDATE of a row of a message's size, any of all, 100 in a transaction and in order, settings as the
- * state's. */
+/* CPU us per UPDATE of a row of a message's size, any of all, 100 in a transaction and in order,
+ * settings as the state's. */
 static double updates(uint32_t messages)
 {
     enum { UPDATES = 100000, BATCH = 100 };
@@ -82,11 +83,14 @@ static double updates(uint32_t messages)
     unlink(path);
     if (sqlite3_open(path, &db) != SQLITE_OK)
         exit(1);
-    sql(db, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-            "PRAGMA cache_size = -65536; CREATE TABLE m (number INTEGER PRIMARY KEY, value BLOB NOT NULL)");
+    sql(db,
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+        "PRAGMA cache_size = -65536; CREATE TABLE m (number INTEGER PRIMARY KEY, value BLOB NOT "
+        "NULL)");
     sqlite3_wal_autocheckpoint(db, messages > 100000 ? 8000 : 1000);
     if (sqlite3_prepare_v2(db, "INSERT INTO m VALUES (?1, ?2)", -1, &insert, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(db, "UPDATE m SET value = ?2 WHERE number = ?1", -1, &update, NULL) != SQLITE_OK)
+        sqlite3_prepare_v2(db, "UPDATE m SET value = ?2 WHERE number = ?1", -1, &update, NULL) !=
+            SQLITE_OK)
         exit(1);
     sql(db, "BEGIN");
     for (uint32_t i = 0; i < messages; i++)
@@ -120,12 +124,14 @@ void floor_rows(uint32_t messages, floor_row_fn *row)
     for (int i = 0; i < 2; i++)
         for (int large = 0; large < 2; large++) {
             uint32_t n = large ? messages : SMALL;
-            snprintf(text, sizeof text, "floor: random reads of 64 bytes in %.3f MB, %s", n * 1e-6 * BYTES, how[i]);
+            snprintf(text, sizeof text, "floor: random reads of 64 bytes in %.3f MB, %s",
+                     n * 1e-6 * BYTES, how[i]);
             row(text, reads(n, i), "ns", 0, true);
         }
     for (int large = 0; large < 2; large++) {
         uint32_t n = large ? messages : SMALL;
-        snprintf(text, sizeof text, "floor: bare SQLite UPDATE of any of %u rows, batches of 100", n);
+        snprintf(text, sizeof text, "floor: bare SQLite UPDATE of any of %u rows, batches of 100",
+                 n);
         row(text, updates(n), "us CPU", 0, true);
     }
 }

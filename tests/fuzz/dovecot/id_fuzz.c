@@ -1,7 +1,8 @@
-/* id_fuzz - a Dovelane-Id line, a key's file and header lines, from whoever sends mail or writes the key.
+/* id_fuzz - a Dovelane-Id line, a key's file and header lines, from whoever sends mail or writes
+ * the key.
  *
- * The first byte chooses: bytes as they are, or a true line with changes. No line is believed that has not
- * the right code for this entry, hash and address. */
+ * The first byte chooses: bytes as they are, or a true line with changes. No line is believed
+ * that has not the right code for this entry, hash and address. */
 #include "tests/fuzz/dovecot/fuzz.h"
 
 #include "dovecot-plugin/protocol/delivery_id.h"

@@ -1,5 +1,5 @@
-/* log_fuzz - an index's log as its user may have written it: a head, records of every type with any bytes and
- * sizes, and a file that is none.
+/* log_fuzz - an index's log as its user may have written it: a head, records of every type with any
+ * bytes and sizes, and a file that is none.
  *
  * Each record's data is read from a copy of its own size, so that a byte too many is seen. */
 #include "tests/fuzz/dovecot/fuzz.h"
@@ -46,7 +46,8 @@ static size_t make_file(const uint8_t *data, size_t size, uint8_t *out, size_t r
     while (at + 3 <= size) {
         size_t len = data[at + 1] * 4u % 200, have = I_MIN(len, size - at - 3);
         struct mail_transaction_header hdr = {
-            .type = type[data[at] % N_ELEMENTS(type)] | (data[at] & 0x80 ? MAIL_TRANSACTION_EXTERNAL : 0),
+            .type = type[data[at] % N_ELEMENTS(type)] |
+                    (data[at] & 0x80 ? MAIL_TRANSACTION_EXTERNAL : 0),
             .size = mail_index_uint32_to_offset((uint32_t)(sizeof hdr + len))};
         uint8_t wrong = data[at + 2];
         if (wrong == 1)
@@ -92,7 +93,8 @@ static void read_file(void)
     if (log_file_open(&f, path) < 0)
         return;
     while (log_file_next(&f)) {
-        require(f.data >= f.bytes && f.data + f.hdr.size <= f.bytes + f.size, "a record outside the file");
+        require(f.data >= f.bytes && f.data + f.hdr.size <= f.bytes + f.size,
+                "a record outside the file");
         (void)log_file_requests(&f);
         (void)log_file_speaks(&f);
         uint32_t *copy = malloc(I_MAX(f.hdr.size, 1));

@@ -1,4 +1,5 @@
-/* driver - a fuzzer's loop for builds without libFuzzer: good inputs, damaged at random, from a seed.
+/* driver - a fuzzer's loop for builds without libFuzzer: good inputs, damaged at random, from a
+ * seed.
  *
  *     [iterations [seed]]       default 20,000
  *     --seeds DIRECTORY         writes the good inputs, as first ones of libFuzzer */
@@ -45,9 +46,7 @@ static size_t damage(uint8_t *p, size_t n)
     case 1: p[at] = odd[below(sizeof odd)]; break;
     case 2: p[at] = (uint8_t)below(256); break;
     case 3: memset(p + at, odd[below(sizeof odd)], len < 8 ? len : 8); break;
-    case 4:
-        memmove(p + at, p + at + len, n - at - len);
-        return n - len ? n - len : 1;
+    case 4: memmove(p + at, p + at + len, n - at - len); return n - len ? n - len : 1;
     case 5:
         if (n + len > INPUT_MAX)
             break;

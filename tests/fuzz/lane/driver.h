@@ -1,4 +1,5 @@
-/* driver - what the lane's fuzzers have in common. With libFuzzer it is not linked; without, driver.c calls. */
+/* driver - what the lane's fuzzers have in common. With libFuzzer it is not linked; without,
+ * driver.c calls. */
 #ifndef DOVELANE_TESTS_FUZZ_LANE_DRIVER_H
 #define DOVELANE_TESTS_FUZZ_LANE_DRIVER_H
 

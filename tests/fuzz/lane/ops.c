@@ -1,4 +1,5 @@
-/* ops - the queue core: the input is a program of operations, every invariant is checked after each. */
+/* ops - the queue core: the input is a program of operations, every invariant is checked after
+ * each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
-/* rdb - what RESTORE lets in: the module's own loader on any bytes. A payload is refused, or gives a lane that is
- * whole, that takes no more than twice the payload's memory, and that can be saved and loaded again.
+/* rdb - what RESTORE lets in: the module's own loader on any bytes. A payload is refused, or gives
+ * a lane that is whole, that takes no more than twice the payload's memory, and that can be saved
+ * and loaded again.
  *
- *    input:  how many allocations succeed (2 bytes, 0: all) | payload
- *    payload, in place of the server's:  a number is 8 bytes, a string its length (4 bytes) and its bytes */
+ *    input:  how many allocations succeed (2 bytes, 0: all) | payload payload, in place of the
+ *    server's:  a number is 8 bytes, a string its length (4 bytes) and its bytes */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static void *count_alloc(size_t n)
 
 static void *try_alloc(size_t n)
 {
-    return n > (1u << 26) || (allocations && --allocations == 0 && ++allocations) ? NULL : count_alloc(n);
+    return n > (1u << 26) || (allocations && --allocations == 0 && ++allocations) ? NULL
+                                                                                  : count_alloc(n);
 }
 
 static void count_free(void *p)
@@ -143,7 +145,8 @@ static void start(void)
     RedisModule_LogIOError = log_error;
     RedisModule_GetKeyNameFromIO = no_name;
     RedisModule_GetContextFlags = no_flags;
-    server.env = (struct lane_env){.alloc = try_alloc, .free = count_free, .key = "a key of a fuzz"};
+    server.env =
+        (struct lane_env){.alloc = try_alloc, .free = count_free, .key = "a key of a fuzz"};
 }
 
 /* ---- The test ---- */
@@ -163,10 +166,12 @@ static void save_and_load_again(struct value *v, int version)
     RedisModuleIO in = {.at = out.to, .left = out.len};
     allocations = 0;
     struct value *again = rdb_load(&in, version);
-    /* It may be larger than a payload may make it: the one at hand was not, but counts its pieces otherwise. */
+    /* It may be larger than a payload may make it: the one at hand was not, but counts its
+     * pieces otherwise. */
     must(again || lane_counts(v->lane).memory > out.len, "what was saved is refused");
     if (again) {
-        must(!lane_check(again->lane) && lane_counts(again->lane).bytes == lane_counts(v->lane).bytes &&
+        must(!lane_check(again->lane) &&
+                 lane_counts(again->lane).bytes == lane_counts(v->lane).bytes &&
                  lane_counts(again->lane).length == lane_counts(v->lane).length,
              "loaded again it differs");
         value_free(again);
@@ -187,7 +192,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (v) {
         const char *wrong = lane_check(v->lane);
         must(!wrong, wrong);
-        must(lane_counts(v->lane).memory <= 2 * size + 65536, "more than twice the payload's memory");
+        must(lane_counts(v->lane).memory <= 2 * size + 65536,
+             "more than twice the payload's memory");
         save_and_load_again(v, RDB_VERSION);
         value_free(v);
     }

@@ -1,7 +1,8 @@
-/* The milter's engine with any bytes: in one piece and in small ones it says the same; it answers nothing but the negotiation and the end of a message; what it gives
- * away are texts that end.
+/* The milter's engine with any bytes: in one piece and in small ones it says the same; it answers
+ * nothing but the negotiation and the end of a message; what it gives away are texts that end.
  *
- * The bytes as they are, or (mostly) each byte of less than 32 stands for a packet as Postfix sends it, so that more than the negotiation is reached. */
+ * The bytes as they are, or (mostly) each byte of less than 32 stands for a packet as Postfix
+ * sends it, so that more than the negotiation is reached. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,10 @@ static void require(int good, const char *what)
 }
 
 /* Command and data; the length is put before them. */
-#define PACKET(text) {text, sizeof text - 1}
+#define PACKET(text)          \
+    {                         \
+        text, sizeof text - 1 \
+    }
 
 static const struct {
     const char *bytes;
@@ -28,7 +32,9 @@ static const struct {
 } packets[32] = {
     [1] = PACKET("O\0\0\0\6\0\0\1\xff\0\x1f\xff\xff"),
     [2] = PACKET("DCj\0mx\0"),
-    [3] = PACKET("Cclient\0" "4\x1f\x90" "192.0.2.1\0"),
+    [3] = PACKET("Cclient\0"
+                 "4\x1f\x90"
+                 "192.0.2.1\0"),
     [4] = PACKET("Hx\0"),
     [5] = PACKET("DM{mail_addr}\0a@b\0"),
     [6] = PACKET("M<a@b>\0SIZE=1\0"),
@@ -110,7 +116,9 @@ static void feed(const struct buf *in, size_t piece, unsigned choice, struct buf
     struct protocol e = {0};
     enum protocol_event event = PROTOCOL_MORE;
     size_t answered = 0, negotiated = 0;
-    for (size_t at = 0, used; (at < in->len || event != PROTOCOL_MORE) && event != PROTOCOL_BAD && event != PROTOCOL_QUIT; at += used) {
+    for (size_t at = 0, used; (at < in->len || event != PROTOCOL_MORE) && event != PROTOCOL_BAD &&
+                              event != PROTOCOL_QUIT;
+         at += used) {
         size_t n = in->len - at < piece ? in->len - at : piece;
         size_t before = e.out.len;
         event = protocol_feed(&e, in->data + at, n, &used);
@@ -139,7 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         buf_add(&in, data, size);
     feed(&in, in.len ? in.len : 1, choice, &whole);
     feed(&in, 1 + choice % 7, choice, &cut);
-    require(whole.len == cut.len && (!whole.len || !memcmp(whole.data, cut.data, cut.len)), "another session when it comes in pieces");
+    require(whole.len == cut.len && (!whole.len || !memcmp(whole.data, cut.data, cut.len)),
+            "another session when it comes in pieces");
     buf_free(&in);
     buf_free(&whole);
     buf_free(&cut);

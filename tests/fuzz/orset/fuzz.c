@@ -1,11 +1,12 @@
 /* fuzz - a hostile peer: bytes for every decoder, and for sequences of them.
  *
- * Input: messages as { kind, 2 bytes of length, bytes }. Kinds: a batch, an answer of an exchange (to a
- * question that this side asked), a question, a UID question, a UID answer, all from site 2; a batch whose
- * head is made here (its vector right, its chain not), so that the fuzzer's bytes are ops; the same through
- * an allocator that fails. After each: nothing crashed; a failed call changed no digest; only site 2's
- * numbers went on and only its dots came, unless it was an exchange; tables are within their bounds and within
- * site 2's share of them; the state can be closed, opened and has the same digest. */
+ * Input: messages as { kind, 2 bytes of length, bytes }. Kinds: a batch, an answer of an
+ * exchange (to a question that this side asked), a question, a UID question, a UID answer, all
+ * from site 2; a batch whose head is made here (its vector right, its chain not), so that the
+ * fuzzer's bytes are ops; the same through an allocator that fails. After each: nothing crashed;
+ * a failed call changed no digest; only site 2's numbers went on and only its dots came, unless
+ * it was an exchange; tables are within their bounds and within site 2's share of them; the
+ * state can be closed, opened and has the same digest. */
 #include "tests/fuzz/orset/fuzz.h"
 
 static long fail_after = -1;
@@ -59,8 +60,8 @@ void populate(struct orset *os)
     require(orset_commit(os) == 0, "commit");
 }
 
-/* version, one vector entry (site 2, epoch 102), sender index 0, no modseqs; then first, chain, n: the
- * fuzzer's bytes follow. */
+/* version, one vector entry (site 2, epoch 102), sender index 0, no modseqs; then first, chain,
+ * n: the fuzzer's bytes follow. */
 static size_t batch_head(uint64_t first, const uint8_t *ops, size_t len, uint8_t *out)
 {
     size_t n = 0;
@@ -151,7 +152,8 @@ static void check(struct run *r, uint64_t own)
     require(orset_origins(r->os) <= 2 + ORSET_PEER_ORIGINS_MAX, "too many origins");
     require(keywords <= ORSET_PEER_KEYWORDS_MAX, "too many keywords");
     require(orset_folders(r->os) <= 2 + ORSET_PEER_FOLDERS_MAX, "too many folders");
-    require(orset_remembered(r->os) <= ORSET_PENDING_EXCHANGE_MAX + ORSET_PENDING_MAX, "too much remembered");
+    require(orset_remembered(r->os) <= ORSET_PENDING_EXCHANGE_MAX + ORSET_PENDING_MAX,
+            "too much remembered");
 }
 
 struct foreign {
@@ -203,7 +205,8 @@ static void step(struct run *r, unsigned kind, const uint8_t *p, size_t len)
         for (uint16_t i = 0; i < n && (kind & 0x3f) % 6 < 2; i++)
             require(orset_origin_get(r->os, i).site == 2 || orset_vector_get(r->os, i) == others[i],
                     "a batch moved another origin's number");
-        require((kind & 0x3f) % 6 == 2 || not_of_peer(r->os) <= foreign, "a batch brought a dot of another origin");
+        require((kind & 0x3f) % 6 == 2 || not_of_peer(r->os) <= foreign,
+                "a batch brought a dot of another origin");
     }
     check(r, own);
 }

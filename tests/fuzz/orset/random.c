@@ -1,4 +1,5 @@
-/* random - drives fuzz.c without libFuzzer: sequences of real messages, damaged at random, from a seed.
+/* random - drives fuzz.c without libFuzzer: sequences of real messages, damaged at random, from a
+ * seed.
  *
  *     orset-fuzz-random [iterations [seed]]     default 20,000
  *     orset-fuzz-random --seeds DIRECTORY       writes the real messages, as first inputs of libFuzzer */
@@ -104,6 +105,7 @@ int main(int argc, char **argv)
         LLVMFuzzerTestOneInput(input, make(input));
     for (unsigned i = 0; i < nseeds; i++)
         free(seed[i].bytes);
-    printf("%u sequences of damaged messages from %u real ones: nothing broke\n", iterations, nseeds);
+    printf("%u sequences of damaged messages from %u real ones: nothing broke\n", iterations,
+           nseeds);
     return 0;
 }

@@ -29,7 +29,8 @@ static void exchange(struct orset *os, struct orset *asker, fuzz_seed_fn *fn, vo
         b.len = 0;
         snprintf(name, sizeof name, "question-%d", i);
         fn(arg, name, 3, &q);
-        require(orset_begin(os) == 0 && orset_answer(os, 1, q.data, q.len, &b) == 0 && orset_commit(os) == 0,
+        require(orset_begin(os) == 0 && orset_answer(os, 1, q.data, q.len, &b) == 0 &&
+                    orset_commit(os) == 0,
                 "answer");
         snprintf(name, sizeof name, "answer-%d", i++);
         fn(arg, name, 2, &b);
@@ -60,7 +61,9 @@ void fuzz_seeds(fuzz_seed_fn *fn, void *arg)
     fn(arg, "batch-more", 0, &b);
     exchange(os, asker, fn, arg);
     b.len = 0;
-    require(orset_begin(os) == 0 && orset_uid_ask(os, ORSET_INBOX, &b) == 0 && orset_commit(os) == 0, "uid ask");
+    require(orset_begin(os) == 0 && orset_uid_ask(os, ORSET_INBOX, &b) == 0 &&
+                orset_commit(os) == 0,
+            "uid ask");
     fn(arg, "uid-ask", 4, &b);
     q.len = 0;
     require(orset_uid_answer(os, b.data, b.len, &q) == 0, "uid answer");

@@ -1,5 +1,6 @@
-/* The proxy's engine with any bytes: in one piece and in small ones it says the same and keeps the same; what it keeps has no bare LF as a line end, and sent on
- * again with its dots it is read back unchanged. */
+/* The proxy's engine with any bytes: in one piece and in small ones it says the same and keeps
+ * the same; what it keeps has no bare LF as a line end, and sent on again with its dots it is
+ * read back unchanged. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ static void send_on(const struct buf *body)
     smtp_dots_end(&dots, &wire);
     size_t used = content_feed(&c, wire.data, wire.len, &read, &end);
     require(end && used == wire.len && !c.bare_lf, "what is sent on ends elsewhere: it smuggles");
-    require(read.len == body->len && (!read.len || !memcmp(read.data, body->data, read.len)), "what is sent on is read as something else");
+    require(read.len == body->len && (!read.len || !memcmp(read.data, body->data, read.len)),
+            "what is sent on is read as something else");
     content_free(&c);
     buf_free(&wire);
     buf_free(&read);
@@ -45,7 +47,8 @@ static void look_at_mail(struct engine *e, struct buf *out)
         const struct mail_recipient *r = &e->recipient[i];
         require(!r->r.address || address_plain(r->r.address, true), "an address that is not plain");
         require(!strpbrk(r->given, "\r\n"), "a line end in a recipient");
-        buf_printf(out, "[%s|%s|%s]", r->given, r->r.address ? r->r.address : "-", r->r.args ? r->r.args : "");
+        buf_printf(out, "[%s|%s|%s]", r->given, r->r.address ? r->r.address : "-",
+                   r->r.args ? r->r.args : "");
     }
     require(e->nrecipients > 0, "DATA without a recipient");
 }
@@ -58,7 +61,9 @@ static enum engine_event step(struct engine *e, enum engine_event event, struct 
     } else if (event == ENGINE_END) {
         require(!e->content.bare_lf, "a bare LF went through");
         send_on(&e->body);
-        buf_printf(out, "{%zu %u %d %d %d %s ", e->body.len, e->content.hops, e->content.long_line, e->content.bare_cr, e->content.odd_header, e->content.message_id ? e->content.message_id : "");
+        buf_printf(out, "{%zu %u %d %d %d %s ", e->body.len, e->content.hops, e->content.long_line,
+                   e->content.bare_cr, e->content.odd_header,
+                   e->content.message_id ? e->content.message_id : "");
         if (e->body.len)
             buf_add(out, e->body.data, e->body.len);
         engine_answer(e, "250 2.0.0 Ok");
@@ -74,8 +79,10 @@ static void feed(const uint8_t *data, size_t size, size_t piece, struct buf *out
     for (size_t at = 0, used; at < size && event != ENGINE_CLOSE; at += used) {
         size_t n = size - at < piece ? size - at : piece;
         event = step(&e, engine_feed(&e, (const char *)data + at, n, &used), out);
-        require(used <= n && (used || event == ENGINE_DATA || event == ENGINE_END), "nothing used, nothing wanted");
-        require(e.line.len <= ENGINE_LINE_MOST && e.content.line.len < 4096 + size, "too much kept");
+        require(used <= n && (used || event == ENGINE_DATA || event == ENGINE_END),
+                "nothing used, nothing wanted");
+        require(e.line.len <= ENGINE_LINE_MOST && e.content.line.len < 4096 + size,
+                "too much kept");
     }
     if (e.out.len)
         buf_add(out, e.out.data, e.out.len);
@@ -88,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct buf whole = {0}, cut = {0};
     feed(data, size, size ? size : 1, &whole);
     feed(data, size, 1 + (size ? data[0] : 1) % 7, &cut);
-    require(whole.len == cut.len && !memcmp(whole.data, cut.data, cut.len), "another session when it comes in pieces");
+    require(whole.len == cut.len && !memcmp(whole.data, cut.data, cut.len),
+            "another session when it comes in pieces");
     buf_free(&whole);
     buf_free(&cut);
     return 0;

@@ -1,5 +1,5 @@
-/* reply_fuzz - the parsers of what a server says, with any bytes, cut anywhere: the same replies come out however they are cut, memory stays bounded, and
- * what is shown of them is printable. */
+/* reply_fuzz - the parsers of what a server says, with any bytes, cut anywhere: the same replies
+ * come out however they are cut, memory stays bounded, and what is shown of them is printable. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,8 @@ static void feed(const uint8_t *data, size_t size, size_t piece, struct buf *out
     for (size_t at = 0, used; at < size && status != SMTP_REPLY_BAD; at += used) {
         size_t n = size - at < piece ? size - at : piece;
         status = smtp_reply_feed(&r, (const char *)data + at, n, &used);
-        require(used <= n && (used == n || status != SMTP_REPLY_MORE), "more used than given, or less without a reason");
+        require(used <= n && (used == n || status != SMTP_REPLY_MORE),
+                "more used than given, or less without a reason");
         require(r.line.len <= SMTP_REPLY_LINE_MAX + 2, "too long a line kept");
         if (status == SMTP_REPLY_DONE)
             look(&r, out);
@@ -57,7 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t piece = size ? 1 + data[0] % 7 : 1;
     feed(data, size, size, &whole);
     feed(data, size, piece, &cut);
-    require(whole.len == cut.len && !memcmp(whole.data, cut.data, cut.len), "another reply when it comes in pieces");
+    require(whole.len == cut.len && !memcmp(whole.data, cut.data, cut.len),
+            "another reply when it comes in pieces");
     buf_free(&whole);
     buf_free(&cut);
     return 0;

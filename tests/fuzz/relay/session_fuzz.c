@@ -1,11 +1,13 @@
-/* session_fuzz - a session of the delivery engine against a server whose every choice comes from the input: what it offers, what it answers, when it
- * closes, when it says garbage. The server remembers what it said about whom, and every result is compared with that:
+/* session_fuzz - a session of the delivery engine against a server whose every choice comes from
+ * the input: what it offers, what it answers, when it closes, when it says garbage. The server
+ * remembers what it said about whom, and every result is compared with that:
  *
  *   SENT       it said 2xx for this recipient of this mail, after the whole message, byte for byte
  *   FAILED     it said 5xx about it
  *   otherwise  it said neither; and if it had the whole message and said nothing, the engine must not claim that nothing happened
  *
- * Up to MAILS mails go over the connection, so a reply that is taken for another's shows. After garbage only crashes and lost mails count. */
+ * Up to MAILS mails go over the connection, so a reply that is taken for another's shows. After
+ * garbage only crashes and lost mails count. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -117,7 +119,7 @@ static struct server {
     bool lmtp, chunk, pipelining, xclient;
     bool batch; /* says nothing before it has to wait for more, as pipelining servers do */
     struct buf out;
-    bool dirty; /* said something that is no answer */
+    bool dirty;  /* said something that is no answer */
     bool unsure; /* refused a BDAT: only RSET helps (RFC 3030 section 2) */
     struct buf in;
     enum { COMMANDS, IN_DATA, IN_BDAT } state;
@@ -145,7 +147,8 @@ static void server_drop(void)
 static void server_flush(void)
 {
     size_t len = server.out.len;
-    if (server.fd >= 0 && len && send(server.fd, server.out.data, len, MSG_NOSIGNAL) != (ssize_t)len)
+    if (server.fd >= 0 && len &&
+        send(server.fd, server.out.data, len, MSG_NOSIGNAL) != (ssize_t)len)
         server_drop();
     buf_consume(&server.out, server.out.len);
 }
@@ -203,7 +206,10 @@ static enum outcome answer(const char *good)
     } else {
         server_says(text, strlen(text));
     }
-    enum outcome outcome = server.fd < 0 ? SILENT : *code == '4' ? TEMPORARY : *code == '5' ? PERMANENT : GOOD;
+    enum outcome outcome = server.fd < 0  ? SILENT
+                           : *code == '4' ? TEMPORARY
+                           : *code == '5' ? PERMANENT
+                                          : GOOD;
     if (how == 16)
         server_close();
     return outcome;
@@ -249,7 +255,9 @@ static void end_of_message(void)
             must("554 5.5.1 no valid recipients\r\n");
         return;
     }
-    require(server.dirty || (server.message.len == strlen(j->arrives) && !memcmp(server.message.data ? server.message.data : "", j->arrives, server.message.len)),
+    require(server.dirty || (server.message.len == strlen(j->arrives) &&
+                             !memcmp(server.message.data ? server.message.data : "", j->arrives,
+                                     server.message.len)),
             "another message than was to be sent");
     for (unsigned i = 0; i < RCPTS; i++)
         j->truth[i].received = j->truth[i].accepted;
@@ -285,8 +293,10 @@ static void offer(bool esmtp)
         answer("250-x\r\n250");
         return;
     }
-    snprintf(text, sizeof text, "250-x\r\n%s%s%s250 OK\r\n", esmtp && server.pipelining ? "250-PIPELINING\r\n" : "",
-             esmtp && server.chunk ? "250-CHUNKING\r\n" : "", esmtp && server.xclient ? "250-XCLIENT ADDR\r\n" : "");
+    snprintf(text, sizeof text, "250-x\r\n%s%s%s250 OK\r\n",
+             esmtp && server.pipelining ? "250-PIPELINING\r\n" : "",
+             esmtp && server.chunk ? "250-CHUNKING\r\n" : "",
+             esmtp && server.xclient ? "250-XCLIENT ADDR\r\n" : "");
     must(text);
 }
 
@@ -306,7 +316,8 @@ static void recipient(const char *line)
 static void begin_mail(const char *line)
 {
     unsigned n = (unsigned)(line[strlen("MAIL FROM:<m")] - '0');
-    require(server.dirty || (n < MAILS && !server.mail && !server.unsure), "a mail that is none, or in another, or before RSET");
+    require(server.dirty || (n < MAILS && !server.mail && !server.unsure),
+            "a mail that is none, or in another, or before RSET");
     n %= MAILS;
     server.mail = &job[n];
     enum outcome o = answer("250");
@@ -415,7 +426,8 @@ static bool server_step(void)
         server_close();
     if (n <= 0)
         return false;
-    /* To close with something unread is another end for the client than to close after all of it. */
+    /* To close with something unread is another end for the client than to close after all of
+     * it. */
     if (choice(64) == 9) {
         server_drop();
         return true;
@@ -438,10 +450,14 @@ static void check(const struct job *j)
         if (server.dirty)
             continue;
         require(r->verdict != SMTP_SENT || j->truth[i].sent, "sent, but the server never said so");
-        require(r->verdict == SMTP_SENT || !j->truth[i].sent, "the server took it, and the engine does not know");
-        require(r->verdict != SMTP_FAILED || j->truth[i].failed, "failed, but the server never said so");
-        require(!j->mail.stale || !j->truth[i].received, "called untried although the server had all of it");
-        require(r->verdict != SMTP_DEFERRED || r->code || !j->truth[i].received, "called deferred although the server may have delivered it");
+        require(r->verdict == SMTP_SENT || !j->truth[i].sent,
+                "the server took it, and the engine does not know");
+        require(r->verdict != SMTP_FAILED || j->truth[i].failed,
+                "failed, but the server never said so");
+        require(!j->mail.stale || !j->truth[i].received,
+                "called untried although the server had all of it");
+        require(r->verdict != SMTP_DEFERRED || r->code || !j->truth[i].received,
+                "called deferred although the server may have delivered it");
     }
 }
 
@@ -483,7 +499,9 @@ static int listen_here(struct socket_address *a)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     socklen_t len = sizeof a->sa;
     *un = (struct sockaddr_un){.sun_family = AF_UNIX};
-    require(fd >= 0 && !bind(fd, (struct sockaddr *)un, sizeof un->sun_family) && !listen(fd, 8), "a socket"); /* the kernel names it */
+    /* the kernel names it */
+    require(fd >= 0 && !bind(fd, (struct sockaddr *)un, sizeof un->sun_family) && !listen(fd, 8),
+            "a socket");
     require(!getsockname(fd, (struct sockaddr *)un, &len), "its name");
     a->len = len;
     snprintf(a->text, sizeof a->text, "fuzz");
@@ -505,13 +523,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct smtp_policy policy = {.users = 1, .trust = choice(3) == 1 ? TRUST_XCLIENT : TRUST_NONE};
     for (int i = 0; i < SMTP_LIMITS; i++)
         policy.limit[i] = 3600.;
-    server = (struct server){.fd = -1, .in = server.in, .out = server.out, .message = server.message, .batch = choice(2) == 1, .pipelining = !(offers & 1), .chunk = !(offers & 2), .lmtp = offers & 4, .xclient = offers & 8};
+    server = (struct server){.fd = -1,
+                             .in = server.in,
+                             .out = server.out,
+                             .message = server.message,
+                             .batch = choice(2) == 1,
+                             .pipelining = !(offers & 1),
+                             .chunk = !(offers & 2),
+                             .lmtp = offers & 4,
+                             .xclient = offers & 8};
     buf_consume(&server.in, server.in.len);
     buf_consume(&server.out, server.out.len);
     sent = over = 0;
     for (unsigned i = 0; i < MAILS; i++)
         make_job(i);
-    struct smtp_options o = {.lmtp = server.lmtp, .host = "fuzz", .address = &where, .helo = "client", .policy = &policy};
+    struct smtp_options o = {.lmtp = server.lmtp,
+                             .host = "fuzz",
+                             .address = &where,
+                             .helo = "client",
+                             .policy = &policy};
     session = smtp_open(loop, &o, &events);
     for (int round = 0, idle = 0; session && round < ROUNDS && idle < 4; round++) {
         run_client();

@@ -1,4 +1,5 @@
-/* frame_fuzz - hostile bytes for what main and workers decode: a stream of frames, a parcel's meta, parcel bodies, hints.
+/* frame_fuzz - hostile bytes for what main and workers decode: a stream of frames, a parcel's meta,
+ * parcel bodies, hints.
  *
  * After each: no texts outside the bytes given, and what decodes encodes to the same bytes. */
 #include <stdint.h>
@@ -47,7 +48,8 @@ static void frames(const uint8_t *data, size_t size)
     while (frame_split(data + at, size - at, &len) == 1) {
         if (frame_decode(&f, data + at, len) == 0) {
             struct orset_buf b = {.alloc = &HEAP};
-            require(frame_encode(&b, &f) == 0 && b.len == len && !memcmp(b.data, data + at, len), "a frame is not what it encodes to");
+            require(frame_encode(&b, &f) == 0 && b.len == len && !memcmp(b.data, data + at, len),
+                    "a frame is not what it encodes to");
             orset_buf_free(&b);
         }
         at += len;
@@ -60,7 +62,8 @@ static void meta(const uint8_t *data, size_t size)
     if (parcel_decode(&p, data, size) < 0 || p.version != PARCEL_VERSION)
         return;
     struct orset_buf b = {.alloc = &HEAP};
-    require(parcel_encode(&b, &p) == 0 && b.len == size && !memcmp(b.data, data, size), "a meta is not what it encodes to");
+    require(parcel_encode(&b, &p) == 0 && b.len == size && !memcmp(b.data, data, size),
+            "a meta is not what it encodes to");
     orset_buf_free(&b);
 }
 
@@ -105,7 +108,8 @@ static void hints(const uint8_t *data, size_t size)
     bool all;
     if (hint_parse((const char *)data, size, &h)) {
         require(frame_user_ok((uint8_t *)h.user, strlen(h.user)), "a user that none can be");
-        require(h.name_len < sizeof h.name && (!*h.guid || strlen(h.guid) == 32), "a mailbox out of bounds");
+        require(h.name_len < sizeof h.name && (!*h.guid || strlen(h.guid) == 32),
+                "a mailbox out of bounds");
     }
     size_t n = size < sizeof name ? size : sizeof name - 1;
     memcpy(name, data, n);

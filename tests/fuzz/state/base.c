@@ -1,5 +1,5 @@
-/* base - a state file to be damaged: two folders of one name, mails with copies and keywords, what waits,
- * what is remembered, aliases, long keys. */
+/* base - a state file to be damaged: two folders of one name, mails with copies and keywords,
+ * what waits, what is remembered, aliases, long keys. */
 #include "tests/fuzz/state/state.h"
 
 #include <stdio.h>
@@ -16,7 +16,8 @@ static struct orset_facts facts_of(uint8_t n)
                                 .size = 10u * n};
 }
 
-static void add(struct orset *os, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t system, int keyword)
+static void add(struct orset *os, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t system,
+                int keyword)
 {
     struct orset_facts facts = facts_of(guid);
     struct orset_flags flags = {.system = system};
@@ -75,8 +76,8 @@ static void change(struct orset *os, uint32_t folder)
     require(orset_commit(os) == 0, "commit");
 }
 
-/* What is remembered of a third site whose ops come later: a flag, a removal and a UID of its message, which
- * the second site names. */
+/* What is remembered of a third site whose ops come later: a flag, a removal and a UID of its
+ * message, which the second site names. */
 static void make_ahead(struct orset *here, struct orset *other, struct orset *third)
 {
     struct orset_flags marked = {.system = ORSET_FLAGGED};
@@ -116,7 +117,8 @@ static void make_work(struct orset *os, struct orset *other)
     add(other, ORSET_INBOX, 53, 10, 0, -1);
     add(other, ORSET_INBOX, 54, 20, 0, -1);
     require(orset_local_subscribe(other, "\0G", 2, true) == 0, "subscribe");
-    require(orset_local_attribute(other, ORSET_INBOX, "sx", 2, (const uint8_t *)"y", 1) == 0, "attribute");
+    require(orset_local_attribute(other, ORSET_INBOX, "sx", 2, (const uint8_t *)"y", 1) == 0,
+            "attribute");
     require(orset_commit(other) == 0, "commit");
     ship(other, os, 2, from);
     /* Those were saved here with UIDs that are not the claimed ones, one with other bytes. */
@@ -137,8 +139,9 @@ static void make_work(struct orset *os, struct orset *other)
     ship(other, os, 2, from);
 }
 
-/* Which the core has no short way to make: the caller's own rows, a RENUMBER of INBOX's UID 2 to 90, a BODY
- * of UID 4 that has other bytes, and the keeper's word on a message that has not come. */
+/* Which the core has no short way to make: the caller's own rows, a RENUMBER of INBOX's UID 2 to
+ * 90, a BODY of UID 4 that has other bytes, and the keeper's word on a message that has not
+ * come. */
 static void make_rows(struct orset_store *s, struct orset *os)
 {
     uint8_t bytes[32] = {77};

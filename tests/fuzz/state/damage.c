@@ -1,5 +1,5 @@
-/* damage - what somebody writes into a state file: bytes anywhere, rows by SQL, tables of his own, a cut
- * file. */
+/* damage - what somebody writes into a state file: bytes anywhere, rows by SQL, tables of his
+ * own, a cut file. */
 #include "tests/fuzz/state/state.h"
 
 #include <sqlite3.h>
@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 static const uint8_t odd[] = {0, 1, 2, 5, 8, 15, 0x7f, 0x80, 0xf1, 0xf2, 0xf8, 0xfe, 0xff};
-static const char *const table[] = {"meta",  "origin",       "folder",   "message",      "guid",      "uid",
-                                    "ahead", "todo",         "keyword",  "subscription", "attribute", "out",
-                                    "app",   "message_long", "uid_long", "out_long"};
+static const char *const table[] = {"meta",    "origin",       "folder",    "message",
+                                    "guid",    "uid",          "ahead",     "todo",
+                                    "keyword", "subscription", "attribute", "out",
+                                    "app",     "message_long", "uid_long",  "out_long"};
 #define TABLES (sizeof table / sizeof table[0])
 
 static void write_file(const char *path, const uint8_t *bytes, size_t len)
@@ -86,7 +87,8 @@ static void change_row(sqlite3 *db, struct choices *c)
     uint8_t key[2000], value[8000];
     char sql[200];
     sqlite3_stmt *st;
-    snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 1 OFFSET (SELECT %u %% max(1, count(*)) FROM %s)", name,
+    snprintf(sql, sizeof sql,
+             "SELECT * FROM %s LIMIT 1 OFFSET (SELECT %u %% max(1, count(*)) FROM %s)", name,
              below(c, 256), name);
     if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
         return;
@@ -111,8 +113,9 @@ static void change_row(sqlite3 *db, struct choices *c)
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s VALUES (?1, ?2)", name);
     if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
         return;
-    number ? sqlite3_bind_int64(st, 1, n)
-           : sqlite3_bind_blob(st, 1, key_len ? (const void *)key : "", (int)key_len, SQLITE_STATIC);
+    number
+        ? sqlite3_bind_int64(st, 1, n)
+        : sqlite3_bind_blob(st, 1, key_len ? (const void *)key : "", (int)key_len, SQLITE_STATIC);
     sqlite3_bind_blob(st, 2, len ? (const void *)value : "", (int)len, SQLITE_STATIC);
     sqlite3_step(st);
     sqlite3_finalize(st);
@@ -141,7 +144,8 @@ static void change_much(sqlite3 *db, struct choices *c)
         "INSERT OR IGNORE INTO %s VALUES (zeroblob(3), x'00')",
         "INSERT OR IGNORE INTO %s VALUES (x'', x'')"};
     char sql[200];
-    snprintf(sql, sizeof sql, what[below(c, sizeof what / sizeof what[0])], table[below(c, TABLES)]);
+    snprintf(sql, sizeof sql, what[below(c, sizeof what / sizeof what[0])],
+             table[below(c, TABLES)]);
     run(db, sql);
 }
 
@@ -150,9 +154,11 @@ static void change_much(sqlite3 *db, struct choices *c)
 static void change_tables(sqlite3 *db, struct choices *c)
 {
     static const char *const what[] = {
-        "DROP TABLE app; CREATE VIEW app AS WITH RECURSIVE c(key, value) AS (SELECT x'00', x'00' UNION ALL "
+        "DROP TABLE app; CREATE VIEW app AS WITH RECURSIVE c(key, value) AS (SELECT x'00', x'00' "
+        "UNION ALL "
         "SELECT key, value FROM c) SELECT * FROM c",
-        "DROP TABLE message; CREATE VIEW message AS SELECT rowid AS number, zeroblob(9) AS value FROM out",
+        "DROP TABLE message; CREATE VIEW message AS SELECT rowid AS number, zeroblob(9) AS value "
+        "FROM out",
         "CREATE TRIGGER t AFTER INSERT ON todo BEGIN DELETE FROM message; END",
         "CREATE INDEX i ON message (value)",
         "DROP TABLE ahead",
@@ -168,9 +174,11 @@ static void change_tables(sqlite3 *db, struct choices *c)
         "PRAGMA auto_vacuum = 1; VACUUM",
         "PRAGMA page_size = 512; VACUUM",
         "PRAGMA application_id = 5",
-        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = 'CREATE TABLE app (key BLOB PRIMARY KEY, "
+        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = 'CREATE TABLE app (key BLOB "
+        "PRIMARY KEY, "
         "value BLOB NOT NULL)' WHERE name = 'app'",
-        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master "
+        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM "
+        "sqlite_master "
         "WHERE name = 'todo') WHERE name = 'ahead'"};
     run(db, what[below(c, sizeof what / sizeof what[0])]);
 }

@@ -29,8 +29,8 @@ extern const struct orset_alloc HEAP;
 const uint8_t *base_file(size_t *len);
 /* damage.c: writes the base file to path and changes it. */
 void damage(const char *path, struct choices *);
-/* use.c: asks and changes whatever a caller can, as long as the state goes on. Whether a call failed by what
- * is stored. */
+/* use.c: asks and changes whatever a caller can, as long as the state goes on. Whether a call
+ * failed by what is stored. */
 bool use(struct orset *, struct choices *);
 
 #endif

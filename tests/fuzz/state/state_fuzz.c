@@ -1,8 +1,8 @@
-/* state_fuzz - a state.db as its user may have written it: bytes, rows, tables of his own (damage.c), and all
- * that a worker does with it (use.c).
+/* state_fuzz - a state.db as its user may have written it: bytes, rows, tables of his own
+ * (damage.c), and all that a worker does with it (use.c).
  *
- * After each: nothing crashed or was read past its end; what failed by the file's doing is known as that, so
- * that the worker puts the file aside and makes a new state. */
+ * After each: nothing crashed or was read past its end; what failed by the file's doing is known
+ * as that, so that the worker puts the file aside and makes a new state. */
 #include "tests/fuzz/state/state.h"
 
 #include <stdio.h>
@@ -44,8 +44,8 @@ static struct {
 
 static void tell(void)
 {
-    printf("%lu states refused at their open, %lu read: %lu of them known as damaged later\n", count.refused,
-           count.opened, count.found);
+    printf("%lu states refused at their open, %lu read: %lu of them known as damaged later\n",
+           count.refused, count.opened, count.found);
 }
 
 static char path[100];

@@ -39,7 +39,8 @@ static int see_message(void *arg, const struct orset_message *m, const struct or
 {
     struct using *u = arg;
     see_flags(u, own);
-    require(m->folder < orset_folders(u->os) && m->dot.origin < orset_origins(u->os), "a message of nowhere");
+    require(m->folder < orset_folders(u->os) && m->dot.origin < orset_origins(u->os),
+            "a message of nowhere");
     sum(m->facts.guid_text, m->facts.guid_text_len);
     return 0;
 }
@@ -62,7 +63,8 @@ static void ask_folders(struct using *u)
     const uint64_t sites[] = {1, 2};
     for (uint32_t i = 0; i < orset_folders(os) && !u->failed; i++) {
         struct orset_folder f;
-        require(orset_folder_get(os, i, &f) == 0 && f.home < orset_folders(os), "a folder of nowhere");
+        require(orset_folder_get(os, i, &f) == 0 && f.home < orset_folders(os),
+                "a folder of nowhere");
         sum(f.name, f.name_len);
         orset_folder_by_name(os, f.name, f.name_len);
         orset_keeper(os, i, sites, 2);
@@ -130,7 +132,8 @@ static int touched(void *arg, uint64_t number, uint32_t folder, const struct ors
 
 static void change_by(struct orset *peer)
 {
-    struct orset_facts facts = {.guid = {1, 1, 2, 3, 4, 5, 6}, .sha256 = {1, 7}, .received = 5, .saved = 5};
+    struct orset_facts facts = {
+        .guid = {1, 1, 2, 3, 4, 5, 6}, .sha256 = {1, 7}, .received = 5, .saved = 5};
     struct orset_flags flags = {.system = ORSET_FLAGGED};
     uint32_t f = 0;
     require(orset_begin(peer) == 0 && orset_local_create(peer, "\0G", 2, 5, facts.guid, &f) == 0,
@@ -190,7 +193,8 @@ static void ask_as_a_peer(struct using *u, struct choices *c)
         r < 0 ? orset_rollback(u->os) : (void)goes_on(u, orset_commit(u->os));
     }
     b.len = 0;
-    if (!u->failed && goes_on(u, orset_batch_make(u->os, 1 + below(c, 8), 1 << 20, NULL, 0, &b, &next)) &&
+    if (!u->failed &&
+        goes_on(u, orset_batch_make(u->os, 1 + below(c, 8), 1 << 20, NULL, 0, &b, &next)) &&
         orset_begin(peer) == 0) {
         (void)orset_batch_apply(peer, 1, b.data, b.len, &res);
         orset_rollback(peer);
@@ -224,8 +228,9 @@ static int do_todo(struct orset *os, struct choices *c)
     case ORSET_TASK_SUBSCRIPTION: return orset_done_subscription(os, t.name, t.name_len);
     case ORSET_TASK_ATTRIBUTE: return orset_done_attribute(os, t.folder, t.name, t.name_len);
     default:
-        return t.message.dot.counter ? orset_done_body(os, t.folder, t.uid, 220, t.message.facts.sha256)
-                                     : orset_done_alone(os, t.folder, t.uid);
+        return t.message.dot.counter
+                   ? orset_done_body(os, t.folder, t.uid, 220, t.message.facts.sha256)
+                   : orset_done_alone(os, t.folder, t.uid);
     }
 }
 
@@ -261,7 +266,8 @@ static int change(struct orset *os, struct choices *c)
 {
     uint8_t n = (uint8_t)(1 + below(c, 12));
     uint32_t folder = below(c, 3), uid = 1 + below(c, 70), made;
-    struct orset_facts facts = {.guid = {n, 1, 2, 3, 4, 5, 6}, .sha256 = {n, 7}, .received = 5, .saved = 5};
+    struct orset_facts facts = {
+        .guid = {n, 1, 2, 3, 4, 5, 6}, .sha256 = {n, 7}, .received = 5, .saved = 5};
     struct orset_flags flags = {.system = (uint8_t)below(c, 32)};
     struct orset_dot dot;
     switch (below(c, 19)) {

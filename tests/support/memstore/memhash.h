@@ -2,18 +2,18 @@
  *
  *     bucket = 64 bytes, one cache line:  tag 0..6 | passed | row 0..6
  *
- * A tag is a byte of the key's hash, 0: free. passed counts the rows that wanted this bucket or one before it
- * and stand behind it, so a search ends at the first bucket that nobody passed, and a removal needs neither a
- * mark nor a move. */
+ * A tag is a byte of the key's hash, 0: free. passed counts the rows that wanted this bucket or
+ * one before it and stand behind it, so a search ends at the first bucket that nobody passed,
+ * and a removal needs neither a mark nor a move. */
 #ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMHASH_H
 #define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMHASH_H
 
 #include "tests/support/memstore/memrow.h"
 
 struct memhash {
-    void *block;            /* as allocated */
-    struct bucket *bucket;  /* in it, at a multiple of 64 */
-    size_t buckets, rows;   /* buckets: a power of 2, or 0 */
+    void *block;           /* as allocated */
+    struct bucket *bucket; /* in it, at a multiple of 64 */
+    size_t buckets, rows;  /* buckets: a power of 2, or 0 */
 };
 
 /* Not for keys of an enemy's choice: the memory store serves tests, benchmarks and tools. */

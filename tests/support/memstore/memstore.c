@@ -1,14 +1,15 @@
 /* memstore - see memstore.h.
  *
- * Undo log: what a row was before each change, one record behind the other in one block, walked backwards by
- * rollback. A row's room never shrinks and a removed row stays, dead, until commit: so whatever has been
- * changed can be changed back without memory. */
+ * Undo log: what a row was before each change, one record behind the other in one block, walked
+ * backwards by rollback. A row's room never shrinks and a removed row stays, dead, until commit:
+ * so whatever has been changed can be changed back without memory. */
 #include "tests/support/memstore/memstore.h"
 
 #include "tests/support/memstore/memhash.h"
 #include "tests/support/memstore/memtree.h"
 
-#define ROW_LINE 64 /* rows that are longer come in multiples of it: a mail's row has room for some flags */
+/* rows that are longer come in multiples of it: a mail's row has room for some flags */
+#define ROW_LINE 64
 
 struct table {
     struct memtree tree;
@@ -31,11 +32,12 @@ struct orset_memstore {
     struct table table[ORSET_TABLES];
     bool in_transaction;
     uint8_t *undo;
-    size_t undo_len, undo_room, undo_last; /* last: where the last record is; none when undo_len is 0 */
+    /* last: where the last record is; none when undo_len is 0 */
+    size_t undo_len, undo_room, undo_last;
 };
 
 /* --- undo
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static size_t undo_size(size_t key_len, size_t len)
 {
@@ -43,7 +45,8 @@ static size_t undo_size(size_t key_len, size_t len)
     return (sizeof(struct undo) + key_len + len + align - 1) & ~(align - 1);
 }
 
-/* Room for one more record, made before anything changes, so that a change can always be taken back. */
+/* Room for one more record, made before anything changes, so that a change can always be taken
+ * back. */
 static int undo_reserve(struct orset_memstore *m, size_t key_len, const struct memrow *old)
 {
     size_t need = m->undo_len + undo_size(key_len, old ? old->len : 0), room = m->undo_room;
@@ -67,8 +70,12 @@ static void undo_note(struct orset_memstore *m, enum orset_table t, const void *
         return;
     struct undo *u = (struct undo *)(m->undo + m->undo_len);
     size_t len = old && !removed ? old->len : 0;
-    *u = (struct undo){m->undo_last,     t,  old ? (old->dead ? WAS_DEAD : WAS_LIVE) : WAS_ABSENT, removed,
-                       (uint32_t)key_len, (uint32_t)len};
+    *u = (struct undo){m->undo_last,
+                       t,
+                       old ? (old->dead ? WAS_DEAD : WAS_LIVE) : WAS_ABSENT,
+                       removed,
+                       (uint32_t)key_len,
+                       (uint32_t)len};
     uint8_t *p = (uint8_t *)(u + 1);
     memcpy(p, key, key_len);
     if (len)
@@ -78,10 +85,10 @@ static void undo_note(struct orset_memstore *m, enum orset_table t, const void *
 }
 
 /* --- rows
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-static struct memrow *row_new(struct orset_memstore *m, const void *key, size_t key_len, const void *value,
-                              size_t len)
+static struct memrow *row_new(struct orset_memstore *m, const void *key, size_t key_len,
+                              const void *value, size_t len)
 {
     size_t size = sizeof(struct memrow) + key_len + len;
     if (size > ROW_LINE)
@@ -89,7 +96,8 @@ static struct memrow *row_new(struct orset_memstore *m, const void *key, size_t 
     struct memrow *r = mem_get(&m->mem, size);
     if (!r)
         return NULL;
-    *r = (struct memrow){(uint32_t)key_len, (uint32_t)len, (uint32_t)(size - sizeof *r - key_len), false};
+    *r = (struct memrow){(uint32_t)key_len, (uint32_t)len, (uint32_t)(size - sizeof *r - key_len),
+                         false};
     memcpy(r->bytes, key, key_len);
     if (len)
         memcpy(r->bytes + key_len, value, len);
@@ -113,7 +121,8 @@ static int mem_row_get(void *ctx, enum orset_table table, const void *key, size_
                        const uint8_t **value, size_t *len)
 {
     const struct orset_memstore *m = ctx;
-    struct memrow **at = memhash_find(&m->table[table].hash, memhash_of(key, key_len), key, key_len);
+    struct memrow **at =
+        memhash_find(&m->table[table].hash, memhash_of(key, key_len), key, key_len);
     if (!at || (*at)->dead)
         return 0;
     *value = (*at)->bytes + key_len;
@@ -139,8 +148,8 @@ static int insert(struct orset_memstore *m, enum orset_table table, uint64_t has
     return 0;
 }
 
-static int mem_row_put(void *ctx, enum orset_table table, const void *key, size_t key_len, const void *value,
-                       size_t len)
+static int mem_row_put(void *ctx, enum orset_table table, const void *key, size_t key_len,
+                       const void *value, size_t len)
 {
     struct orset_memstore *m = ctx;
     struct table *t = &m->table[table];
@@ -193,8 +202,8 @@ static int mem_row_each(void *ctx, enum orset_table table, const void *from, siz
     return memtree_each(&m->table[table].tree, from, from_len, prefix_len, fn, arg);
 }
 
-/* The buckets of all keys are asked for before the first of them is looked at, then all rows: the waits for
- * memory run side by side instead of one after the other. */
+/* The buckets of all keys are asked for before the first of them is looked at, then all rows:
+ * the waits for memory run side by side instead of one after the other. */
 static void mem_expect(void *ctx, enum orset_table table, const struct orset_ref *ref, size_t n)
 {
     const struct orset_memstore *m = ctx;
@@ -272,7 +281,7 @@ static void mem_rollback(void *ctx)
 }
 
 /* --- the store
- * ----------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct orset_memstore *orset_memstore_new(const struct orset_alloc *alloc)
 {

@@ -6,7 +6,8 @@
 
 struct slot {
     uint64_t head[2];
-    struct memrow *row; /* inner: an own row of the key alone, because the one it came from may go first */
+    /* inner: an own row of the key alone, because the one it came from may go first */
+    struct memrow *row;
     struct memnode *child;
 };
 
@@ -40,8 +41,8 @@ static int slot_compare(const struct slot *s, const uint64_t head[2], const void
 }
 
 /* First slot whose key is not before the key sought. */
-static unsigned lower_bound(const struct memnode *nd, const uint64_t head[2], const void *key, size_t len,
-                            bool *equal)
+static unsigned lower_bound(const struct memnode *nd, const uint64_t head[2], const void *key,
+                            size_t len, bool *equal)
 {
     unsigned lo = 0, hi = nd->n;
     *equal = false;
@@ -108,7 +109,8 @@ static int inner_slot(struct mem *m, struct slot *s, const struct slot *of, stru
     return 0;
 }
 
-/* Splits the full node at depth d; its parent has room. Appends in key order leave full nodes behind. */
+/* Splits the full node at depth d; its parent has room. Appends in key order leave full nodes
+ * behind. */
 static int split(struct memtree *t, struct mem *m, struct path *p, int d)
 {
     struct memnode *nd = p->node[d], *right = mem_get(m, sizeof *right), *root = NULL;

@@ -2,7 +2,8 @@
  *
  *    lane-fuzz-model [seconds] [--no-memory] [--seed n] [--long]
  *
- * Prints its seed; with --seed the run is the same again. --no-memory: the allocator fails one time in eight.
+ * Prints its seed; with --seed the run is the same again. --no-memory: the allocator fails one time
+ * in eight.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -142,7 +143,8 @@ static void op_push_plain(size_t l)
         e[i] = (struct model_entry){.state = LANE_WAITING, .born = now};
         random_data(e[i].meta, &e[i].meta_len);
         random_data(e[i].body, &e[i].body_len);
-        data[i] = (struct lane_data){e[i].body, e[i].meta, (uint32_t)e[i].body_len, (uint32_t)e[i].meta_len};
+        data[i] = (struct lane_data){e[i].body, e[i].meta, (uint32_t)e[i].body_len,
+                                     (uint32_t)e[i].meta_len};
     }
     size_t stored = lane_push_plain(lane[l], now, data, n, &seq);
     if (stored > n || (stored && (seq <= last || lane_last_seq(lane[l]) != seq + stored - 1)))
@@ -327,7 +329,8 @@ static void op_time(size_t l)
             die("overdue, but not said");
 }
 
-/* What all leases ended for at once may be late, until somebody looks at it; model_differs always does. */
+/* What all leases ended for at once may be late, until somebody looks at it; model_differs
+ * always does. */
 static bool expired(const struct model_entry *e)
 {
     return e->expires && e->expires <= now && e->state != LANE_LEASED;
@@ -449,7 +452,8 @@ static void op_remove_range(size_t l)
     uint64_t from = m->n ? m->entry[below(m->n)].seq - below(3) : 1, to = from + below(300), n = 0;
     for (size_t i = 0; i < m->n; i++)
         n += m->entry[i].seq >= from && m->entry[i].seq <= to;
-    if (lane_remove_range(lane[l], from, to, &(struct lane_going){going, going_id, m}) != n || untold.at != untold.n)
+    if (lane_remove_range(lane[l], from, to, &(struct lane_going){going, going_id, m}) != n ||
+        untold.at != untold.n)
         die("how many");
 }
 

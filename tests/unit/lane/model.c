@@ -65,7 +65,8 @@ static const char *entry_differs(const struct model_entry *want, const struct la
 {
     if (want->seq != got->seq)
         return "sequence";
-    if (want->has_id != (got->id != NULL) || (got->id && memcmp(want->id, got->id, LANE_ID_LEN) != 0))
+    if (want->has_id != (got->id != NULL) ||
+        (got->id && memcmp(want->id, got->id, LANE_ID_LEN) != 0))
         return "id";
     if (want->meta_len != got->meta_len || memcmp(want->meta, got->meta, got->meta_len) != 0)
         return "meta";
@@ -75,7 +76,8 @@ static const char *entry_differs(const struct model_entry *want, const struct la
         return "state";
     if (want->state != LANE_WAITING && want->until != got->until)
         return "time";
-    if (want->revision != got->revision || want->attempts != got->attempts || want->born != got->born)
+    if (want->revision != got->revision || want->attempts != got->attempts ||
+        want->born != got->born)
         return "revision, attempts or age";
     if (want->expires != got->expires)
         return "expiry";

@@ -1,5 +1,5 @@
-/* model - a lane as anybody would write it first: an array in order, searched from its beginning. The core
- * must say the same. */
+/* model - a lane as anybody would write it first: an array in order, searched from its
+ * beginning. The core must say the same. */
 #ifndef DOVELANE_TESTS_UNIT_LANE_MODEL_H
 #define DOVELANE_TESTS_UNIT_LANE_MODEL_H
 

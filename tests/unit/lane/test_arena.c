@@ -1,4 +1,5 @@
-/* Bodies of all sizes: they stay what they were while others go, and what went leaves little behind. */
+/* Bodies of all sizes: they stay what they were while others go, and what went leaves little
+ * behind. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,8 @@ static const char *body_of(unsigned n)
 static uint64_t store(struct lane *lane, unsigned n, size_t len)
 {
     uint64_t seq;
-    struct lane_new e = {.id = id(n), .meta = "meta", .meta_len = n % 5, .body = body_of(n), .body_len = len};
+    struct lane_new e = {
+        .id = id(n), .meta = "meta", .meta_len = n % 5, .body = body_of(n), .body_len = len};
     ck_assert_int_eq(lane_push(lane, &e, &seq), LANE_OK);
     return seq;
 }
@@ -103,7 +105,8 @@ static void ck_survivors(size_t len, unsigned many)
         seq[i] = store(lane, i, len);
     struct lane_counts n = lane_counts(lane);
     ck_assert_uint_eq(n.memory, allocated);
-    /* Full: slot, record head, id index at its emptiest; the ends of segments; what is left of the last one. */
+    /* Full: slot, record head, id index at its emptiest; the ends of segments; what is left of
+     * the last one. */
     ck_assert_uint_le(n.memory, n.bytes + 76 * (uint64_t)many + n.bytes / 64 + (1u << 20));
     for (unsigned left = many; left > many / 10; left--) {
         unsigned i = (unsigned)below(left);
@@ -112,7 +115,8 @@ static void ck_survivors(size_t len, unsigned many)
     }
     n = lane_counts(lane);
     ck_lane(lane);
-    ck_assert_msg(n.memory <= n.bytes + n.bytes / 2, "%lu bytes of memory for %lu alive", n.memory, n.bytes);
+    ck_assert_msg(n.memory <= n.bytes + n.bytes / 2, "%lu bytes of memory for %lu alive", n.memory,
+                  n.bytes);
     end_lane(lane);
     free(seq);
 }
@@ -155,8 +159,8 @@ START_TEST(test_replaced_metas_leave_nothing_behind)
     for (unsigned i = 0; i < 100; i++)
         seq[i] = store(lane, i, 50);
     for (uint32_t revision = 1; revision < 1000; revision++)
-        ck_assert_int_eq(lane_set_meta(lane, seq[revision * 37 % 100], revision, meta, revision % 300),
-                         LANE_OK);
+        ck_assert_int_eq(
+            lane_set_meta(lane, seq[revision * 37 % 100], revision, meta, revision % 300), LANE_OK);
     ck_lane(lane);
     ck_assert_uint_le(lane_counts(lane).memory, 90000);
     end_lane(lane);

@@ -36,8 +36,8 @@ START_TEST(test_stuck_old_entry_in_front_of_many_removed_ones_costs_nothing)
         ck_assert_uint_eq(take_one(lane, &holder, 2 + i), stuck);
         lane_remove(lane, seq);
     }
-    /* take_one checks the whole lane each time, but that is three entries. A scan of the hole would take
-     * minutes. */
+    /* take_one checks the whole lane each time, but that is three entries. A scan of the hole
+     * would take minutes. */
     ck_assert_double_lt(seconds() - begin, 20);
     end_lane(lane);
 }
@@ -116,7 +116,8 @@ END_TEST
 
 START_TEST(test_many_ids_stand_near_their_homes)
 {
-    /* So many that the tables of the index use most bits of the hash; lane_check looks at the distances. */
+    /* So many that the tables of the index use most bits of the hash; lane_check looks at the
+     * distances. */
     enum { N = 500000 };
     struct lane *lane = new_lane();
     for (unsigned i = 0; i < N; i++)

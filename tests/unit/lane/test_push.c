@@ -175,8 +175,8 @@ END_TEST
 
 START_TEST(test_siphash_is_siphash)
 {
-    /* As appendix A of Aumasson et al. has it, key 00..0f and message 00..0e, and no message at all; values for 1-3 as other
-     * implementations of it give them. */
+    /* As appendix A of Aumasson et al. has it, key 00..0f and message 00..0e, and no message at
+     * all; values for 1-3 as other implementations of it give them. */
     uint8_t key[16], message[15];
     for (uint8_t i = 0; i < 16; i++)
         key[i] = i;

@@ -148,7 +148,8 @@ START_TEST(test_a_connection_finds_all_its_leases_in_all_lanes)
 }
 END_TEST
 
-/* As many entries as leases, or one lease of them all: ending is one look, the rest is done bit by bit. */
+/* As many entries as leases, or one lease of them all: ending is one look, the rest is done bit
+ * by bit. */
 START_TEST(test_leases_that_end_at_once_are_told_when_looked_at)
 {
     struct lane *lane = new_lane();
@@ -188,7 +189,8 @@ END_TEST
 static uint64_t push_expiring(struct lane *lane, unsigned n, int64_t due, int64_t expires)
 {
     uint64_t seq;
-    struct lane_new e = {.id = id(n), .body = "body", .body_len = 4, .due = due, .expires = expires};
+    struct lane_new e = {
+        .id = id(n), .body = "body", .body_len = 4, .due = due, .expires = expires};
     ck_assert_int_eq(lane_push(lane, &e, &seq), LANE_OK);
     return seq;
 }

@@ -28,9 +28,10 @@ static void count_free(void *p)
     free(head);
 }
 
-struct lane_env env = {.alloc = count_alloc,
-                       .free = count_free,
-                       .key = {'s', 'i', 'x', 't', 'e', 'e', 'n', ' ', 'b', 'y', 't', 'e', 's', ' ', ':', ')'}};
+struct lane_env env = {
+    .alloc = count_alloc,
+    .free = count_free,
+    .key = {'s', 'i', 'x', 't', 'e', 'e', 'n', ' ', 'b', 'y', 't', 'e', 's', ' ', ':', ')'}};
 
 struct lane *new_lane(void)
 {

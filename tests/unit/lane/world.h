@@ -1,5 +1,5 @@
-/* world - what the tests of the core stand on: an environment that counts its memory, and short ways to say
- * things. */
+/* world - what the tests of the core stand on: an environment that counts its memory, and short
+ * ways to say things. */
 #ifndef DOVELANE_TESTS_UNIT_LANE_WORLD_H
 #define DOVELANE_TESTS_UNIT_LANE_WORLD_H
 
@@ -23,7 +23,8 @@ enum lane_result try_push(struct lane *, unsigned n, uint64_t *seq);
 uint64_t push_delayed(struct lane *, unsigned n, int64_t due);
 
 /* Takes up to n entries in one lease; how many it got. */
-size_t take(struct lane *, struct lane_holder *, uint64_t lease, size_t n, uint64_t *seq, int64_t until);
+size_t take(struct lane *, struct lane_holder *, uint64_t lease, size_t n, uint64_t *seq,
+            int64_t until);
 
 /* The next one takeable, taken under a lease of its own that is kept by `holder`; 0: none. */
 uint64_t take_one(struct lane *, struct lane_holder *, uint64_t lease);

@@ -7,9 +7,15 @@
 /* As RFC 5321 has them on the wire, and as Postfix keeps them inside. */
 START_TEST(quotes_come_and_go_with_need)
 {
-    static const char *const pair[][2] = {{"a@b.example", "a@b.example"},       {"a b@c", "\"a b\"@c"}, {"a\"b\\@c", "\"a\\\"b\\\\\"@c"},
-                                          {".a@b", "\".a\"@b"},                 {"a@b@c", "\"a@b\"@c"}, {"", ""},
-                                          {"@b", "\"\"@b"},                     {"a", "a"},            {"gr\xc3\xbcn@b", "gr\xc3\xbcn@b"},
+    static const char *const pair[][2] = {{"a@b.example", "a@b.example"},
+                                          {"a b@c", "\"a b\"@c"},
+                                          {"a\"b\\@c", "\"a\\\"b\\\\\"@c"},
+                                          {".a@b", "\".a\"@b"},
+                                          {"a@b@c", "\"a@b\"@c"},
+                                          {"", ""},
+                                          {"@b", "\"\"@b"},
+                                          {"a", "a"},
+                                          {"gr\xc3\xbcn@b", "gr\xc3\xbcn@b"},
                                           {"a..b@c", "\"a..b\"@c"}};
     for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
         char *quoted = address_quoted(pair[i][0]), *bare = address_unquoted(pair[i][1]);

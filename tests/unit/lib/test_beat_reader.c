@@ -46,7 +46,8 @@ END_TEST
 START_TEST(other_errors_change_nothing)
 {
     struct beat_reader r = {0};
-    ck_assert(!beat_reader_turns(&r, "LOADING Redis is loading the dataset in memory") && !beat_reader_turns(&r, "BUSY") && !is_older(&r));
+    ck_assert(!beat_reader_turns(&r, "LOADING Redis is loading the dataset in memory") &&
+              !beat_reader_turns(&r, "BUSY") && !is_older(&r));
 }
 END_TEST
 

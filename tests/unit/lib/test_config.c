@@ -55,9 +55,16 @@ static void digest_of(const char *text, char out[CONFIG_DIGEST])
 
 START_TEST(test_the_digest_tells_what_must_be_equal_on_all_hosts)
 {
-    static const char *const differs[] = {"copies = 1\n", "settle = 6s\n", "divert = {\"smtp:[h]:1\"}\n", "lane_time = 2h\n", "copies = 1\nnode a { redis = \"h:1\"\ntls = no }\n",
-                                          "destination \"smtp:[h]:1\" { tls = may }\n", "destination \"smtp:[h]:1\" { tls = encrypt }\n",
-                                          "destination \"smtp:[h]:2\" { tls = encrypt }\n", "destination \"*\" { discard_ehlo_keywords = {\"DSN\"} }\n"};
+    static const char *const differs[] = {
+        "copies = 1\n",
+        "settle = 6s\n",
+        "divert = {\"smtp:[h]:1\"}\n",
+        "lane_time = 2h\n",
+        "copies = 1\nnode a { redis = \"h:1\"\ntls = no }\n",
+        "destination \"smtp:[h]:1\" { tls = may }\n",
+        "destination \"smtp:[h]:1\" { tls = encrypt }\n",
+        "destination \"smtp:[h]:2\" { tls = encrypt }\n",
+        "destination \"*\" { discard_ehlo_keywords = {\"DSN\"} }\n"};
     char none[CONFIG_DIGEST], one[CONFIG_DIGEST], last[CONFIG_DIGEST];
     digest_of("", none);
     digest_of("log = \"syslog\"\nbounce_port = \"127.0.0.1:26\"\nhost_name = \"x\"\n", one);
@@ -78,8 +85,10 @@ END_TEST
 
 START_TEST(test_units_are_understood)
 {
-    read_text("store_deadline = 1.2s\nretry_most = 2h\nbulk_entry = 512kB\non_store_failure = tempfail\n"
-              "node mx1 { redis = \"127.0.0.1:7001\" }\nnode mx2 { redis = \"unix:/run/x\" }\ndivert = {\"lmtp:[10.0.0.5]:24\", \"smtp:[h]\", \"lmtp:unix:/run/x\"}\n");
+    read_text(
+        "store_deadline = 1.2s\nretry_most = 2h\nbulk_entry = 512kB\non_store_failure = tempfail\n"
+        "node mx1 { redis = \"127.0.0.1:7001\" }\nnode mx2 { redis = \"unix:/run/x\" }\ndivert = "
+        "{\"lmtp:[10.0.0.5]:24\", \"smtp:[h]\", \"lmtp:unix:/run/x\"}\n");
     ck_assert_msg(c != NULL, "%s", error);
     ck_assert_int_eq(c->store_deadline, 1200);
     ck_assert_int_eq(c->retry_most, 7200000);
@@ -90,7 +99,8 @@ START_TEST(test_units_are_understood)
     ck_assert(config_list_has(&c->divert, "lmtp:[10.0.0.5]:24"));
     forget();
     /* Postfix's letters, too. */
-    read_text("smtp_mail_timeout = 5m\nlane_time = 2h\nretry_most = 1d\nconnection_idle = 45s\nreplace_after = 1w\nmax_entry = 20M\nbulk_entry = 300k\nalone_wait = 90min\n");
+    read_text("smtp_mail_timeout = 5m\nlane_time = 2h\nretry_most = 1d\nconnection_idle = "
+              "45s\nreplace_after = 1w\nmax_entry = 20M\nbulk_entry = 300k\nalone_wait = 90min\n");
     ck_assert_msg(c != NULL, "%s", error);
     ck_assert_int_eq(c->smtp_mail_timeout, 300000);
     ck_assert_int_eq(c->lane_time, 7200000);
@@ -113,7 +123,8 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
     ck_assert_int_eq(d->trust, TRUST_NONE);
     ck_assert(!d->delivery_id && !*d->tls_name && !d->discard_ehlo_keywords.n);
     forget();
-    read_text("group_key_file = \"/k\"\ndestination \"lmtp:[h]:24\" { tls = verify delivery_id = yes discard_ehlo_keywords = {CHUNKING, DSN} }\n"
+    read_text("group_key_file = \"/k\"\ndestination \"lmtp:[h]:24\" { tls = verify delivery_id = "
+              "yes discard_ehlo_keywords = {CHUNKING, DSN} }\n"
               "destination \"*\" { trust = xforward }\n");
     ck_assert_msg(c != NULL, "%s", error);
     d = config_destination(c, "lmtp:[h]:24");
@@ -133,23 +144,34 @@ static const struct {
 } bad[] = {
     {"copies = 9\n", ":1: copies = 9, allowed is 1 to 8"},
     {"\n\nstore_deadline = 5 parsecs\n", "store_deadline"},
-    {"store_deadline = \"5 parsecs\"\n", ":1: store_deadline = 5 parsecs is no time, write it like 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w"},
+    {"store_deadline = \"5 parsecs\"\n", ":1: store_deadline = 5 parsecs is no time, write it like "
+                                         "400ms, 1.5s, 5m or 5min, 1h, 2d, 1w"},
     {"store_deadline = 5\n", ":1: store_deadline = 5 is no time, write it like"},
-    {"max_entry = 5m5\n", ":1: max_entry = 5m5 is no size, write it like 512, 256kB or 256k, 25MB or 25M, 1GB or 1G"},
+    {"max_entry = 5m5\n",
+     ":1: max_entry = 5m5 is no size, write it like 512, 256kB or 256k, 25MB or 25M, 1GB or 1G"},
     {"max_entry = \"1TB\"\n", "max_entry = 1TB is no size"},
     {"on_store_failure = panic\n", "on_store_failure = panic, allowed is one of queue|tempfail"},
-    {"no_such_setting = 1\n", ":1: no setting is named no_such_setting; dovelane.conf(5) lists them"},
-    {"\nsmtp_conect_timeout = 3s\n", ":2: no setting is named smtp_conect_timeout; is smtp_connect_timeout meant?"},
+    {"no_such_setting = 1\n",
+     ":1: no setting is named no_such_setting; dovelane.conf(5) lists them"},
+    {"\nsmtp_conect_timeout = 3s\n",
+     ":2: no setting is named smtp_conect_timeout; is smtp_connect_timeout meant?"},
     {"connect_timeout = 30s\n", ":1: connect_timeout is gone, write smtp_connect_timeout"},
-    {"command_timeout = 5min\n", "command_timeout is gone, write smtp_helo_timeout, smtp_mail_timeout"},
+    {"command_timeout = 5min\n",
+     "command_timeout is gone, write smtp_helo_timeout, smtp_mail_timeout"},
     {"final_timeout = 10min\n", "final_timeout is gone, write smtp_data_done_timeout"},
-    {"tls_ca_file = \"/x\"\n", ":1: tls_ca_file stands in no destination section, write destination NAME { tls_ca"},
+    {"tls_ca_file = \"/x\"\n",
+     ":1: tls_ca_file stands in no destination section, write destination NAME { tls_ca"},
     {"tls = may\n", "or destination NAME { tls = ... }"},
     {"node a { redis = \"10.0.0.1:1\" }\n", "node a: 10.0.0.1:1 is reached over a network"},
-    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1:1\" }\n", "node a: 10.0.0.1:1 is reached over a network"},
-    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1\" }\n", "standby = 10.0.0.1 is no address"},
-    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"127.0.0.1:1\" }\n", "standby = 127.0.0.1:1 is its redis, too"},
-    {"node a { redis = \"127.0.0.1:1\" }\nnode b { redis = \"127.0.0.2:1\"\nstandby = \"127.0.0.1:1\" }\n", "nodes a and b have the same address 127.0.0.1:1"},
+    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1:1\" }\n",
+     "node a: 10.0.0.1:1 is reached over a network"},
+    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1\" }\n",
+     "standby = 10.0.0.1 is no address"},
+    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"127.0.0.1:1\" }\n",
+     "standby = 127.0.0.1:1 is its redis, too"},
+    {"node a { redis = \"127.0.0.1:1\" }\nnode b { redis = \"127.0.0.2:1\"\nstandby = "
+     "\"127.0.0.1:1\" }\n",
+     "nodes a and b have the same address 127.0.0.1:1"},
     {"node a { redis = \"127.0.0.1:1\"\ntls = maybe }\n", "tls = maybe, allowed is yes or no"},
     {"node a { redis = \"unix:/x\"\ntls = yes }\n", "over which Redis speaks no TLS"},
     {"node a { redis = \"127.0.0.1:1\"\ntls_name = x }\n", "tls_name = x without tls = yes"},
@@ -157,32 +179,51 @@ static const struct {
     {"replica_user_file = x\n", "replica_user_file = x must be an absolute path"},
     {"replica_user_file = \"/x\"\n", "replica_user_file = /x has no %r for the replica's name"},
     {"node_key_file = \"/x\"\n", "node_key_file without node_cert_file"},
-    {"replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"10.0.0.1:1\" }\n", "replica a: 10.0.0.1:1 is reached over a network"},
-    {"path_timeout = 1500ms\ncopies = 1\nnode a { redis = \"127.0.0.1:1\"\nstandby = \"127.0.0.2:1\" }\n", "path_timeout = 1500ms must be below store_deadline = 1500ms"},
-    {"destination \"*\" {\n tls = may\n tls_cafile = \"/x\"\n}\n", ":3: no setting is named tls_cafile in section destination; is tls_ca_file meant?"},
-    {"destination \"*\" { tls = may\nlog = syslog\n", ":2: log does not belong into a destination section, write it outside; or is a } missing"},
+    {"replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"10.0.0.1:1\" }\n",
+     "replica a: 10.0.0.1:1 is reached over a network"},
+    {"path_timeout = 1500ms\ncopies = 1\nnode a { redis = \"127.0.0.1:1\"\nstandby = "
+     "\"127.0.0.2:1\" }\n",
+     "path_timeout = 1500ms must be below store_deadline = 1500ms"},
+    {"destination \"*\" {\n tls = may\n tls_cafile = \"/x\"\n}\n",
+     ":3: no setting is named tls_cafile in section destination; is tls_ca_file meant?"},
+    {"destination \"*\" { tls = may\nlog = syslog\n",
+     ":2: log does not belong into a destination section, write it outside; or is a } missing"},
     {"destinaton \"*\" { tls = may }\n", "is destination meant?"},
     {"destination \"*\" { tls = may\n", "section destination \"*\" is not closed: a } is missing"},
     {"copies = 2\nbounce_port = \"h:26\n", "the file ends in the middle of a setting"},
-    {"destination \"*\" {\n discard_ehlo_keywords = { chunking, CHUNKNG }\n}\n", ":2: discard_ehlo_keywords has CHUNKNG, allowed are PIPELINING|CHUNKING|"},
-    {"destination \"*\" { tls_ca_file = \"/ca\" }\n", "destination *: tls_ca_file without tls: write tls = verify"},
+    {"destination \"*\" {\n discard_ehlo_keywords = { chunking, CHUNKNG }\n}\n",
+     ":2: discard_ehlo_keywords has CHUNKNG, allowed are PIPELINING|CHUNKING|"},
+    {"destination \"*\" { tls_ca_file = \"/ca\" }\n",
+     "destination *: tls_ca_file without tls: write tls = verify"},
     {"node mx1 { redis = \"127.0.0.1\" }\n", "redis = 127.0.0.1 is no address"},
     {"node mx1 { }\n", "node mx1 has no address"},
     {"node MX1 { redis = \"a:1\"\ntls = no }\n", "a node's name has"},
-    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:1\"\ntls = no }\n", "nodes a and b have the same redis"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:1\"\ntls = no }\n",
+     "nodes a and b have the same redis"},
     {"node a { redis = \"h:1\"\ntls = no }\nnode a { redis = \"h:2\"\ntls = no }\n", "a"},
     {"dead = {mx9}\n", "dead names mx9"},
     {"reinject_port = \"10027\"\n", "reinject_port = 10027 is no address"},
-    {"reinject_port = \"h:26\"\nbounce_port = \"h:26\"\n", "reinject_port and bounce_port are both h:26"},
+    {"reinject_port = \"h:26\"\nbounce_port = \"h:26\"\n",
+     "reinject_port and bounce_port are both h:26"},
     {"state_directory = \"x\"\n", "state_directory = x must be an absolute path"},
-    {"node a { redis = \"h:1\"\ntls = no }\ndivert = {\"smtp:[h]:25\"}\n", "copies = 2, but only 1 nodes are configured"},
-    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:2\"\ntls = no }\ndivert = {\"smtp:example.org\"}\n", "only next hops with an address"},
-    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:2\"\ntls = no }\ndivert = {\"local:[x]\"}\n", "must begin with smtp:"},
+    {"node a { redis = \"h:1\"\ntls = no }\ndivert = {\"smtp:[h]:25\"}\n",
+     "copies = 2, but only 1 nodes are configured"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:2\"\ntls = no }\ndivert = "
+     "{\"smtp:example.org\"}\n",
+     "only next hops with an address"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:2\"\ntls = no }\ndivert = "
+     "{\"local:[x]\"}\n",
+     "must begin with smtp:"},
     {"node a { redis = \"h:1\"\ntls = no }\n", "copies = 2, but only 1 nodes are configured"},
-    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = {\"lmtp:unix:private/dovecot-lmtp\"}\n", "the socket's path must be absolute"},
-    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nsocket_at = {\"private/lmtp\"}\n", "write it as"},
-    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nsocket_at = {\"private/lmtp=lmtp\"}\n", "write it as"},
-    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = {\"lmtp:[h]:99999\"}\n", "write the next hop like"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = "
+     "{\"lmtp:unix:private/dovecot-lmtp\"}\n",
+     "the socket's path must be absolute"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nsocket_at = {\"private/lmtp\"}\n",
+     "write it as"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nsocket_at = {\"private/lmtp=lmtp\"}\n",
+     "write it as"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = {\"lmtp:[h]:99999\"}\n",
+     "write the next hop like"},
     {"bounce_port = 10026\n", "bounce_port = 10026 is no address"},
     {"milter_socket = \"inet:8899@localhost\"\n", "must be the absolute path"},
     {"log = sysloog\n", "log = sysloog, allowed is"},
@@ -190,31 +231,48 @@ static const struct {
     {"settle = 2s\n", "settle = 2000ms must be at least"},
     {"max_entry = 200MB\n", "settle = 5000ms must be at least"},
     {"smtp_mail_timeout = 2h\n", ":1: smtp_mail_timeout = 2h, allowed is"},
-    {"destination \"smtp:[h]\" {\n tls = always\n}\n", ":2: tls = always, allowed is one of none|may|encrypt|verify"},
-    {"destination \"[h]:25\" { }\n", "the title of a destination section has \"[h]:25\": it must begin with smtp:"},
+    {"destination \"smtp:[h]\" {\n tls = always\n}\n",
+     ":2: tls = always, allowed is one of none|may|encrypt|verify"},
+    {"destination \"[h]:25\" { }\n",
+     "the title of a destination section has \"[h]:25\": it must begin with smtp:"},
     {"destination \"smtp:[h]\" { }\ndestination \"smtp:[h]\" { }\n", "smtp:[h]"},
-    {"destination \"*\" { tls_ca_file = \"ca.pem\" }\n", "destination *: tls_ca_file = ca.pem must be an absolute path"},
+    {"destination \"*\" { tls_ca_file = \"ca.pem\" }\n",
+     "destination *: tls_ca_file = ca.pem must be an absolute path"},
     {"destination \"*\" { tls_key_file = \"/key\" }\n", "tls_key_file without tls_cert_file"},
     {"destination \"lmtp:unix:/x\" { tls = verify }\n", "needs tls_name"},
     {"destination \"*\" { delivery_id = yes }\n", "delivery_id = yes needs group_key_file"},
-    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nroute = {\"a.example=smtp:[h]:1\", \"b.example=smtp:[h]:1\", \"A.example=smtp:[h]:2\"}\n", "\"A.example=smtp:[h]:2\" for the same addresses"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nroute = {\"a.example=smtp:[h]:1\", "
+     "\"b.example=smtp:[h]:1\", \"A.example=smtp:[h]:2\"}\n",
+     "\"A.example=smtp:[h]:2\" for the same addresses"},
     {"group_key_file = \"key\"\n", "group_key_file = key must be an absolute path"},
     /* Whatever stands before them, the lines are the file's. */
-    {"# a comment\n\n// another\n/* and\none */ log = syslog # here, too\ncopies = 9\n", ":6: copies = 9, allowed is"},
-    {"host_name = \"a # b // c /* d\"\nstate_directory = /a//b\nlog = 'it\\'s # x'\ncopies = 9\n", ":4: copies = 9, allowed is"},
+    {"# a comment\n\n// another\n/* and\none */ log = syslog # here, too\ncopies = 9\n",
+     ":6: copies = 9, allowed is"},
+    {"host_name = \"a # b // c /* d\"\nstate_directory = /a//b\nlog = 'it\\'s # x'\ncopies = 9\n",
+     ":4: copies = 9, allowed is"},
     {"syslog_name = x# \"\ncopies = 9 # \"\n", ":2: copies = 9, allowed is"},
-    {"copies = 1\n /* \nlog = syslog\n", ":2: the comment that begins here is not closed: a */ is missing"},
+    {"copies = 1\n /* \nlog = syslog\n",
+     ":2: the comment that begins here is not closed: a */ is missing"},
     /* What stands twice. */
-    {"copies = 1\nlog = syslog\n# copies = 3\n\ncopies = 1\n", ":5: copies is set a second time: line 1 has it already, take one of the two out"},
+    {"copies = 1\nlog = syslog\n# copies = 3\n\ncopies = 1\n",
+     ":5: copies is set a second time: line 1 has it already, take one of the two out"},
     {"copies = 1 copies = 1\n", ":1: copies is set a second time: line 1 has it already"},
-    {"divert = { \"smtp:[h]:1\",\n \"smtp:[h]:2\" }\ndivert = {}\n", ":3: divert is set a second time: line 1 has it already"},
-    {"divert = {}\ndivert = \"smtp:[h]:1\"\n", ":2: divert is set a second time: line 1 has it already"},
+    {"divert = { \"smtp:[h]:1\",\n \"smtp:[h]:2\" }\ndivert = {}\n",
+     ":3: divert is set a second time: line 1 has it already"},
+    {"divert = {}\ndivert = \"smtp:[h]:1\"\n",
+     ":2: divert is set a second time: line 1 has it already"},
     {"ignore += {a}\nignore = {b}\n", ":2: ignore is set a second time: line 1 has it already"},
-    {"host_name = \"${DOVELANE_NONE:-\"}\"\nhost_name = b\n", ":2: host_name is set a second time: line 1 has it already"},
-    {"host_name = ${DOVELANE_NONE:-#}\nhost_name = b\n", ":2: host_name is set a second time: line 1 has it already"},
-    {"copies = 1\nnode a {\n redis = \"127.0.0.1:1\"\n tls = no\n redis = \"127.0.0.1:2\"\n}\n", ":5: redis is set a second time in section node a: line 3 has it already"},
-    {"destination \"*\" { tls = may tls_ca_file = \"/x\"\n tls = none }\n", ":2: tls is set a second time in section destination \"*\": line 1 has it already"},
-    {"destination \"*\" { tls = may }\nlog = syslog\ndestination \"smtp:[h]\" { tls = may }\nlog = syslog\n", ":4: log is set a second time: line 2 has it already"},
+    {"host_name = \"${DOVELANE_NONE:-\"}\"\nhost_name = b\n",
+     ":2: host_name is set a second time: line 1 has it already"},
+    {"host_name = ${DOVELANE_NONE:-#}\nhost_name = b\n",
+     ":2: host_name is set a second time: line 1 has it already"},
+    {"copies = 1\nnode a {\n redis = \"127.0.0.1:1\"\n tls = no\n redis = \"127.0.0.1:2\"\n}\n",
+     ":5: redis is set a second time in section node a: line 3 has it already"},
+    {"destination \"*\" { tls = may tls_ca_file = \"/x\"\n tls = none }\n",
+     ":2: tls is set a second time in section destination \"*\": line 1 has it already"},
+    {"destination \"*\" { tls = may }\nlog = syslog\ndestination \"smtp:[h]\" { tls = may }\nlog = "
+     "syslog\n",
+     ":4: log is set a second time: line 2 has it already"},
 };
 
 START_TEST(test_errors_name_the_thing_the_value_and_the_way_out)
@@ -228,9 +286,13 @@ END_TEST
 
 START_TEST(test_what_is_in_two_sections_or_is_added_to_does_not_stand_twice)
 {
-    read_text("host_name = 'log = syslog'\n# copies = 2\ncopies = 1 /* copies = 3 */ // copies = 4\nnode a { redis = \"127.0.0.1:1\" tls = no }\nnode b { redis = \"127.0.0.1:2\" tls = no }\n"
-              "ignore = {a, copies}\nignore += {b}\nignore += c\nstate_directory = /copies//x\ndestination \"*\" { tls = may tls_ca_file = \"/x\" }\n"
-              "destination \"smtp:[h]\" { tls = none }\nnode_ca_file = \"/\\\"copies = 2\"\nlog = syslog");
+    read_text(
+        "host_name = 'log = syslog'\n# copies = 2\ncopies = 1 /* copies = 3 */ // copies = 4\nnode "
+        "a { redis = \"127.0.0.1:1\" tls = no }\nnode b { redis = \"127.0.0.1:2\" tls = no }\n"
+        "ignore = {a, copies}\nignore += {b}\nignore += c\nstate_directory = "
+        "/copies//x\ndestination \"*\" { tls = may tls_ca_file = \"/x\" }\n"
+        "destination \"smtp:[h]\" { tls = none }\nnode_ca_file = \"/\\\"copies = 2\"\nlog = "
+        "syslog");
     ck_assert_msg(c != NULL, "%s", error);
     ck_assert_int_eq(c->copies, 1);
     ck_assert_uint_eq(c->ignore.n, 4);
@@ -274,7 +336,8 @@ START_TEST(test_a_missing_file_is_named)
     error = NULL;
     c = config_read("/nonexistent/dovelane.conf", &error);
     ck_assert_ptr_null(c);
-    ck_assert_msg(strstr(error, "/nonexistent/dovelane.conf: No such file") != NULL, "said: %s", error);
+    ck_assert_msg(strstr(error, "/nonexistent/dovelane.conf: No such file") != NULL, "said: %s",
+                  error);
     forget();
 }
 END_TEST
@@ -291,9 +354,12 @@ START_TEST(test_addresses)
     ck_assert_int_eq(config_address("unix:/a/b", buf, sizeof buf, &host, &port), 0);
     ck_assert_str_eq(host, "/a/b");
     ck_assert_ptr_null(port);
-    static const char *const wrong[] = {"", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "fd00::1:6379", "[fd00::1:6379", "unix:", "host:-1"};
+    static const char *const wrong[] = {
+        "",        "host",         "host:",         ":1",    "host:0", "host:65536",
+        "host:1x", "fd00::1:6379", "[fd00::1:6379", "unix:", "host:-1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        ck_assert_msg(config_address(wrong[i], buf, sizeof buf, &host, &port) < 0, "accepted %s", wrong[i]);
+        ck_assert_msg(config_address(wrong[i], buf, sizeof buf, &host, &port) < 0, "accepted %s",
+                      wrong[i]);
 }
 END_TEST
 
@@ -309,7 +375,9 @@ static void refused(const char *text, const char *because)
 
 START_TEST(test_replicas_are_read)
 {
-    read_text(GROUP "replica site-b { id = 7\n redis = \"unix:/run/r\"\n node = mx2 }\nbacklog_age = 2d\n");
+    read_text(
+        GROUP
+        "replica site-b { id = 7\n redis = \"unix:/run/r\"\n node = mx2 }\nbacklog_age = 2d\n");
     ck_assert_msg(c != NULL, "%s", error);
     ck_assert_uint_eq(c->nreplicas, 2);
     ck_assert_int_eq(config_replica_index(c, "site-b"), 1);
@@ -325,12 +393,18 @@ END_TEST
 START_TEST(test_replicas_must_be_told_apart)
 {
     refused("replica a { id = 1\n redis = \"127.0.0.1:1\" }\n", "replicate_namespaces is empty");
-    refused("replica a { redis = \"127.0.0.1:1\" }\n", ":1: replica a: id = 0, allowed is 1 to 1000000");
-    refused("replica a { id = 1 }\nreplicate_namespaces = { inbox }\n", ":1: replica a has no address");
-    refused(GROUP "replica b { id = 2\n redis = \"here\" }\n", ":5: replica b: redis = here is no address");
-    refused(GROUP "replica b { id = 1\n redis = \"127.0.0.1:2\" }\n", ":5: replicas a and b have the same id = 1");
-    refused(GROUP "replica b { id = 2\n redis = \"127.0.0.1:1\" }\n", ":5: replicas a and b have the same redis");
-    refused(GROUP "replica \"B b\" { id = 2\n redis = \"127.0.0.1:2\" }\n", ":5: replica \"B b\": a replica's name");
+    refused("replica a { redis = \"127.0.0.1:1\" }\n",
+            ":1: replica a: id = 0, allowed is 1 to 1000000");
+    refused("replica a { id = 1 }\nreplicate_namespaces = { inbox }\n",
+            ":1: replica a has no address");
+    refused(GROUP "replica b { id = 2\n redis = \"here\" }\n",
+            ":5: replica b: redis = here is no address");
+    refused(GROUP "replica b { id = 1\n redis = \"127.0.0.1:2\" }\n",
+            ":5: replicas a and b have the same id = 1");
+    refused(GROUP "replica b { id = 2\n redis = \"127.0.0.1:1\" }\n",
+            ":5: replicas a and b have the same redis");
+    refused(GROUP "replica \"B b\" { id = 2\n redis = \"127.0.0.1:2\" }\n",
+            ":5: replica \"B b\": a replica's name");
     refused(GROUP "replica a { id = 2\n redis = \"127.0.0.1:2\" }\n", ":4: ");
     refused(GROUP "replica b { id = one }\n", ":4: ");
     refused(GROUP "dirty_dir = x\n", "absolute path");
@@ -344,7 +418,8 @@ TCase *config_tests(void)
     tcase_add_test(t, test_defaults_come_from_the_table);
     tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
     tcase_add_test(t, test_units_are_understood);
-    tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0,
+                        sizeof bad / sizeof *bad);
     tcase_add_test(t, test_what_is_in_two_sections_or_is_added_to_does_not_stand_twice);
     tcase_add_test(t, test_a_file_with_a_nul_byte_is_no_config);
     tcase_add_test(t, test_a_directory_is_no_config);

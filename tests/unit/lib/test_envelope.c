@@ -186,7 +186,8 @@ START_TEST(test_names_of_ordered_lanes_come_back)
     ck_assert_str_eq(n.origin, "mx|1.example");
     ck_assert_uint_eq(n.generation, 1763766000123u);
     ck_assert_uint_eq(n.nowners, 2);
-    const char *later = "dovelane:smtp:[h]:25|c|mx%7C1.example.1763766000124", *stranger = "dovelane:smtp:[h]:25|a>b|b.7", *spread = "dovelane:smtp:[h]:25|a>b";
+    const char *later = "dovelane:smtp:[h]:25|c|mx%7C1.example.1763766000124",
+               *stranger = "dovelane:smtp:[h]:25|a>b|b.7", *spread = "dovelane:smtp:[h]:25|a>b";
     ck_assert(lanename_parse(later, strlen(later), &other));
     ck_assert(lanename_same_series(&n, &other));
     lanename_free(&other);
@@ -203,13 +204,32 @@ END_TEST
 
 START_TEST(test_other_names_are_no_lanes)
 {
-    static const char *const other[] = {"", "dovelane:", "dovelane:x", "dovelane:x|", "dovelane:|a", "dovelane:x|a>", "dovelane:x|>a", "other:x|a",
-                                        "dovelane:x%2|a", "dovelane:x%zz|a", "dovelane:x%00|a", "dovelane:x|a|", "dovelane:x|a|b|c", "dovelane:x|a|b.1|c", "dovelane:x|a|b", "dovelane:x|a|b.", "dovelane:x|a|.1", "dovelane:x|a|b.0",
-                                        "dovelane:x|a|b.1x", "dovelane:x|a|b.-1", "dovelane:x|a|b.12345678901234567890",
+    static const char *const other[] = {"",
+                                        "dovelane:",
+                                        "dovelane:x",
+                                        "dovelane:x|",
+                                        "dovelane:|a",
+                                        "dovelane:x|a>",
+                                        "dovelane:x|>a",
+                                        "other:x|a",
+                                        "dovelane:x%2|a",
+                                        "dovelane:x%zz|a",
+                                        "dovelane:x%00|a",
+                                        "dovelane:x|a|",
+                                        "dovelane:x|a|b|c",
+                                        "dovelane:x|a|b.1|c",
+                                        "dovelane:x|a|b",
+                                        "dovelane:x|a|b.",
+                                        "dovelane:x|a|.1",
+                                        "dovelane:x|a|b.0",
+                                        "dovelane:x|a|b.1x",
+                                        "dovelane:x|a|b.-1",
+                                        "dovelane:x|a|b.12345678901234567890",
                                         "dovelane:x|1>2>3>4>5>6>7>8>9"};
     struct lanename n;
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        ck_assert_msg(!lanename_parse(other[i], strlen(other[i]), &n), "taken for a lane: %s", other[i]);
+        ck_assert_msg(!lanename_parse(other[i], strlen(other[i]), &n), "taken for a lane: %s",
+                      other[i]);
 }
 END_TEST
 

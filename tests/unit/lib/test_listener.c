@@ -36,13 +36,13 @@ static bool has_room(void)
 static struct listener *open_it(bool replace, char **error_r)
 {
     return listener_open(&(struct listener_options){.loop = loop,
-                                                     .setting = "some_socket",
-                                                     .path = path,
-                                                     .group = group,
-                                                     .mode = 0660,
-                                                     .replace = replace,
-                                                     .take = take,
-                                                     .has_room = has_room},
+                                                    .setting = "some_socket",
+                                                    .path = path,
+                                                    .group = group,
+                                                    .mode = 0660,
+                                                    .replace = replace,
+                                                    .take = take,
+                                                    .has_room = has_room},
                          error_r);
 }
 
@@ -88,7 +88,8 @@ static int socket_of(const char *at, bool listening, int queue)
     strcpy(un.sun_path, at);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (listening)
-        ck_assert(bind(fd, (struct sockaddr *)&un, sizeof un) == 0 && (queue < 0 || listen(fd, queue) == 0));
+        ck_assert(bind(fd, (struct sockaddr *)&un, sizeof un) == 0 &&
+                  (queue < 0 || listen(fd, queue) == 0));
     else if (connect(fd, (struct sockaddr *)&un, sizeof un) < 0)
         return -1;
     return fd;
@@ -277,7 +278,8 @@ START_TEST(test_a_directory_that_is_not_there_is_said)
     strcat(path, "/there/s");
     is_refused(false, ": there is no directory ");
     char *error = listener_check("some_socket", path);
-    ck_assert_msg(error && strstr(error, "some_socket = ") && strstr(error, "/there: make it"), "%s", error);
+    ck_assert_msg(error && strstr(error, "some_socket = ") && strstr(error, "/there: make it"),
+                  "%s", error);
     free(error);
 }
 END_TEST
@@ -305,9 +307,11 @@ START_TEST(test_a_group_that_it_may_not_give_is_said)
 {
     uid_t we = geteuid();
     if (!we)
-        ck_assert(chown(directory, 65534, 65534) == 0 && setgroups(0, NULL) == 0 && setegid(65534) == 0 && seteuid(65534) == 0);
+        ck_assert(chown(directory, 65534, 65534) == 0 && setgroups(0, NULL) == 0 &&
+                  setegid(65534) == 0 && seteuid(65534) == 0);
     group = 0;
-    is_refused(false, ": cannot set group and mode: Operation not permitted (this process' user must be in that group)");
+    is_refused(false, ": cannot set group and mode: Operation not permitted (this process' user "
+                      "must be in that group)");
     ck_assert_int_eq(seteuid(we), 0);
 }
 END_TEST

@@ -13,14 +13,17 @@ static struct liveness *listener(void)
 }
 
 /* A server's answer with one beat. */
-static void told(struct liveness *l, size_t server, const char *name, const char *incarnation, uint64_t counter, const char *text, double now)
+static void told(struct liveness *l, size_t server, const char *name, const char *incarnation,
+                 uint64_t counter, const char *text, double now)
 {
-    struct liveness_news b = {name, incarnation, text, strlen(name), strlen(incarnation), strlen(text), counter};
+    struct liveness_news b = {name,         incarnation, text, strlen(name), strlen(incarnation),
+                              strlen(text), counter};
     liveness_update(l, server, liveness_generation(l), &b, 1, now);
 }
 
 /* Heard for the first time: the first answer only tells what is old. */
-static void hear(struct liveness *l, const char *name, uint64_t counter, const char *text, double now)
+static void hear(struct liveness *l, const char *name, uint64_t counter, const char *text,
+                 double now)
 {
     told(l, 0, name, "i", counter - 1, text, now);
     told(l, 0, name, "i", counter, text, now);
@@ -42,7 +45,8 @@ END_TEST
 START_TEST(test_a_milter_believes_a_young_beat_at_once)
 {
     struct liveness *l = liveness_open(names, 3, -1, times, 100.);
-    struct liveness_news b[] = {{"mx1", "i", "state=alive", 3, 1, 11, 8, 0.4}, {"mx2", "i", "state=alive", 3, 1, 11, 8, 2.5}};
+    struct liveness_news b[] = {{"mx1", "i", "state=alive", 3, 1, 11, 8, 0.4},
+                                {"mx2", "i", "state=alive", 3, 1, 11, 8, 2.5}};
     liveness_update(l, 0, liveness_generation(l), b, 2, 101.);
     ck_assert_int_eq(liveness_state_for_placement(l, 0, 101.), STATE_ALIVE);
     ck_assert_int_eq(liveness_state_for_placement(l, 0, 102.7), STATE_SILENT);
@@ -150,7 +154,8 @@ START_TEST(test_an_announced_absence_is_waited_for)
     ck_assert(!liveness_dead(l, 1, 254.));
     told(l, 0, "mx2", "j", 2, "state=returning", 255.);
     ck_assert(liveness_dead(l, 1, 255.));
-    /* For longer than may be announced, or for no time that can be: it counts as the longest, and as none. */
+    /* For longer than may be announced, or for no time that can be: it counts as the longest,
+     * and as none. */
     hear(l, "mx3", 8, "state=leaving for=1e9", 303.);
     ck_assert(!liveness_dead(l, 2, 377.));
     ck_assert(liveness_dead(l, 2, 379.));
@@ -181,11 +186,18 @@ START_TEST(test_what_one_says_the_other_reads)
 {
     struct liveness *l = listener(), *other = liveness_open(names, 3, 1, times, 100.);
     bool lists[] = {false, true, false};
-    struct beat b = {.state = STATE_READY, .since = 12., .run_id = "abc", .config = "0123", .done = 77, .in_flight = 5};
+    struct beat b = {.state = STATE_READY,
+                     .since = 12.,
+                     .run_id = "abc",
+                     .config = "0123",
+                     .done = 77,
+                     .in_flight = 5};
     struct buf text = {0};
     hear(l, "mx2", 8, "state=alive", 103.);
     beat_encode(&b, l, lists, 104., &text);
-    ck_assert_str_eq(text.data, "state=ready since=12 run=abc config=0123 done=77 hand=5 hears=mx2:alive+,mx3:unknown");
+    ck_assert_str_eq(
+        text.data,
+        "state=ready since=12 run=abc config=0123 done=77 hand=5 hears=mx2:alive+,mx3:unknown");
     hear(other, "mx1", 2, text.data, 104.);
     ck_assert_int_eq(liveness_state(other, 0, 104.), STATE_READY);
     ck_assert(liveness_has_taken_over(other, 0, 1) && !liveness_has_taken_over(other, 0, 2));
@@ -226,7 +238,8 @@ START_TEST(test_another_relay_of_our_name_is_noticed)
 }
 END_TEST
 
-/* Each server had a connection with our predecessor that was cut; when it is healed, the kernel delivers what that one said last. So for each predecessor. */
+/* Each server had a connection with our predecessor that was cut; when it is healed, the kernel
+ * delivers what that one said last. So for each predecessor. */
 START_TEST(test_what_our_predecessor_said_last_and_comes_late_is_no_other_relay)
 {
     struct liveness *l = listener();

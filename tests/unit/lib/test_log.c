@@ -11,10 +11,17 @@ static const struct {
     const char *given, *logged;
 } line[] = {
     {"plain", "plain"},
-    {"gr\xc3\xbc\xc3\x9f" "e", "gr\xc3\xbc\xc3\x9f" "e"},
+    {"gr\xc3\xbc\xc3\x9f"
+     "e",
+     "gr\xc3\xbc\xc3\x9f"
+     "e"},
     {"two\nlines\r\t\x7f", "two?lines???"},
-    {"\x9b" "31m", "?31m"},                /* a C1 control as one byte */
-    {"\xc2\x9b" "31m", "??31m"},           /* and as UTF-8 */
+    {"\x9b"
+     "31m",
+     "?31m"}, /* a C1 control as one byte */
+    {"\xc2\x9b"
+     "31m",
+     "??31m"}, /* and as UTF-8 */
     {"cut \xe2\x82", "cut ??"},
     {"overlong \xc0\xaf \xe0\x80\xaf", "overlong ?? ???"},
     {"\xf0\x9f\x95\x8a", "\xf0\x9f\x95\x8a"},
@@ -45,7 +52,8 @@ static void see(enum log_level level, const char *text)
     snprintf(seen, sizeof seen, "%s", text);
 }
 
-/* Lines are looked at in pieces: no byte may slip through because of where it stands, or what stands beside it. */
+/* Lines are looked at in pieces: no byte may slip through because of where it stands, or what
+ * stands beside it. */
 START_TEST(test_each_byte_is_judged_alike_at_each_place)
 {
     log_stderr_to(see);
@@ -92,7 +100,8 @@ END_TEST
 TCase *log_tests(void)
 {
     TCase *t = tcase_create("log");
-    tcase_add_loop_test(t, test_nothing_from_the_wire_can_forge_a_line_or_drive_a_terminal, 0, sizeof line / sizeof *line);
+    tcase_add_loop_test(t, test_nothing_from_the_wire_can_forge_a_line_or_drive_a_terminal, 0,
+                        sizeof line / sizeof *line);
     tcase_add_test(t, test_each_byte_is_judged_alike_at_each_place);
     tcase_add_test(t, test_an_envelope_that_cannot_be_kept_whole_is_unfit);
     return t;

@@ -24,10 +24,18 @@ static const char *last_error(void *arg, const struct recipient *r)
 
 static struct recipient recipients[] = {
     {.address = (char *)"Done@Example.net", .state = RECIPIENT_SENT, .text = (char *)"2.0.0 fine"},
-    {.address = (char *)"a@example.net", .state = RECIPIENT_WAITING, .text = (char *)"lost connection"},
+    {.address = (char *)"a@example.net",
+     .state = RECIPIENT_WAITING,
+     .text = (char *)"lost connection"},
 };
-static struct envelope envelope = {.queue_id = (char *)"4jWhSH0G8Sz1SS5l", .sender = (char *)"Boss@Example.ORG", .login = (char *)"boss", .client_addr = (char *)"192.0.2.77",
-                                   .client_name = (char *)"Mail.Example", .size = 2048, .nrecipients = 2, .recipient = recipients};
+static struct envelope envelope = {.queue_id = (char *)"4jWhSH0G8Sz1SS5l",
+                                   .sender = (char *)"Boss@Example.ORG",
+                                   .login = (char *)"boss",
+                                   .client_addr = (char *)"192.0.2.77",
+                                   .client_name = (char *)"Mail.Example",
+                                   .size = 2048,
+                                   .nrecipients = 2,
+                                   .recipient = recipients};
 static unsigned char id[ENTRYID_LEN] = {0xab};
 
 static bool fits(enum match_kind kind, const char *value)
@@ -35,25 +43,33 @@ static bool fits(enum match_kind kind, const char *value)
     struct match m = {0};
     envelope.arrived = clock_wall() - 3600 * 1000000LL;
     ck_assert_ptr_null(match_add(&m, kind, value));
-    bool fit = match_fits(&m, &(struct match_facts){&envelope, id, "lmtp:[10.0.0.5]:24", NULL, last_error, give_message});
+    bool fit = match_fits(&m, &(struct match_facts){&envelope, id, "lmtp:[10.0.0.5]:24", NULL,
+                                                    last_error, give_message});
     match_free(&m);
     return fit;
 }
 
 START_TEST(test_each_kind_fits_what_it_says)
 {
-    ck_assert(fits(MATCH_ID, "4jWhSH0G8Sz1SS5l") && !fits(MATCH_ID, "4JWHSH0G8SZ1SS5L") && fits(MATCH_ID, "AB000000000000000000000000000000"));
-    ck_assert(fits(MATCH_SENDER, "boss@*") && !fits(MATCH_SENDER, "") && !fits(MATCH_SENDER, "boss"));
+    ck_assert(fits(MATCH_ID, "4jWhSH0G8Sz1SS5l") && !fits(MATCH_ID, "4JWHSH0G8SZ1SS5L") &&
+              fits(MATCH_ID, "AB000000000000000000000000000000"));
+    ck_assert(fits(MATCH_SENDER, "boss@*") && !fits(MATCH_SENDER, "") &&
+              !fits(MATCH_SENDER, "boss"));
     ck_assert(fits(MATCH_RCPT, "A@example.NET") && !fits(MATCH_RCPT, "done@*"));
     ck_assert(fits(MATCH_DEST, "lmtp:*") && !fits(MATCH_DEST, "smtp:*"));
-    ck_assert(fits(MATCH_DEST, "lmtp:[10.0.0.5]:24") && fits(MATCH_DEST, "LMTP:[10.0.0.5]:24") && !fits(MATCH_DEST, "lmtp:[10.0.0.6]:24"));
-    ck_assert(fits(MATCH_DEST, "lmtp:[10.0.0.*]:24") && fits(MATCH_DEST, "lmtp:[[]10.0.0.5]:2?") && !fits(MATCH_DEST, "smtp:[10.0.0.*"));
+    ck_assert(fits(MATCH_DEST, "lmtp:[10.0.0.5]:24") && fits(MATCH_DEST, "LMTP:[10.0.0.5]:24") &&
+              !fits(MATCH_DEST, "lmtp:[10.0.0.6]:24"));
+    ck_assert(fits(MATCH_DEST, "lmtp:[10.0.0.*]:24") && fits(MATCH_DEST, "lmtp:[[]10.0.0.5]:2?") &&
+              !fits(MATCH_DEST, "smtp:[10.0.0.*"));
     ck_assert(fits(MATCH_SASL_USER, "*") && !fits(MATCH_SASL_USER, "x"));
-    ck_assert(fits(MATCH_CLIENT, "192.0.2.77") && fits(MATCH_CLIENT, "192.0.2.64/26") && !fits(MATCH_CLIENT, "192.0.2.0/26") && fits(MATCH_CLIENT, "0.0.0.0/0"));
+    ck_assert(fits(MATCH_CLIENT, "192.0.2.77") && fits(MATCH_CLIENT, "192.0.2.64/26") &&
+              !fits(MATCH_CLIENT, "192.0.2.0/26") && fits(MATCH_CLIENT, "0.0.0.0/0"));
     ck_assert(fits(MATCH_CLIENT, "mail.*") && !fits(MATCH_CLIENT, "2001:db8::/32"));
-    ck_assert(fits(MATCH_AGE, "59min") && !fits(MATCH_AGE, "61min") && fits(MATCH_AGE, "<61min") && !fits(MATCH_AGE, "<1min"));
+    ck_assert(fits(MATCH_AGE, "59min") && !fits(MATCH_AGE, "61min") && fits(MATCH_AGE, "<61min") &&
+              !fits(MATCH_AGE, "<1min"));
     ck_assert(fits(MATCH_AGE, "59m") && !fits(MATCH_AGE, "61m") && fits(MATCH_AGE, "<1w"));
-    ck_assert(fits(MATCH_SIZE, "2kB") && !fits(MATCH_SIZE, "2049") && fits(MATCH_SIZE, "<2049") && fits(MATCH_SIZE, "2k") && !fits(MATCH_SIZE, "1M"));
+    ck_assert(fits(MATCH_SIZE, "2kB") && !fits(MATCH_SIZE, "2049") && fits(MATCH_SIZE, "<2049") &&
+              fits(MATCH_SIZE, "2k") && !fits(MATCH_SIZE, "1M"));
     ck_assert(fits(MATCH_ERROR, "LOST") && !fits(MATCH_ERROR, "fine"));
     ck_assert(fits(MATCH_HEADER, "^subject:.*invoice") && !fits(MATCH_HEADER, "^x-body"));
     ck_assert(fits(MATCH_ALL, NULL));
@@ -101,14 +117,20 @@ START_TEST(test_what_is_no_value_is_refused)
     static const struct {
         enum match_kind kind;
         const char *value, *wrong;
-    } table[] = {{MATCH_AGE, "soon", "--age soon: write it like"}, {MATCH_AGE, "1MB", "--age 1MB"},       {MATCH_SIZE, "", "--size : write"},
-                 {MATCH_HEADER, "(", "--header (:"},               {MATCH_CLIENT, "1.2.3.4/33", "0 to 32"}, {MATCH_CLIENT, "host/8", "host is no address"},
-                 {MATCH_CLIENT, "::/129", "0 to 128"},             {MATCH_SENDER, "a\nall ", "more than one line"},
+    } table[] = {{MATCH_AGE, "soon", "--age soon: write it like"},
+                 {MATCH_AGE, "1MB", "--age 1MB"},
+                 {MATCH_SIZE, "", "--size : write"},
+                 {MATCH_HEADER, "(", "--header (:"},
+                 {MATCH_CLIENT, "1.2.3.4/33", "0 to 32"},
+                 {MATCH_CLIENT, "host/8", "host is no address"},
+                 {MATCH_CLIENT, "::/129", "0 to 128"},
+                 {MATCH_SENDER, "a\nall ", "more than one line"},
                  {MATCH_HEADER, "\\\\(x+)+\\1", "no \\1 to"}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct match m = {0};
         char *wrong = match_add(&m, table[i].kind, table[i].value);
-        ck_assert_msg(wrong && strstr(wrong, table[i].wrong), "%s: %s", table[i].value, wrong ? wrong : "nothing");
+        ck_assert_msg(wrong && strstr(wrong, table[i].wrong), "%s: %s", table[i].value,
+                      wrong ? wrong : "nothing");
         ck_assert_uint_eq(m.n, 0);
         free(wrong);
     }

@@ -12,7 +12,8 @@
 #include "lib/cluster/admin_notice.h"
 #include "tests/unit/lib/tests.h"
 
-static const char three[] = "5 node mx1 10.0.0.1:7001 - yes -\n7 gone mx2\n6 node mx3 unix:/x 10.1.0.3:1 no mail.example\n";
+static const char three[] =
+    "5 node mx1 10.0.0.1:7001 - yes -\n7 gone mx2\n6 node mx3 unix:/x 10.1.0.3:1 no mail.example\n";
 
 static void is(const struct members *t, const char *text)
 {
@@ -37,7 +38,8 @@ END_TEST
 
 START_TEST(test_the_higher_serial_counts_in_whatever_order_they_come)
 {
-    static const char *const said[] = {"1 node a h:1 - - -\n", "3 gone a\n", "2 node a h:2 - - -\n", "3 node a h:3 - - -\n"};
+    static const char *const said[] = {"1 node a h:1 - - -\n", "3 gone a\n", "2 node a h:2 - - -\n",
+                                       "3 node a h:3 - - -\n"};
     for (int first = 0; first < 4; first++) {
         struct members t = {0};
         for (int i = 0; i < 4; i++)
@@ -61,7 +63,8 @@ END_TEST
 /* Or who was one of the group, and has forgotten it, would take itself out. */
 START_TEST(test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_serials)
 {
-    static const char *const said[] = {"9 joining a h:9 - - -\n", "2 node a h:2 - - -\n", "8 joining a h:8 - - -\n", "1 node a h:1 - - -\n"};
+    static const char *const said[] = {"9 joining a h:9 - - -\n", "2 node a h:2 - - -\n",
+                                       "8 joining a h:8 - - -\n", "1 node a h:1 - - -\n"};
     for (int first = 0; first < 4; first++) {
         struct members t = {0};
         for (int i = 0; i < 4; i++)
@@ -78,10 +81,12 @@ START_TEST(test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_se
 }
 END_TEST
 
-/* Or nobody who was taken out could join again: as one that is a node at once it would not be asked whom it reaches. */
+/* Or nobody who was taken out could join again: as one that is a node at once it would not be
+ * asked whom it reaches. */
 START_TEST(test_who_is_taken_in_again_joins_first_whatever_was_said_before)
 {
-    static const char *const said[] = {"9 node a h:9 - - -\n", "3/1 joining a h:3 - - -\n", "8 gone a\n", "2/1 joining a h:2 - - -\n"};
+    static const char *const said[] = {"9 node a h:9 - - -\n", "3/1 joining a h:3 - - -\n",
+                                       "8 gone a\n", "2/1 joining a h:2 - - -\n"};
     for (int first = 0; first < 4; first++) {
         struct members t = {0};
         for (int i = 0; i < 4; i++)
@@ -89,7 +94,8 @@ START_TEST(test_who_is_taken_in_again_joins_first_whatever_was_said_before)
         is(&t, said[1]);
         ck_assert_uint_eq(members_find(&t, "a")->epoch, 1);
         ck_assert(members_read(&t, "1/1 node a h:1 - - -\n") && !members_read(&t, said[1]));
-        ck_assert(members_read(&t, "1/1 gone a\n") && members_read(&t, "2/1 node a h:1 - - -\n") && !members_read(&t, "7 gone a\n"));
+        ck_assert(members_read(&t, "1/1 gone a\n") && members_read(&t, "2/1 node a h:1 - - -\n") &&
+                  !members_read(&t, "7 gone a\n"));
         is(&t, "2/1 node a h:1 - - -\n");
         members_free(&t);
     }
@@ -98,9 +104,33 @@ END_TEST
 
 START_TEST(test_what_is_not_understood_is_passed_over)
 {
-    static const char *const bad[] = {"", "\n", "x", "0 gone a", "1 gone", "1 gone a b", "1 node a", "1 node a h:1 - -", "1 node a h:1 - - - -", "1 joining a", "1 joining a h:1 - -", "1 joining a h:1 - - - -", "-1 gone a", "1x gone a", "1/ gone a", "1/0 gone a", "1/-1 gone a", "1/1x gone a", "/1 gone a", "1/1/1 gone a", "1/1000001 gone a", "1 hidden a",
-                                      "1 gone aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-                                      "9007199254740993 gone a", "18446744073709551615 gone a", "18446744073709551616 gone a"};
+    static const char *const bad[] = {
+        "",
+        "\n",
+        "x",
+        "0 gone a",
+        "1 gone",
+        "1 gone a b",
+        "1 node a",
+        "1 node a h:1 - -",
+        "1 node a h:1 - - - -",
+        "1 joining a",
+        "1 joining a h:1 - -",
+        "1 joining a h:1 - - - -",
+        "-1 gone a",
+        "1x gone a",
+        "1/ gone a",
+        "1/0 gone a",
+        "1/-1 gone a",
+        "1/1x gone a",
+        "/1 gone a",
+        "1/1/1 gone a",
+        "1/1000001 gone a",
+        "1 hidden a",
+        "1 gone aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "9007199254740993 gone a",
+        "18446744073709551615 gone a",
+        "18446744073709551616 gone a"};
     struct members t = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!members_read(&t, bad[i]), "%s", bad[i]);
@@ -160,7 +190,8 @@ static struct config *config_of(const char *more)
     char path[200], *error = NULL;
     snprintf(path, sizeof path, "%s/conf", directory);
     FILE *f = fopen(path, "w");
-    fprintf(f, "state_directory = \"%s\"\n%s%s", directory, strstr(more, "membership = ") ? "" : "membership = learned\n", more);
+    fprintf(f, "state_directory = \"%s\"\n%s%s", directory,
+            strstr(more, "membership = ") ? "" : "membership = learned\n", more);
     fclose(f);
     struct config *c = config_read(path, &error);
     ck_assert_msg(c != NULL, "%s", error);
@@ -176,7 +207,9 @@ static void names_are(const struct config *c, const char *names)
     buf_free(&b);
 }
 
-#define TWO "node mx1 { redis = \"10.0.0.1:1\" tls = yes }\nnode mx2 { redis = \"10.0.0.2:1\" tls = yes }\n"
+#define TWO                                                                                       \
+    "node mx1 { redis = \"10.0.0.1:1\" tls = yes }\nnode mx2 { redis = \"10.0.0.2:1\" tls = yes " \
+    "}\n"
 
 START_TEST(test_sections_come_first_and_count_more)
 {
@@ -196,8 +229,12 @@ END_TEST
 
 START_TEST(test_a_node_that_cannot_be_used_does_no_harm)
 {
-    static const char *const wrong[] = {"5 node mx3 nonsense - yes -\n", "5 node mx3 10.0.0.1:1 - yes -\n", "5 node mx3 10.0.0.3:1 - no -\n", "5 node mx3 10.0.0.3:1 - - -\n",
-                                        "5 node mx3 127.0.0.1:1 - - -\n", "5 node mx3 unix:/run/r - - -\n", "5 node MX3 10.0.0.3:1 - yes -\n", "5 node mx3 10.0.0.3:1 10.0.0.2:1 yes -\n", "5 node mx3 10.0.0.3:1 - maybe -\n"};
+    static const char *const wrong[] = {
+        "5 node mx3 nonsense - yes -\n",    "5 node mx3 10.0.0.1:1 - yes -\n",
+        "5 node mx3 10.0.0.3:1 - no -\n",   "5 node mx3 10.0.0.3:1 - - -\n",
+        "5 node mx3 127.0.0.1:1 - - -\n",   "5 node mx3 unix:/run/r - - -\n",
+        "5 node MX3 10.0.0.3:1 - yes -\n",  "5 node mx3 10.0.0.3:1 10.0.0.2:1 yes -\n",
+        "5 node mx3 10.0.0.3:1 - maybe -\n"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         know(wrong[i]);
         struct config *c = config_of(TWO);
@@ -207,7 +244,8 @@ START_TEST(test_a_node_that_cannot_be_used_does_no_harm)
     }
     /* Without TLS, where the file has such nodes, too. */
     know("5 node mx3 10.0.0.3:1 - no -\n");
-    struct config *c = config_of("node mx1 { redis = \"10.0.0.1:1\" tls = no }\nnode mx2 { redis = \"10.0.0.2:1\" tls = yes }\n");
+    struct config *c = config_of("node mx1 { redis = \"10.0.0.1:1\" tls = no }\nnode mx2 { redis = "
+                                 "\"10.0.0.2:1\" tls = yes }\n");
     names_are(c, "mx1 mx2 mx3");
     config_free(c);
 }
@@ -217,8 +255,10 @@ START_TEST(test_who_joins_is_none_of_the_nodes_and_its_server_can_be_reached)
 {
     struct config_link link;
     struct members t = {0};
-    know("5 joining mx3 10.0.0.3:1 10.1.0.3:1 yes mail.example\n5 joining mx4 10.0.0.4:1 - no -\n5 joining mx5 10.0.0.1:1 - yes -\n");
-    members_read(&t, "5 joining mx3 10.0.0.3:1 10.1.0.3:1 yes mail.example\n5 joining mx4 10.0.0.4:1 - no -\n5 joining mx5 10.0.0.1:1 - yes -\n");
+    know("5 joining mx3 10.0.0.3:1 10.1.0.3:1 yes mail.example\n5 joining mx4 10.0.0.4:1 - no -\n5 "
+         "joining mx5 10.0.0.1:1 - yes -\n");
+    members_read(&t, "5 joining mx3 10.0.0.3:1 10.1.0.3:1 yes mail.example\n5 joining mx4 "
+                     "10.0.0.4:1 - no -\n5 joining mx5 10.0.0.1:1 - yes -\n");
     struct config *c = config_of(TWO);
     names_are(c, "mx1 mx2");
     ck_assert(!config_learn(c) && !c->unlearned);
@@ -228,8 +268,10 @@ START_TEST(test_who_joins_is_none_of_the_nodes_and_its_server_can_be_reached)
     ck_assert(link.tls && !strcmp(link.tls_name, "mail.example"));
     /* What would not be used as a node is not connected to either: passwords go over that. */
     for (int i = 4; i <= 5; i++) {
-        char name[] = {'m', 'x', (char)('0' + i), '\0'}, *wrong = config_newcomer(c, members_find(&t, name), &link);
-        ck_assert_msg(wrong && strstr(wrong, i == 4 ? "without TLS" : "the same redis"), "%s", wrong);
+        char name[] = {'m', 'x', (char)('0' + i), '\0'},
+             *wrong = config_newcomer(c, members_find(&t, name), &link);
+        ck_assert_msg(wrong && strstr(wrong, i == 4 ? "without TLS" : "the same redis"), "%s",
+                      wrong);
         free(wrong);
     }
     names_are(c, "mx1 mx2");
@@ -242,7 +284,8 @@ START_TEST(test_who_joins_is_none_of_the_nodes_and_its_server_can_be_reached)
 }
 END_TEST
 
-/* More copies than sections, and a dead node that is in none: both may be learned of. An address that is its own host's alone, beside others that are not: nobody could. */
+/* More copies than sections, and a dead node that is in none: both may be learned of. An address
+ * that is its own host's alone, beside others that are not: nobody could. */
 START_TEST(test_what_learned_allows_and_refuses)
 {
     char path[200], *error = NULL;
@@ -252,20 +295,27 @@ START_TEST(test_what_learned_allows_and_refuses)
     ck_assert(!c->unlearned);
     config_free(c);
     c = config_of("dead = { mx7 }\n" TWO);
-    ck_assert(c->unlearned && strstr(c->unlearned, "dead names mx7, which has no section here and was not learned of: it is not waited for"));
+    ck_assert(c->unlearned && strstr(c->unlearned, "dead names mx7, which has no section here and "
+                                                   "was not learned of: it is not waited for"));
     config_free(c);
-    config_free(config_of("node mx1 { redis = \"127.0.0.1:1\" }\nnode mx2 { redis = \"unix:/run/r\" }\n"));
+    config_free(
+        config_of("node mx1 { redis = \"127.0.0.1:1\" }\nnode mx2 { redis = \"unix:/run/r\" }\n"));
     snprintf(path, sizeof path, "%s/conf", directory);
     FILE *f = fopen(path, "w");
-    fputs("membership = learned\nnode mx1 { redis = \"10.0.0.1:1\" tls = yes }\nnode mx3 { redis = \"127.0.0.1:1\" }\n", f);
+    fputs("membership = learned\nnode mx1 { redis = \"10.0.0.1:1\" tls = yes }\nnode mx3 { redis = "
+          "\"127.0.0.1:1\" }\n",
+          f);
     fclose(f);
     ck_assert(!config_read(path, &error));
-    ck_assert_msg(strstr(error, "node mx3: 127.0.0.1:1 can be reached by its own host only") != NULL, "%s", error);
+    ck_assert_msg(strstr(error, "node mx3: 127.0.0.1:1 can be reached by its own host only") !=
+                      NULL,
+                  "%s", error);
     free(error);
 }
 END_TEST
 
-/* Not taken for one that is missing, and never replaced: it may be all that tells who was taken out. */
+/* Not taken for one that is missing, and never replaced: it may be all that tells who was taken
+ * out. */
 START_TEST(test_a_file_that_cannot_be_read_is_said_and_stays)
 {
     struct members t = {0};
@@ -278,7 +328,8 @@ START_TEST(test_a_file_that_cannot_be_read_is_said_and_stays)
     ck_assert(members_save(&t, file) == -1 && errno == EISDIR);
     struct config *c = config_of(TWO);
     names_are(c, "mx1 mx2");
-    ck_assert(c->unlearned && strstr(c->unlearned, file) && strstr(c->unlearned, ": Is a directory: "));
+    ck_assert(c->unlearned && strstr(c->unlearned, file) &&
+              strstr(c->unlearned, ": Is a directory: "));
     ck_assert(rmdir(file) == 0 && symlink("nodes-dovelane-relay", file) == 0);
     ck_assert(members_load(&t, file) == -1 && errno == ELOOP);
     ck_assert(members_save(&t, file) == -1 && errno == ELOOP);
@@ -314,11 +365,13 @@ START_TEST(test_the_digest_does_not_look_at_who_learned_of_whom)
     config_digest(c, one);
     config_free(c);
     know("5 node mx1 10.0.0.1:1 - yes -\n5 gone mx7\n");
-    c = config_of("node mx3 { redis = \"10.0.0.3:1\" tls = yes }\nnode mx2 { redis = \"10.0.0.2:1\" tls = yes }\n");
+    c = config_of("node mx3 { redis = \"10.0.0.3:1\" tls = yes }\nnode mx2 { redis = "
+                  "\"10.0.0.2:1\" tls = yes }\n");
     config_digest(c, other);
     ck_assert_str_eq(one, other);
     config_free(c);
-    c = config_of("node mx3 { redis = \"10.0.0.3:2\" tls = yes }\nnode mx2 { redis = \"10.0.0.2:1\" tls = yes }\n");
+    c = config_of("node mx3 { redis = \"10.0.0.3:2\" tls = yes }\nnode mx2 { redis = "
+                  "\"10.0.0.2:1\" tls = yes }\n");
     config_digest(c, other);
     ck_assert_str_ne(one, other);
     config_free(c);
@@ -400,7 +453,8 @@ static void teardown(void)
     free(file);
 }
 
-/* Whoever may write there must neither hold up who reads it, as root, nor send him to another file. */
+/* Whoever may write there must neither hold up who reads it, as root, nor send him to another
+ * file. */
 START_TEST(test_what_is_no_file_is_not_read)
 {
     struct members t = {0};
@@ -427,7 +481,8 @@ START_TEST(test_an_admins_word_of_a_time_that_no_clock_has_is_none)
     ck_assert(!admin_notice_parse("18446744073709551614 off x", &s) && s.on && !s.serial);
     snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 11 * 1000);
     ck_assert(!admin_notice_parse(text, &s) && s.on);
-    snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 1000); /* of a clock that is wrong */
+    /* of a clock that is wrong */
+    snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 1000);
     ck_assert(admin_notice_parse(text, &s) && !s.on);
     free(s.text);
 }

@@ -1,5 +1,5 @@
-/* node against a peer that follows a script: who are you? Wrong types in the answer, cut off at each byte, another name, another server under the same
- * name. */
+/* node against a peer that follows a script: who are you? Wrong types in the answer, cut off at
+ * each byte, another name, another server under the same name. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #include "lib/redis/node.h"
 #include "tests/unit/lib/tests.h"
 
-/* ---- the peer: connection i gets answer[i] (the last one again and again), then stays open until the client leaves ---- */
+/* ---- the peer: connection i gets answer[i] (the last one again and again), then stays open
+ * until the client leaves ---- */
 
 #define ANSWERS 400
 
@@ -87,8 +88,10 @@ static void script(const char *format, ...)
 
 static void good_answer(const char *node, const char *run_id)
 {
-    script("+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n" TEXT(run_id) "$4\r\nnode\r\n" TEXT(node)
-           "$9\r\nsettle-ms\r\n:5000\r\n$6\r\npolicy\r\n$10\r\nnoeviction\r\n", strlen(run_id), run_id, strlen(node), node);
+    script(
+        "+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n" TEXT(run_id) "$4\r\nnode\r\n" TEXT(
+            node) "$9\r\nsettle-ms\r\n:5000\r\n$6\r\npolicy\r\n$10\r\nnoeviction\r\n",
+        strlen(run_id), run_id, strlen(node), node);
 }
 
 /* ---- the client ---- */
@@ -140,7 +143,11 @@ static void run(unsigned times)
     peer_start();
     snprintf(address, sizeof address, "unix:%s", peer.path);
     loop = ev_loop_new(EVFLAG_AUTO);
-    node = node_open(loop, &(struct node_options){.name = "mx1", .link = {.address = address}, .purpose = "test", .settle = 5000, .state = on_state});
+    node = node_open(loop, &(struct node_options){.name = "mx1",
+                                                  .link = {.address = address},
+                                                  .purpose = "test",
+                                                  .settle = 5000,
+                                                  .state = on_state});
     ev_timer_init(&hang, on_hang, 100., 0.);
     ev_timer_start(loop, &hang);
     ev_run(loop, 0);
@@ -177,11 +184,18 @@ static const struct {
     {"+OK\r\n*4\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n:7\r\n", "no run-id"},
     {"+OK\r\n*4\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$0\r\n\r\n", "no run-id"},
     {"+OK\r\n*4\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$100\r\n"
-     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789\r\n", "no run-id"},
+     "012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012"
+     "3456789\r\n",
+     "no run-id"},
     {"+OK\r\n*4\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n", "says it is node"},
-    {"+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$3\r\nmx2\r\n" REST, "says it is node \"mx2\""},
-    {"+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n*0\r\n" REST, "says it is node"},
-    {"+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$3\r\nmx1\r\n$9\r\nsettle-ms\r\n$-1\r\n$6\r\npolicy\r\n:1\r\n", "settle-ms"},
+    {"+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$"
+     "3\r\nmx2\r\n" REST,
+     "says it is node \"mx2\""},
+    {"+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n*0\r\n" REST,
+     "says it is node"},
+    {"+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$"
+     "3\r\nmx1\r\n$9\r\nsettle-ms\r\n$-1\r\n$6\r\npolicy\r\n:1\r\n",
+     "settle-ms"},
     {"+OK\r\n-ERR unknown command 'LANE.INFO'\r\n", "lane.so is not loaded"},
     {"+OK\r\n-LOADING Redis is loading the dataset in memory\r\n", "LOADING"},
     {"-ERR max number of clients reached\r\n", "max number of clients"},
@@ -231,7 +245,8 @@ START_TEST(test_another_server_under_the_same_name_is_another_life)
     peer.closes = true;
     run(4);
     ck_assert_uint_eq(losses, 3);
-    ck_assert_uint_eq(lives, 3); /* one, two, one again: nothing of the first life may be believed */
+    /* one, two, one again: nothing of the first life may be believed */
+    ck_assert_uint_eq(lives, 3);
     ck_assert_str_eq(node_run_id(node), "one");
     end();
 }
@@ -241,7 +256,8 @@ TCase *node_tests(void)
 {
     TCase *t = tcase_create("node");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, test_an_answer_of_wrong_types_is_refused_and_asked_for_again, 0, sizeof wrong / sizeof *wrong);
+    tcase_add_loop_test(t, test_an_answer_of_wrong_types_is_refused_and_asked_for_again, 0,
+                        sizeof wrong / sizeof *wrong);
     tcase_add_loop_test(t, test_an_answer_that_ends_at_any_byte_is_asked_for_again, 0, ANSWER_LEN);
     tcase_add_test(t, test_another_server_under_the_same_name_is_another_life);
     return t;

@@ -1,4 +1,5 @@
-/* With a getaddrinfo of our own: a name server that answers nobody until it is told to, but for "quick.example"; what it answers then is 127.0.0.1. */
+/* With a getaddrinfo of our own: a name server that answers nobody until it is told to, but for
+ * "quick.example"; what it answers then is 127.0.0.1. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <netdb.h>
@@ -39,7 +40,8 @@ void freeaddrinfo(struct addrinfo *ai)
     free(ai);
 }
 
-int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **out)
 {
     *out = NULL;
     if (hints->ai_flags & AI_NUMERICHOST)
@@ -175,7 +177,8 @@ static void on_time(struct ev_loop *l, ev_timer *t, int events)
     *(bool *)t->data = true;
 }
 
-/* A name of a node's address that is looked up slowly holds up nothing else, however slowly; then it is connected to. */
+/* A name of a node's address that is looked up slowly holds up nothing else, however slowly;
+ * then it is connected to. */
 START_TEST(test_a_loop_goes_on_while_a_nodes_name_is_looked_up)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -183,10 +186,12 @@ START_TEST(test_a_loop_goes_on_while_a_nodes_name_is_looked_up)
     char address[40];
     bool ticked = false, connected = false, never = false;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert(bind(listener, (struct sockaddr *)&in, sizeof in) == 0 && listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&in, &len) == 0);
+    ck_assert(bind(listener, (struct sockaddr *)&in, sizeof in) == 0 && listen(listener, 1) == 0 &&
+              getsockname(listener, (struct sockaddr *)&in, &len) == 0);
     snprintf(address, sizeof address, "node.example:%u", ntohs(in.sin_port));
     struct endpoint *to = endpoint_new(&(struct config_link){.address = address});
-    struct path *p = path_open(loop, to, 0, false, 10., on_path, &connected), *given_up = path_open(loop, to, 0, false, 10., on_path, &never);
+    struct path *p = path_open(loop, to, 0, false, 10., on_path, &connected),
+                *given_up = path_open(loop, to, 0, false, 10., on_path, &never);
     ev_timer t;
     ev_timer_init(&t, on_time, 0.01, 0.);
     t.data = &ticked;

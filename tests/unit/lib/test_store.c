@@ -27,7 +27,9 @@ static struct {
 
 static void *peer_run(void *arg)
 {
-    static const char answer[] = "+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$3\r\nmx1\r\n$9\r\nsettle-ms\r\n:5000\r\n$6\r\npolicy\r\n$10\r\nnoeviction\r\n";
+    static const char answer[] =
+        "+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$"
+        "3\r\nmx1\r\n$9\r\nsettle-ms\r\n:5000\r\n$6\r\npolicy\r\n$10\r\nnoeviction\r\n";
     ssize_t n;
     (void)arg;
     peer.fd = accept(peer.listener, NULL, NULL);
@@ -108,11 +110,13 @@ static void quiet(enum log_level level, const char *line)
     (void)level, (void)line;
 }
 
-/* What is submitted in one turn of the loop is written before the loop waits for anything: a mail that comes alone would wait for the next timer. */
+/* What is submitted in one turn of the loop is written before the loop waits for anything: a
+ * mail that comes alone would wait for the next timer. */
 START_TEST(test_what_is_submitted_leaves_before_the_loop_waits)
 {
     struct store_entry entry = {.destination = "lmtp:[127.0.0.1]:24", .meta = "m", .meta_len = 1};
-    struct store_request request = {.queue_id = "Q", .body = "b", .body_len = 1, .nentries = 1, .entry = &entry, .done = done};
+    struct store_request request = {
+        .queue_id = "Q", .body = "b", .body_len = 1, .nentries = 1, .entry = &entry, .done = done};
     char *error = NULL;
     log_stderr_to(quiet);
     peer_start();

@@ -1,4 +1,5 @@
-/* tls against a server of OpenSSL's in a thread of its own: what its end looks like to who still writes. */
+/* tls against a server of OpenSSL's in a thread of its own: what its end looks like to who still
+ * writes. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
@@ -70,7 +71,8 @@ static int connected_to(struct server *s)
     return fd;
 }
 
-/* OpenSSL 3.0 calls that an orderly end, 0 bytes written, again and again: whoever writes until all is written would do so for ever. */
+/* OpenSSL 3.0 calls that an orderly end, 0 bytes written, again and again: whoever writes until
+ * all is written would do so for ever. */
 START_TEST(test_a_write_after_the_servers_goodbye_fails)
 {
     struct server s;

@@ -33,7 +33,8 @@ START_TEST(says_what_the_table_says)
 }
 END_TEST
 
-/* Nothing is promised that is nowhere, nothing refused that somebody has or gets, and it comes to an end. */
+/* Nothing is promised that is nowhere, nothing refused that somebody has or gets, and it comes
+ * to an end. */
 static void holds(const struct verdict_facts *f)
 {
     enum verdict v = verdict_of(f);
@@ -54,7 +55,8 @@ START_TEST(keeps_its_promises_whatever_the_facts)
         for (size_t done = 0; done <= entries; done++)
             for (size_t delivered = 0; delivered <= done; delivered++)
                 for (unsigned flags = 0; flags < 8; flags++)
-                    holds(&(struct verdict_facts){entries, done, delivered, flags & 1, flags & 2, flags & 4});
+                    holds(&(struct verdict_facts){entries, done, delivered, flags & 1, flags & 2,
+                                                  flags & 4});
 }
 END_TEST
 

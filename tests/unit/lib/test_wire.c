@@ -69,7 +69,8 @@ static void peer_listen(struct peer *p)
     ck_assert_int_eq(listen(p->listener, 8), 0);
 }
 
-static void peer_start(struct peer *p, const char *reply, size_t len, size_t piece, const char *later)
+static void peer_start(struct peer *p, const char *reply, size_t len, size_t piece,
+                       const char *later)
 {
     peer_listen(p);
     p->reply = reply;
@@ -131,7 +132,8 @@ static void on_hang(struct ev_loop *loop, ev_timer *t, int events)
     ck_abort_msg("hung");
 }
 
-static void exchange(struct client *c, const char *reply, size_t len, size_t piece, const char *later, unsigned want)
+static void exchange(struct client *c, const char *reply, size_t len, size_t piece,
+                     const char *later, unsigned want)
 {
     struct peer p;
     ev_timer hang;
@@ -270,7 +272,8 @@ START_TEST(test_a_request_has_the_form_that_hiredis_gives_it)
     char address[120];
     snprintf(address, sizeof address, "unix:%s", p.path);
     c.loop = ev_loop_new(EVFLAG_AUTO);
-    c.wire = wire_open(c.loop, &(struct config_link){.address = address}, false, on_state_arguments, &c);
+    c.wire =
+        wire_open(c.loop, &(struct config_link){.address = address}, false, on_state_arguments, &c);
     ev_run(c.loop, 0);
     wire_close(c.wire);
     ev_loop_destroy(c.loop);
@@ -285,7 +288,8 @@ END_TEST
 
 /* ---- a peer that reads slowly ---- */
 
-/* Reads a few bytes at a time, so that the client's writes are short, and answers what it has read whole. */
+/* Reads a few bytes at a time, so that the client's writes are short, and answers what it has
+ * read whole. */
 struct slow_peer {
     char path[100];
     int listener;
@@ -314,7 +318,10 @@ static void *slow_run(void *arg)
             break;
         for (ssize_t i = 0; i < n; i++, p->got++) {
             at = p->got % (body + BIG + 2);
-            char want = at < body ? head[at] : at < body + BIG ? pattern(at - body) : at == body + BIG ? '\r' : '\n';
+            char want = at < body          ? head[at]
+                        : at < body + BIG  ? pattern(at - body)
+                        : at == body + BIG ? '\r'
+                                           : '\n';
             p->different += input[i] != want;
         }
         if (turn % 50 == 0)
@@ -346,7 +353,8 @@ static void on_state_big(struct wire *w, bool up, const char *why, void *arg)
 
 START_TEST(test_short_writes_send_every_byte_once_and_in_order)
 {
-    struct slow_peer p = {.expected = REQUESTS * (sizeof "*2\r\n$4\r\nECHO\r\n$2097152\r\n" - 1 + BIG + 2)};
+    struct slow_peer p = {.expected =
+                              REQUESTS * (sizeof "*2\r\n$4\r\nECHO\r\n$2097152\r\n" - 1 + BIG + 2)};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct client c = {.want = REQUESTS};
     char address[120];
@@ -391,7 +399,8 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     wire_drop(c->wire, "silent for too long");
 }
 
-/* It takes the requests and never answers: the caller sees how long, drops, and the next connection answers. */
+/* It takes the requests and never answers: the caller sees how long, drops, and the next
+ * connection answers. */
 START_TEST(test_delay_is_measured_and_a_dropped_connection_comes_back)
 {
     struct peer p;
@@ -438,7 +447,8 @@ static void on_useless(struct wire *w, bool up, const char *why, void *arg)
     ck_assert(wire_sendf(w, on_reply, c, "LANE.INFO"));
 }
 
-/* Two addresses that answer PING and then close: tried in turn, but not at the speed of the network. A busy machine makes fewer. */
+/* Two addresses that answer PING and then close: tried in turn, but not at the speed of the
+ * network. A busy machine makes fewer. */
 START_TEST(test_two_addresses_of_no_use_are_not_tried_without_a_pause)
 {
     struct peer active, standby;
@@ -450,7 +460,8 @@ START_TEST(test_two_addresses_of_no_use_are_not_tried_without_a_pause)
     snprintf(address, sizeof address, "unix:%s", active.path);
     snprintf(other, sizeof other, "unix:%s", standby.path);
     c.loop = ev_loop_new(EVFLAG_AUTO);
-    c.wire = wire_open(c.loop, &(struct config_link){.address = address, .standby = other}, false, on_useless, &c);
+    c.wire = wire_open(c.loop, &(struct config_link){.address = address, .standby = other}, false,
+                       on_useless, &c);
     ev_timer_init(&enough, on_enough, 1.5, 0.);
     ev_timer_start(c.loop, &enough);
     ev_run(c.loop, 0);
@@ -496,7 +507,8 @@ static void on_flapping(struct wire *w, bool up, const char *why, void *arg)
         ev_break(f->c.loop, EVBREAK_ALL);
 }
 
-/* An active path that answers PING and then breaks, again and again: each time it is tried for twice as long before it is used. */
+/* An active path that answers PING and then breaks, again and again: each time it is tried for
+ * twice as long before it is used. */
 START_TEST(test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time)
 {
     struct peer active, standby;
@@ -509,11 +521,14 @@ START_TEST(test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time)
     snprintf(address, sizeof address, "unix:%s", active.path);
     snprintf(other, sizeof other, "unix:%s", standby.path);
     f.c.loop = ev_loop_new(EVFLAG_AUTO);
-    f.c.wire = wire_open(f.c.loop, &(struct config_link){.address = address, .standby = other, .path_timeout = 400}, false, on_flapping, &f);
+    f.c.wire = wire_open(
+        f.c.loop, &(struct config_link){.address = address, .standby = other, .path_timeout = 400},
+        false, on_flapping, &f);
     ev_timer_init(&hang, on_hang, 55., 0.);
     ev_timer_start(f.c.loop, &hang);
     ev_run(f.c.loop, 0);
-    ck_assert_msg(f.tries[1] - f.tries[0] >= 5 && f.tries[2] - f.tries[1] >= 10, "after %d connections, %d, %d", f.tries[0], f.tries[1], f.tries[2]);
+    ck_assert_msg(f.tries[1] - f.tries[0] >= 5 && f.tries[2] - f.tries[1] >= 10,
+                  "after %d connections, %d, %d", f.tries[0], f.tries[1], f.tries[2]);
     wire_close(f.c.wire);
     ev_loop_destroy(f.c.loop);
     peer_stop(&active);

@@ -2,22 +2,25 @@
  *
  *   engines-alike DIRECTORY [SESSIONS [SEED]]
  *
- * Both listen, each on a socket of its own, with a session of this test behind them (stub_session.c) that writes down what it hears and
- * answers by the queue id. What was recorded from Postfix (DIRECTORY) is said to both, cut at each of its bytes; then SESSIONS
- * generated ones, as Postfix may speak, whole, cut, byte by byte, or broken off.
+ * Both listen, each on a socket of its own, with a session of this test behind them
+ * (stub_session.c) that writes down what it hears and answers by the queue id. What was recorded
+ * from Postfix (DIRECTORY) is said to both, cut at each of its bytes; then SESSIONS generated ones,
+ * as Postfix may speak, whole, cut, byte by byte, or broken off.
  *
  * What may differ (agreed):
  *   - libmilter answers the end of the header (c), and writes progress before each answer (p);
  *   - at the end of a connection libmilter aborts a mail that is under way;
  *   - a new client on the same connection (K): Postfix never says it, and it is not tried;
- *   - our own engine hears a piece of the body that is not complete: bodies are compared when the message is;
- *   - the last packet of a message may have content in it, which ours takes; libmilter then does not ask us at the end, and
- *     nothing is answered. Postfix sends none there;
- *   - a macro of the end of the header that the end of the message does not repeat: libmilter still knows it. Postfix
- *     repeats the queue id, the only one that is used there;
- *   - a packet of macros without one: libmilter still knows those of the recipient before. Postfix has all three for each
- *     recipient that it accepts;
- *   - a message that must not be answered: ours closes the connection, libmilter leaves it without an answer. */
+ *   - our own engine hears a piece of the body that is not complete: bodies are compared when the
+ *   message is;
+ *   - the last packet of a message may have content in it, which ours takes; libmilter then does
+ *     not ask us at the end, and nothing is answered. Postfix sends none there;
+ *   - a macro of the end of the header that the end of the message does not repeat: libmilter still
+ *     knows it. Postfix repeats the queue id, the only one that is used there;
+ *   - a packet of macros without one: libmilter still knows those of the recipient before. Postfix
+ *     has all three for each recipient that it accepts;
+ *   - a message that must not be answered: ours closes the connection, libmilter leaves it
+ *   without an answer. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
@@ -52,7 +55,8 @@ static struct {
 
 static void fail(const char *what)
 {
-    fprintf(stderr, "engines-alike: %s (%s, at %zu, packet %c)\n", what, now.engine, now.at, now.command);
+    fprintf(stderr, "engines-alike: %s (%s, at %zu, packet %c)\n", what, now.engine, now.at,
+            now.command);
     if (now.in)
         fwrite(now.in->data, 1, now.in->len, stderr);
     abort();
@@ -136,7 +140,8 @@ static size_t packet_len(const char *data)
     return 4 + ((size_t)at[0] << 24 | (size_t)at[1] << 16 | (size_t)at[2] << 8 | at[3]);
 }
 
-/* Waits for an answer, or for the stub's word that there is none: libmilter does not close the connection then. */
+/* Waits for an answer, or for the stub's word that there is none: libmilter does not close the
+ * connection then. */
 static bool answered(int fd)
 {
     for (int i = 0; i < PATIENCE; i++) {
@@ -157,13 +162,15 @@ static bool await(int fd, char packet, int which, struct buf *answers)
     if (packet == 'O')
         return read_packet(fd, answers, &command);
     if (packet == 'N' && engines[which] == &engine_libmilter)
-        return read_packet(fd, answers, &command) && (command == 'c' || (fail("no answer to the end of the header"), false));
+        return read_packet(fd, answers, &command) &&
+               (command == 'c' || (fail("no answer to the end of the header"), false));
     while (open && packet == 'E' && !strchr("ady", command))
         open = answered(fd) && read_packet(fd, answers, &command);
     return open;
 }
 
-/* Says the bytes, cut before `cut` (and with `each`, everywhere), and waits for answers as Postfix does. */
+/* Says the bytes, cut before `cut` (and with `each`, everywhere), and waits for answers as
+ * Postfix does. */
 static struct admin_notice speak(int which, const struct buf *in, size_t cut, bool each)
 {
     struct admin_notice said = {{0}, {0}};
@@ -229,7 +236,8 @@ static void compare(const struct buf *in, size_t cut, bool each)
 static void add_packet(struct buf *out, char command, const void *data, size_t len)
 {
     unsigned char head[5] = {(unsigned char)((len + 1) >> 24), (unsigned char)((len + 1) >> 16),
-                             (unsigned char)((len + 1) >> 8), (unsigned char)(len + 1), (unsigned char)command};
+                             (unsigned char)((len + 1) >> 8), (unsigned char)(len + 1),
+                             (unsigned char)command};
     buf_add(out, head, sizeof head);
     buf_add(out, data, len);
 }
@@ -317,8 +325,10 @@ static void macros(struct buf *out, char command, const char *const *pairs)
 
 static void add_address(struct buf *out, char command)
 {
-    static const char *const addresses[] = {"<a@b.example>", "<>", "<\"q u\"@x.example>", "<u+t@a.example>", "<gr\xc3\xbc@x>"};
-    static const char *const args[] = {"SIZE=100", "BODY=8BITMIME", "NOTIFY=NEVER", "ORCPT=rfc822;x@y", ""};
+    static const char *const addresses[] = {"<a@b.example>", "<>", "<\"q u\"@x.example>",
+                                            "<u+t@a.example>", "<gr\xc3\xbc@x>"};
+    static const char *const args[] = {"SIZE=100", "BODY=8BITMIME", "NOTIFY=NEVER",
+                                       "ORCPT=rfc822;x@y", ""};
     struct buf b = {0};
     add_text(&b, ONE_OF(addresses));
     for (unsigned n = pick(3); n; n--)
@@ -330,7 +340,8 @@ static void add_address(struct buf *out, char command)
 static void add_headers(struct buf *out)
 {
     static const char *const names[] = {"Subject", "X-A", "Dovelane-Id", "received", "To"};
-    static const char *const values[] = {"", " x", "x", " one\n\ttwo\n three", "\ttab", " gr\xc3\xbc\xc3\x9f", "  ", " a:b"};
+    static const char *const values[] = {
+        "", " x", "x", " one\n\ttwo\n three", "\ttab", " gr\xc3\xbc\xc3\x9f", "  ", " a:b"};
     for (unsigned n = pick(5); n; n--) {
         struct buf b = {0};
         add_text(&b, ONE_OF(names));
@@ -357,9 +368,13 @@ static void add_body(struct buf *out)
 /* One mail, or some of one. */
 static void add_mail(struct buf *out)
 {
-    static const char *const of_mail[] = {"{mail_addr}", "a@b.example", "{auth_type}", "PLAIN", "{auth_authen}", "u", NULL};
-    static const char *const of_rcpt[] = {"{rcpt_mailer}", "smtp", "{rcpt_host}", "[127.0.0.1]:25", "{rcpt_addr}", "a@b.example", NULL};
-    static const char *const ids[] = {"A", "D", "T", "R", "M", "G"}; /* stub_session.c: what becomes of it */
+    static const char *const of_mail[] = {"{mail_addr}",   "a@b.example", "{auth_type}", "PLAIN",
+                                          "{auth_authen}", "u",           NULL};
+    static const char *const of_rcpt[] = {
+        "{rcpt_mailer}", "smtp",        "{rcpt_host}", "[127.0.0.1]:25",
+        "{rcpt_addr}",   "a@b.example", NULL};
+    /* stub_session.c: what becomes of it */
+    static const char *const ids[] = {"A", "D", "T", "R", "M", "G"};
     const char *const id[] = {pick(8) ? "i" : NULL, pick(12) ? ids[pick(5)] : ids[pick(6)], NULL};
     unsigned stage = pick(8); /* where it is given up; mostly not */
     macros(out, 'M', of_mail);
@@ -390,7 +405,19 @@ static void add_client(struct buf *out)
     static const struct {
         const char *data;
         size_t len;
-    } clients[] = {{"c\0" "4\x1f\x90" "192.0.2.1", 15}, {"c\0" "6\0\x19" "IPv6:2001:db8::1", 22}, {"c\0U", 3}, {"[x]\0" "4\0\0" "127.0.0.1", 17}};
+    } clients[] = {{"c\0"
+                    "4\x1f\x90"
+                    "192.0.2.1",
+                    15},
+                   {"c\0"
+                    "6\0\x19"
+                    "IPv6:2001:db8::1",
+                    22},
+                   {"c\0U", 3},
+                   {"[x]\0"
+                    "4\0\0"
+                    "127.0.0.1",
+                    17}};
     unsigned which = pick(4);
     macros(out, 'C', of_client);
     add_packet(out, 'C', clients[which].data, clients[which].len);
@@ -450,8 +477,10 @@ int main(int argc, char **argv)
     milter.config = &config;
     milter.loop = ev_loop_new(EVFLAG_AUTO);
     for (int i = 0; i < ENGINES; i++) {
-        snprintf(path[i], sizeof path[i], "/tmp/engines-alike.%d.%s", (int)getpid(), engines[i]->name);
-        struct listener_options o = {.setting = "milter_socket", .path = path[i], .group = (gid_t)-1, .mode = 0600};
+        snprintf(path[i], sizeof path[i], "/tmp/engines-alike.%d.%s", (int)getpid(),
+                 engines[i]->name);
+        struct listener_options o = {
+            .setting = "milter_socket", .path = path[i], .group = (gid_t)-1, .mode = 0600};
         engines[i]->open(&program, &o);
     }
     if (pthread_create(&feeder, NULL, feed, argv))

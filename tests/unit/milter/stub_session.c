@@ -115,7 +115,8 @@ static void mail_ends(struct milter_session *s)
     stub->body.len = 0;
 }
 
-void milter_session_connect(struct milter_session *s, const char *name, const char *address, unsigned port)
+void milter_session_connect(struct milter_session *s, const char *name, const char *address,
+                            unsigned port)
 {
     char plain[100] = "-";
     if (address)
@@ -197,8 +198,13 @@ void milter_session_end(struct milter_session *s, const char *queue_id, double s
     switch (what) {
     case 'G': no_answer(s); break;
     case 'A': e->answer(s->peer, ENGINE_ACCEPT, NULL); break;
-    case 'T': e->answer(s->peer, ENGINE_REPLY, "451 4.3.0 Mail could not be stored on enough hosts, try again later"); break;
-    case 'R': e->answer(s->peer, ENGINE_REPLY, "550 5.6.0 Too many Dovelane-Id header lines"); break;
+    case 'T':
+        e->answer(s->peer, ENGINE_REPLY,
+                  "451 4.3.0 Mail could not be stored on enough hosts, try again later");
+        break;
+    case 'R':
+        e->answer(s->peer, ENGINE_REPLY, "550 5.6.0 Too many Dovelane-Id header lines");
+        break;
     default: e->answer(s->peer, ENGINE_DISCARD, NULL);
     }
 }

@@ -1,4 +1,5 @@
-/* The milter protocol: what Postfix 3.7 and 3.10 said (recorded between them and a milter), and what it must not say. */
+/* The milter protocol: what Postfix 3.7 and 3.10 said (recorded between them and a milter), and
+ * what it must not say. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,12 @@ static const char *directory; /* of the recordings */
 static void note_id(const struct protocol *e, struct buf *out)
 {
     const char *id = protocol_macro(e, "i");
-    buf_adds(out, !id ? "-" : strlen(id) >= 10 && strspn(id, "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz") == strlen(id) ? "ID" : id);
+    buf_adds(out, !id ? "-"
+                  : strlen(id) >= 10 &&
+                          strspn(id, "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz") ==
+                              strlen(id)
+                      ? "ID"
+                      : id);
 }
 
 static void note_args(const struct protocol *e, const char *what, struct buf *out)
@@ -33,7 +39,10 @@ static const char *or_none(const char *s)
 static void note(struct protocol *e, enum protocol_event event, struct buf *out)
 {
     switch (event) {
-    case PROTOCOL_CONNECT: buf_printf(out, "connect %s %s host=%s name=%s\n", e->text, or_none(e->address), or_none(protocol_macro(e, "j")), or_none(protocol_macro(e, "{client_name}"))); break;
+    case PROTOCOL_CONNECT:
+        buf_printf(out, "connect %s %s host=%s name=%s\n", e->text, or_none(e->address),
+                   or_none(protocol_macro(e, "j")), or_none(protocol_macro(e, "{client_name}")));
+        break;
     case PROTOCOL_HELO: buf_printf(out, "helo %s\n", e->text); break;
     case PROTOCOL_MAIL:
         note_args(e, "mail", out);
@@ -41,9 +50,14 @@ static void note(struct protocol *e, enum protocol_event event, struct buf *out)
         break;
     case PROTOCOL_RCPT:
         note_args(e, "rcpt", out);
-        buf_printf(out, " mailer=%s host=%.11s addr=%s\n", or_none(protocol_macro(e, "{rcpt_mailer}")), or_none(protocol_macro(e, "{rcpt_host}")), or_none(protocol_macro(e, "{rcpt_addr}")));
+        buf_printf(
+            out, " mailer=%s host=%.11s addr=%s\n", or_none(protocol_macro(e, "{rcpt_mailer}")),
+            or_none(protocol_macro(e, "{rcpt_host}")), or_none(protocol_macro(e, "{rcpt_addr}")));
         break;
-    case PROTOCOL_HEADER: buf_printf(out, "header %s:%s\n", e->text, !strcmp(e->text, "Date") || !strcmp(e->text, "From") ? "" : e->value); break;
+    case PROTOCOL_HEADER:
+        buf_printf(out, "header %s:%s\n", e->text,
+                   !strcmp(e->text, "Date") || !strcmp(e->text, "From") ? "" : e->value);
+        break;
     case PROTOCOL_BODY: buf_add(out, e->data, e->len); break;
     case PROTOCOL_END:
         buf_adds(out, "end ");
@@ -68,7 +82,9 @@ static struct heard hear(const char *data, size_t len, size_t piece)
     struct protocol e = {0};
     struct heard h = {{0}, {0}};
     enum protocol_event event = PROTOCOL_MORE;
-    for (size_t at = 0, used; (at < len || event != PROTOCOL_MORE) && event != PROTOCOL_BAD && event != PROTOCOL_QUIT; at += used) {
+    for (size_t at = 0, used;
+         (at < len || event != PROTOCOL_MORE) && event != PROTOCOL_BAD && event != PROTOCOL_QUIT;
+         at += used) {
         event = protocol_feed(&e, data + at, len - at < piece ? len - at : piece, &used);
         note(&e, event, &h.said);
     }
@@ -106,7 +122,8 @@ static const char expected[] =
     "mail <s@x.example> size=81 SIZE=100 BODY=8BITMIME mail_addr=s@x.example\n"
     "rcpt <u1@a.example> NOTIFY=FAILURE mailer=smtp host=[127.0.0.1] addr=u1@a.example\n"
     "rcpt <u2@a.example> NOTIFY=FAILURE mailer=smtp host=[127.0.0.1] addr=u2@a.example\n"
-    "header Subject: x\nheader To: u1@a.example,\n\tu2@a.example\nheader Message-ID: <m1@x>\nheader Date:\nheader From:\n"
+    "header Subject: x\nheader To: u1@a.example,\n\tu2@a.example\nheader Message-ID: "
+    "<m1@x>\nheader Date:\nheader From:\n"
     "hello\r\n.dot\r\nend ID\nabort\n"
     "mail <s2@x.example> mail_addr=s2@x.example\n"
     "rcpt <u3@a.example> mailer=smtp host=[127.0.0.1] addr=u3@a.example\n"
@@ -144,7 +161,12 @@ END_TEST
 /* ---- what else may come ---- */
 
 #define OPEN "\0\0\0\x0dO\0\0\0\6\0\0\1\xff\0\x1f\xff\xff"
-#define CLIENT "\0\0\0\x0b" "Cc\0" "4\x1f\x90" "1.2\0" "\0"
+#define CLIENT   \
+    "\0\0\0\x0b" \
+    "Cc\0"       \
+    "4\x1f\x90"  \
+    "1.2\0"      \
+    "\0"
 #define BEGIN OPEN CLIENT
 
 static void says(const char *data, size_t len, const char *what)
@@ -167,8 +189,10 @@ START_TEST(what_is_out_of_place_is_refused)
     SAYS(BEGIN "\0\0\0\5La\0b\0", CONNECTED "bad: a recipient or content without a sender\n");
     SAYS(BEGIN "\0\0\0\3Bxy", CONNECTED "bad: content without a sender\n");
     SAYS(BEGIN "\0\0\0\1E", CONNECTED "bad: content without a sender\n");
-    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\1A\0\0\0\1E", CONNECTED "mail <a> mail_addr=-\nabort\nbad: content without a sender\n");
-    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\1E\0\0\0\1E", CONNECTED "mail <a> mail_addr=-\nend -\nbad: content without a sender\n");
+    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\1A\0\0\0\1E",
+         CONNECTED "mail <a> mail_addr=-\nabort\nbad: content without a sender\n");
+    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\1E\0\0\0\1E",
+         CONNECTED "mail <a> mail_addr=-\nend -\nbad: content without a sender\n");
     SAYS(BEGIN "\0\0\0\1Z", CONNECTED "bad: an unknown command\n");
 }
 END_TEST
@@ -180,8 +204,10 @@ START_TEST(what_has_no_end_is_refused)
     SAYS(BEGIN "\0\0\0\2Hx", CONNECTED "bad: a HELO without an end\n");
     SAYS(BEGIN "\0\0\0\3DMi", CONNECTED "bad: macros without an end\n");
     SAYS(BEGIN "\0\0\0\1D", CONNECTED "bad: macros without an end\n");
-    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\3La\0", CONNECTED "mail <a> mail_addr=-\nbad: a header without a value\n");
-    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\4R<b>", CONNECTED "mail <a> mail_addr=-\nbad: a recipient or header without an end\n");
+    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\3La\0",
+         CONNECTED "mail <a> mail_addr=-\nbad: a header without a value\n");
+    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\4R<b>",
+         CONNECTED "mail <a> mail_addr=-\nbad: a recipient or header without an end\n");
     SAYS(OPEN "\0\0\0\3Cxy", "bad: a connection without a name\n");
     SAYS("\0\0\0\5O\0\0\0\6", "bad: a negotiation that is too short\n");
 }
@@ -199,7 +225,9 @@ END_TEST
 /* Older Postfix, or milter_protocol = 2. */
 START_TEST(a_mail_server_without_what_is_needed_is_refused)
 {
-    static const char *const least = "bad: the mail server does not offer what is needed (milter protocol 6, delrcpt, leading space, no replies): Postfix has it since 2.6\n";
+    static const char *const least =
+        "bad: the mail server does not offer what is needed (milter protocol 6, delrcpt, leading "
+        "space, no replies): Postfix has it since 2.6\n";
     SAYS("\0\0\0\x0dO\0\0\0\2\0\0\0\x3f\0\0\0\x7f", least);
     SAYS("\0\0\0\x0dO\0\0\0\6\0\0\1\xf7\0\x1f\xff\xff", least);
     SAYS("\0\0\0\x0dO\0\0\0\6\0\0\1\xff\0\x0f\xff\xff", least);
@@ -209,17 +237,29 @@ END_TEST
 /* The next mail must not have the last one's queue id, nor a session the last one's client. */
 START_TEST(macros_end_with_what_they_belong_to)
 {
-    SAYS(BEGIN "\0\0\0\7DEi\0ab\0" "\0\0\0\5M<a>\0\0\0\0\1E" "\0\0\0\5M<b>\0\0\0\0\1E", CONNECTED "mail <a> mail_addr=-\nend ab\nmail <b> mail_addr=-\nend -\n");
-    SAYS(BEGIN "\0\0\0\5M<a>\0" "\0\0\0\7DEi\0ab\0" "\0\0\0\1A" "\0\0\0\5M<b>\0\0\0\0\1E", CONNECTED "mail <a> mail_addr=-\nabort\nmail <b> mail_addr=-\nend -\n");
-    SAYS(BEGIN "\0\0\0\7DEi\0ab\0" "\0\0\0\2DM" "\0\0\0\5M<a>\0\0\0\0\1E", CONNECTED "mail <a> mail_addr=-\nend -\n");
-    SAYS(OPEN "\0\0\0\7DCj\0mx\0" CLIENT "\0\0\0\1K" CLIENT, "connect c 1.2 host=mx name=-\nabort\n" CONNECTED);
+    SAYS(BEGIN "\0\0\0\7DEi\0ab\0"
+               "\0\0\0\5M<a>\0\0\0\0\1E"
+               "\0\0\0\5M<b>\0\0\0\0\1E",
+         CONNECTED "mail <a> mail_addr=-\nend ab\nmail <b> mail_addr=-\nend -\n");
+    SAYS(BEGIN "\0\0\0\5M<a>\0"
+               "\0\0\0\7DEi\0ab\0"
+               "\0\0\0\1A"
+               "\0\0\0\5M<b>\0\0\0\0\1E",
+         CONNECTED "mail <a> mail_addr=-\nabort\nmail <b> mail_addr=-\nend -\n");
+    SAYS(BEGIN "\0\0\0\7DEi\0ab\0"
+               "\0\0\0\2DM"
+               "\0\0\0\5M<a>\0\0\0\0\1E",
+         CONNECTED "mail <a> mail_addr=-\nend -\n");
+    SAYS(OPEN "\0\0\0\7DCj\0mx\0" CLIENT "\0\0\0\1K" CLIENT,
+         "connect c 1.2 host=mx name=-\nabort\n" CONNECTED);
 }
 END_TEST
 
 /* Postfix may send the last of the body with the end. */
 START_TEST(body_with_the_end_belongs_to_it)
 {
-    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\3Bxy\0\0\0\3Ez\n", CONNECTED "mail <a> mail_addr=-\nxyz\nend -\n");
+    SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\3Bxy\0\0\0\3Ez\n",
+         CONNECTED "mail <a> mail_addr=-\nxyz\nend -\n");
     SAYS(BEGIN "\0\0\0\5M<a>\0\0\0\0\1B\0\0\0\1E", CONNECTED "mail <a> mail_addr=-\nend -\n");
 }
 END_TEST
@@ -227,7 +267,12 @@ END_TEST
 START_TEST(answers_are_packets)
 {
     struct protocol e = {0};
-    static const char wanted[] = "\0\0\0\5-<a>\0" "\0\0\0\x08m\0\0\0\2X\0\0" "\0\0\0\1p" "\0\0\0\7y451 x\0" "\0\0\0\1a" "\0\0\0\1d";
+    static const char wanted[] = "\0\0\0\5-<a>\0"
+                                 "\0\0\0\x08m\0\0\0\2X\0\0"
+                                 "\0\0\0\1p"
+                                 "\0\0\0\7y451 x\0"
+                                 "\0\0\0\1a"
+                                 "\0\0\0\1d";
     protocol_delete_recipient(&e, "<a>");
     protocol_delete_header(&e, "X", 2);
     protocol_progress(&e);

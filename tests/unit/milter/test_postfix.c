@@ -31,20 +31,27 @@ static bool says(const char *table, const char *what)
     char *found = table_effect(dir, table);
     bool as_expected = what ? found && strstr(found, what) : !found;
     if (!as_expected)
-        fprintf(stderr, "%s: %s, expected %s\n", table, found ? found : "nothing", what ? what : "nothing");
+        fprintf(stderr, "%s: %s, expected %s\n", table, found ? found : "nothing",
+                what ? what : "nothing");
     free(found);
     return as_expected;
 }
 
 START_TEST(test_results_in_text_tables)
 {
-    char *patterns = file("patterns", "# HOLD in a comment\n/a\\/b HOLD/  DUNNO\nif /x/\n/^Subject: (.*)/i\n   PREPEND X: hold\nendif\n");
+    char *patterns = file("patterns", "# HOLD in a comment\n/a\\/b HOLD/  DUNNO\nif "
+                                      "/x/\n/^Subject: (.*)/i\n   PREPEND X: hold\nendif\n");
     char *late = file("late", "/^a/ OK\n!/x/  hold for a look\n");
     char *nets = file("nets", "10.0.0.0/8 OK\n192.0.2.0/24\n    FILTER smtp:[127.0.0.1]:10025\n");
     char *keys = file("keys", "a@b  OK\nhold@x  DUNNO\n");
     char *copy = file("copy", "a@b  OK\nc@d BCC archive@x\n");
-    char *t[8] = {mem_printf("regexp:%s", patterns), mem_printf("pcre:%s", late), mem_printf("cidr:%s", nets), mem_printf("texthash:%s", keys),
-                  mem_printf("texthash:%s", copy), mem_printf("hash:%s", copy), mem_printf("proxy:unionmap:{texthash:%s, texthash:%s}", keys, copy),
+    char *t[8] = {mem_printf("regexp:%s", patterns),
+                  mem_printf("pcre:%s", late),
+                  mem_printf("cidr:%s", nets),
+                  mem_printf("texthash:%s", keys),
+                  mem_printf("texthash:%s", copy),
+                  mem_printf("hash:%s", copy),
+                  mem_printf("proxy:unionmap:{texthash:%s, texthash:%s}", keys, copy),
                   mem_printf("proxy:unionmap:{texthash:%s, static:OK}", keys)};
     ck_assert(says(t[0], NULL));
     ck_assert(says(t[1], "line 2: hold"));
@@ -68,19 +75,25 @@ END_TEST
 
 START_TEST(test_restrictions)
 {
-    char *found = restrictions_effect(dir, "permit_mynetworks, check_sender_access { inline:{ {a = OK} }, search_order=sender }, reject_unauth_destination");
-    ck_assert_ptr_nonnull(found); /* a table in braces with blanks: not understood counts as found */
+    char *found =
+        restrictions_effect(dir, "permit_mynetworks, check_sender_access { inline:{ {a = OK} }, "
+                                 "search_order=sender }, reject_unauth_destination");
+    /* a table in braces with blanks: not understood counts as found */
+    ck_assert_ptr_nonnull(found);
     free(found);
-    found = restrictions_effect(dir, "permit_mynetworks check_client_access static:OK, check_policy_service unix:private/policy, reject");
+    found = restrictions_effect(dir, "permit_mynetworks check_client_access static:OK, "
+                                     "check_policy_service unix:private/policy, reject");
     ck_assert_ptr_null(found);
     found = restrictions_effect(dir, "check_client_access {static:HOLD, search_order = x}");
     ck_assert_ptr_nonnull(found);
     free(found);
-    found = restrictions_effect(dir, "check_client_access inline:{ {a = check_sender_access static:HOLD} }");
+    found = restrictions_effect(
+        dir, "check_client_access inline:{ {a = check_sender_access static:HOLD} }");
     ck_assert_ptr_nonnull(found);
     free(found);
     /* a table whose results name themselves ends, too */
-    char *loop = file("loop", "a check_client_access texthash:PLACEHOLDER\n"), *text = mem_printf("a check_client_access texthash:%s\n", loop);
+    char *loop = file("loop", "a check_client_access texthash:PLACEHOLDER\n"),
+         *text = mem_printf("a check_client_access texthash:%s\n", loop);
     free(file("loop", text));
     char *list = mem_printf("check_client_access texthash:%s", loop);
     found = restrictions_effect(dir, list);
@@ -94,14 +107,17 @@ START_TEST(test_maps)
     char detail[300];
     struct maps *m = maps_new(dir, "+");
     ck_assert(!maps_change(m, MAPS_RECIPIENT, "a@b", maps_patience(), detail, sizeof detail));
-    maps_add(m, MAPS_RECIPIENT, "virtual_alias_maps", "inline:{ {a@b = c@d}, {@e = f@g}, {user = x@y} }");
+    maps_add(m, MAPS_RECIPIENT, "virtual_alias_maps",
+             "inline:{ {a@b = c@d}, {@e = f@g}, {user = x@y} }");
     ck_assert(maps_change(m, MAPS_RECIPIENT, "a@b", maps_patience(), detail, sizeof detail));
     ck_assert_ptr_nonnull(strstr(detail, "virtual_alias_maps"));
     ck_assert(maps_change(m, MAPS_RECIPIENT, "A+ext@B", maps_patience(), detail, sizeof detail));
     ck_assert(maps_change(m, MAPS_RECIPIENT, "any@e", maps_patience(), detail, sizeof detail));
-    ck_assert(maps_change(m, MAPS_RECIPIENT, "user+x@anywhere", maps_patience(), detail, sizeof detail));
+    ck_assert(
+        maps_change(m, MAPS_RECIPIENT, "user+x@anywhere", maps_patience(), detail, sizeof detail));
     for (unsigned i = 0; i < 3; i++)
-        ck_assert(!maps_change(m, MAPS_RECIPIENT, "other@b", maps_patience(), detail, sizeof detail));
+        ck_assert(
+            !maps_change(m, MAPS_RECIPIENT, "other@b", maps_patience(), detail, sizeof detail));
     ck_assert(!maps_change(m, MAPS_SENDER, "a@b", maps_patience(), detail, sizeof detail));
     ck_assert(!maps_change(m, MAPS_RECIPIENT, "", maps_patience(), detail, sizeof detail));
     ck_assert(maps_change(m, MAPS_RECIPIENT, "\"a b\"@b", maps_patience(), detail, sizeof detail));
@@ -110,7 +126,8 @@ START_TEST(test_maps)
     ck_assert_ptr_nonnull(strstr(detail, "error"));
     ck_assert(!maps_change(m, MAPS_RECIPIENT, "slow@b", maps_patience(), detail, sizeof detail));
     ck_assert(!maps_change(m, MAPS_RECIPIENT, "slow@b", 0, detail, sizeof detail)); /* kept */
-    ck_assert(maps_change(m, MAPS_RECIPIENT, "slower@b", 0, detail, sizeof detail)); /* no time left to ask: Postfix's */
+    /* no time left to ask: Postfix's */
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "slower@b", 0, detail, sizeof detail));
     ck_assert_ptr_nonnull(strstr(detail, "slow"));
     ck_assert(!maps_change(m, MAPS_RECIPIENT, "slower@b", maps_patience(), detail, sizeof detail));
     maps_free(m);
@@ -125,9 +142,12 @@ END_TEST
 
 START_TEST(test_settings_of_a_service)
 {
-    free(file("main.cf", "compatibility_level = 3.6\nalways_bcc = a@b\nmynetworks = 127.0.0.0/8\nsmtpd_client_restrictions = $x\nx = permit\n"));
-    free(file("master.cf", "smtp inet n - n - - smtpd\n  -o smtpd_milters=unix:dovelane/milter.sock\n  -o { content_filter = a:b c }\n"
-                           "2525 inet n - n - - smtpd\ncleanup unix n - n - 0 cleanup\n  -o always_bcc=\n"));
+    free(file("main.cf", "compatibility_level = 3.6\nalways_bcc = a@b\nmynetworks = "
+                         "127.0.0.0/8\nsmtpd_client_restrictions = $x\nx = permit\n"));
+    free(file("master.cf",
+              "smtp inet n - n - - smtpd\n  -o smtpd_milters=unix:dovelane/milter.sock\n  -o { "
+              "content_filter = a:b c }\n"
+              "2525 inet n - n - - smtpd\ncleanup unix n - n - 0 cleanup\n  -o always_bcc=\n"));
     char *error = NULL;
     struct postconf *p = postconf_read(dir, &error);
     ck_assert_msg(p != NULL, "%s", error);
@@ -160,7 +180,9 @@ static const char *listener(const struct postconf *p, const char *address)
 START_TEST(test_a_port_has_its_service_by_number_and_by_name)
 {
     free(file("main.cf", "compatibility_level = 3.6\n"));
-    free(file("master.cf", "127.0.0.2:25 inet n - n - - smtpd\nsmtp inet n - n - - smtpd\n[::1]:10027 inet n - n - - smtpd\n127.0.0.1:10027 inet n - n - - smtpd\n"));
+    free(file("master.cf",
+              "127.0.0.2:25 inet n - n - - smtpd\nsmtp inet n - n - - smtpd\n[::1]:10027 inet n - "
+              "n - - smtpd\n127.0.0.1:10027 inet n - n - - smtpd\n"));
     char *error = NULL;
     struct postconf *p = postconf_read(dir, &error);
     ck_assert_msg(p != NULL, "%s", error);
@@ -178,9 +200,15 @@ static char *wrong_with(const char *interfaces, const char *reinject, const char
 {
     char *main = mem_printf("compatibility_level = 3.6\ninet_interfaces = %s\n", interfaces);
     free(file("main.cf", main));
-    free(file("master.cf", "smtp inet n - y - - smtpd\n -o { smtpd_milters = { unix:dovelane/milter.sock, default_action=accept } }\n"
-                           "2525 inet n - n - - smtpd -o smtpd_proxy_filter=unix:dovelane-proxy/proxy.sock\n127.0.0.1:10027 inet n - n - - smtpd\n"));
-    char *text = mem_printf("postfix_config = \"%s\"\nreinject_port = \"%s\"\nbounce_port = \"%s\"\n", dir, reinject, bounce), *path = file("dovelane.conf", text), *error = NULL;
+    free(file("master.cf", "smtp inet n - y - - smtpd\n -o { smtpd_milters = { "
+                           "unix:dovelane/milter.sock, default_action=accept } }\n"
+                           "2525 inet n - n - - smtpd -o "
+                           "smtpd_proxy_filter=unix:dovelane-proxy/proxy.sock\n127.0.0.1:10027 "
+                           "inet n - n - - smtpd\n"));
+    char *text =
+             mem_printf("postfix_config = \"%s\"\nreinject_port = \"%s\"\nbounce_port = \"%s\"\n",
+                        dir, reinject, bounce),
+         *path = file("dovelane.conf", text), *error = NULL;
     struct config *c = config_read(path, &error);
     ck_assert_msg(c != NULL, "%s", error);
     char *wrong = postfix_ports_wrong(c);
@@ -191,22 +219,28 @@ static char *wrong_with(const char *interfaces, const char *reinject, const char
     return wrong ? wrong : mem_strdup("");
 }
 
-static bool refuses(const char *interfaces, const char *reinject, const char *bounce, const char *expected)
+static bool refuses(const char *interfaces, const char *reinject, const char *bounce,
+                    const char *expected)
 {
     char *wrong = wrong_with(interfaces, reinject, bounce);
     bool as_expected = *expected ? strstr(wrong, expected) != NULL : !*wrong;
     if (!as_expected)
-        fprintf(stderr, "%s, %s, %s: said \"%s\", expected \"%s\"\n", interfaces, reinject, bounce, wrong, expected);
+        fprintf(stderr, "%s, %s, %s: said \"%s\", expected \"%s\"\n", interfaces, reinject, bounce,
+                wrong, expected);
     free(wrong);
     return as_expected;
 }
 
 START_TEST(test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back)
 {
-    ck_assert(refuses("all", "127.0.0.1:25", "", "reinject_port = 127.0.0.1:25 is a port on which mail is diverted (service smtp of "));
+    ck_assert(refuses(
+        "all", "127.0.0.1:25", "",
+        "reinject_port = 127.0.0.1:25 is a port on which mail is diverted (service smtp of "));
     ck_assert(refuses("all", "10.0.0.1:25", "", "127.0.0.1:10027"));
     ck_assert(refuses("loopback-only", "[::1]:25", "", "reinject_port = [::1]:25"));
-    ck_assert(refuses("all", "127.0.0.1:10027", "localhost:2525", "bounce_port = localhost:2525 is a port on which mail is diverted (service 2525 of "));
+    ck_assert(refuses(
+        "all", "127.0.0.1:10027", "localhost:2525",
+        "bounce_port = localhost:2525 is a port on which mail is diverted (service 2525 of "));
     ck_assert(refuses("all", "127.0.0.1:10027", "127.0.0.1:10026", ""));
     ck_assert(refuses("all", "unix:/x", "", ""));
     /* Another Postfix of this host, on an address of its own. */

@@ -1,10 +1,10 @@
-/* exhaust - every history of a few operations on 2 and 3 replicas, in every order of delivery: all kinds of
- * operation on 2 folders, 2 mails and 1 flag.
+/* exhaust - every history of a few operations on 2 and 3 replicas, in every order of delivery: all
+ * kinds of operation on 2 folders, 2 mails and 1 flag.
  *
- * Checked at the end of every history: all orders of the last deliveries give one digest per replica, all
- * replicas have the same digest, nothing is remembered any more, and what is shown is what exhaust_model.h
- * says: nothing removed is back, nothing added and not removed is missing, an add or flag concurrent with its
- * remove wins.
+ * Checked at the end of every history: all orders of the last deliveries give one digest per
+ * replica, all replicas have the same digest, nothing is remembered any more, and what is shown is
+ * what exhaust_model.h says: nothing removed is back, nothing added and not removed is missing, an
+ * add or flag concurrent with its remove wins.
  *
  *     exhaust              2 replicas, up to 4 operations; 3 replicas, up to 3 of all, 4 of some
  *     exhaust short        a part that is quick enough for the sanitizers
@@ -34,17 +34,19 @@ static struct run {
         struct walked walked;
         struct work_done done;
     } worker[WORKERS_MAX];
-} *run;
+} * run;
 
-/* The part-th part of all programs of up to most operations: those of one length, one distribution over the
- * replicas and one beginning of two operations. False: there is no such part. */
+/* The part-th part of all programs of up to most operations: those of one length, one
+ * distribution over the replicas and one beginning of two operations. False: there is no such
+ * part. */
 static bool walk_part(const struct manner *how, unsigned most, unsigned part)
 {
     for (unsigned n = 0; n <= most; n++) {
         struct program p = {.n = n};
         unsigned parts = n == 0 ? 1 : n == 1 ? nalphabet : nalphabet * nalphabet;
         for (p.len[0] = 0; p.len[0] <= n; p.len[0]++)
-            for (p.len[1] = how->replicas > 2 ? 0 : n - p.len[0]; p.len[1] <= n - p.len[0]; p.len[1]++) {
+            for (p.len[1] = how->replicas > 2 ? 0 : n - p.len[0]; p.len[1] <= n - p.len[0];
+                 p.len[1]++) {
                 p.len[2] = n - p.len[0] - p.len[1];
                 if (part >= parts) {
                     part -= parts;
@@ -145,8 +147,9 @@ static struct walked walk_all(const struct manner *how, unsigned most, char lett
     printf("%u replicas, up to %u of %2u operations%s%s%s: %13" PRIu64 " histories, %" PRIu64
            " walks, %" PRIu64 " steps (%" PRIu64 " of them again), %.1f s\n",
            how->replicas, most, nalphabet, how->disable_wins ? ", \\Deleted" : "",
-           how->exchange ? ", with an exchange" : "", how->reduced ? "" : ", not reduced", histories,
-           sum.leaves, done.issued + done.applied + done.pulled, done.rechecked, now() - begin);
+           how->exchange ? ", with an exchange" : "", how->reduced ? "" : ", not reduced",
+           histories, sum.leaves, done.issued + done.applied + done.pulled, done.rechecked,
+           now() - begin);
     fflush(stdout);
     all_histories += histories;
     return sum;
@@ -164,7 +167,8 @@ static void compare(struct manner how, unsigned most, char letter)
     }
 }
 
-static const struct manner TWO = {.replicas = 2, .reduced = true}, THREE = {.replicas = 3, .reduced = true},
+static const struct manner TWO = {.replicas = 2, .reduced = true},
+                           THREE = {.replicas = 3, .reduced = true},
                            TWO_DELETED = {.replicas = 2, .reduced = true, .disable_wins = true},
                            THREE_DELETED = {.replicas = 3, .reduced = true, .disable_wins = true},
                            TWO_EXCHANGE = {.replicas = 2, .reduced = true, .exchange = true},

@@ -9,24 +9,29 @@
 #include "dovecot-plugin/orset/ops/uid.h"
 
 /* --- operations
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 const struct operation OPERATION[OPERATIONS] = {
-    {EV_APPEND, 'F', 0, 1, "adr"},    {EV_APPEND, 'F', 0, 2, "ad"},     {EV_COPY, 'F', 'G', 1, "ad"},
-    {EV_APPEND, 'G', 0, 2, "ad"},     {EV_EXPUNGE, 'F', 0, 1, "ad"},    {EV_EXPUNGE, 'F', 0, 2, "a"},
-    {EV_EXPUNGE, 'G', 0, 1, "a"},     {EV_EXPUNGE, 'G', 0, 2, "ad"},    {EV_FLAG, 'F', 0, 1, "ad"},
-    {EV_FLAG, 'F', 0, 2, "a"},        {EV_FLAG, 'G', 0, 2, "ad"},       {EV_UNFLAG, 'F', 0, 1, "ad"},
-    {EV_UNFLAG, 'G', 0, 2, "ad"},     {EV_MOVE, 'F', 'G', 1, "ad"},     {EV_MOVE, 'G', 'F', 1, "a"},
-    {EV_MOVE, 'G', 'F', 2, "ad"},     {EV_CREATE, 'F', 0, 0, "ar"},     {EV_CREATE, 'H', 0, 0, "a"},
-    {EV_DELETE, 'F', 0, 0, "ar"},     {EV_DELETE, 'G', 0, 0, "ar"},     {EV_RENAME, 'F', 'H', 0, "ar"},
-    {EV_RENAME, 'G', 'H', 0, "ar"},   {EV_RENAME, 'H', 'F', 0, "ar"},   {EV_SUBSCRIBE, 'F', 0, 0, "a"},
-    {EV_UNSUBSCRIBE, 'F', 0, 0, "a"}, {EV_ATTRIBUTE, 'F', 'x', 0, "a"}, {EV_ATTRIBUTE, 'F', 'y', 0, "a"},
-    {EV_UIDVALIDITY, 'F', 7, 0, "r"}, {EV_UIDVALIDITY, 'F', 9, 0, "r"}, {EV_KEEPER, 'F', 2, 0, "r"},
+    {EV_APPEND, 'F', 0, 1, "adr"},    {EV_APPEND, 'F', 0, 2, "ad"},
+    {EV_COPY, 'F', 'G', 1, "ad"},     {EV_APPEND, 'G', 0, 2, "ad"},
+    {EV_EXPUNGE, 'F', 0, 1, "ad"},    {EV_EXPUNGE, 'F', 0, 2, "a"},
+    {EV_EXPUNGE, 'G', 0, 1, "a"},     {EV_EXPUNGE, 'G', 0, 2, "ad"},
+    {EV_FLAG, 'F', 0, 1, "ad"},       {EV_FLAG, 'F', 0, 2, "a"},
+    {EV_FLAG, 'G', 0, 2, "ad"},       {EV_UNFLAG, 'F', 0, 1, "ad"},
+    {EV_UNFLAG, 'G', 0, 2, "ad"},     {EV_MOVE, 'F', 'G', 1, "ad"},
+    {EV_MOVE, 'G', 'F', 1, "a"},      {EV_MOVE, 'G', 'F', 2, "ad"},
+    {EV_CREATE, 'F', 0, 0, "ar"},     {EV_CREATE, 'H', 0, 0, "a"},
+    {EV_DELETE, 'F', 0, 0, "ar"},     {EV_DELETE, 'G', 0, 0, "ar"},
+    {EV_RENAME, 'F', 'H', 0, "ar"},   {EV_RENAME, 'G', 'H', 0, "ar"},
+    {EV_RENAME, 'H', 'F', 0, "ar"},   {EV_SUBSCRIBE, 'F', 0, 0, "a"},
+    {EV_UNSUBSCRIBE, 'F', 0, 0, "a"}, {EV_ATTRIBUTE, 'F', 'x', 0, "a"},
+    {EV_ATTRIBUTE, 'F', 'y', 0, "a"}, {EV_UIDVALIDITY, 'F', 7, 0, "r"},
+    {EV_UIDVALIDITY, 'F', 9, 0, "r"}, {EV_KEEPER, 'F', 2, 0, "r"},
     {EV_KEEPER, 'F', 3, 0, "r"},      {EV_CREATE, 'G', 0, 0, "-"},
 };
 
 /* --- at work
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 static uint8_t arena[8 << 20];
 size_t arena_used;
@@ -81,8 +86,8 @@ static uint32_t uid_for(uint32_t folder, const struct orset_message *m)
     return 1 + folder * 64 + m->facts.guid[0] * 8u + m->k;
 }
 
-/* The mailbox does at once what the state wants. A UID depends on the message alone, so that states do not
- * differ by the order of arrival; UIDs have their own test. */
+/* The mailbox does at once what the state wants. A UID depends on the message alone, so that
+ * states do not differ by the order of arrival; UIDs have their own test. */
 void follow(void)
 {
     struct orset_task t = {.at_len = 0};
@@ -90,21 +95,23 @@ void follow(void)
         switch (t.kind) {
         case ORSET_TASK_FOLDER: must(orset_done_folder(os, t.folder)); break;
         case ORSET_TASK_PLACE:
-            must(orset_done_place(os, t.message.folder, t.message.dot, uid_for(t.message.folder, &t.message),
-                                  &t.flags));
+            must(orset_done_place(os, t.message.folder, t.message.dot,
+                                  uid_for(t.message.folder, &t.message), &t.flags));
             break;
         case ORSET_TASK_FLAGS: must(orset_done_flags(os, t.folder, t.uid, &t.flags)); break;
         case ORSET_TASK_REMOVE: must(orset_done_remove(os, t.folder, t.uid)); break;
         case ORSET_TASK_RENUMBER: fail("nobody settles UIDs here"); break;
         case ORSET_TASK_SUBSCRIPTION: must(orset_done_subscription(os, t.name, t.name_len)); break;
-        case ORSET_TASK_ATTRIBUTE: must(orset_done_attribute(os, t.folder, t.name, t.name_len)); break;
+        case ORSET_TASK_ATTRIBUTE:
+            must(orset_done_attribute(os, t.folder, t.name, t.name_len));
+            break;
         case ORSET_TASK_BODY: fail("equal GUIDs have equal bytes here"); break;
         }
     }
 }
 
 /* --- what a user sees
- * ----------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 /* The messages of a folder, each by one of its dots. */
 struct showing {
@@ -145,15 +152,17 @@ uint64_t shown_here(void)
         for (unsigned j = 0; j < s.n; j++) {
             struct orset_flags flags;
             must(orset_message_flags(os, i, s.dot[j], &flags));
-            messages = shown_message(messages, s.id[j] / 100, s.id[j] % 100, flags.system & flag_bit);
+            messages =
+                shown_message(messages, s.id[j] / 100, s.id[j] % 100, flags.system & flag_bit);
         }
-        all += shown_folder(f.named ? f.name[1] : 0, f.uid_validity, (unsigned)f.keeper_site, messages);
+        all += shown_folder(f.named ? f.name[1] : 0, f.uid_validity, (unsigned)f.keeper_site,
+                            messages);
     }
     return all;
 }
 
 /* --- what a user does
- * ----------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct pick {
     unsigned guid;
@@ -260,7 +269,8 @@ int act(const struct operation *o, struct event *e)
     case EV_APPEND: return add(o->name, o->guid, false, e);
     case EV_COPY: return pick(o->name, o->guid, &p) && add(o->other, o->guid, has_flag(&p), e);
     case EV_MOVE:
-        return pick(o->name, o->guid, &p) && add(o->other, o->guid, has_flag(&p), e) && remove_one(o, &p);
+        return pick(o->name, o->guid, &p) && add(o->other, o->guid, has_flag(&p), e) &&
+               remove_one(o, &p);
     case EV_EXPUNGE: return pick(o->name, o->guid, &p) && remove_one(o, &p);
     case EV_FLAG: return flag(o, true);
     case EV_UNFLAG: return flag(o, false);
@@ -268,7 +278,8 @@ int act(const struct operation *o, struct event *e)
         e->name = o->name;
         return named(o->name) == ORSET_NO_FOLDER &&
                orset_local_create(os, name, 2, UIDVALIDITY_FIRST, guid, &folder) == 0;
-    case EV_DELETE: return named(o->name) != ORSET_NO_FOLDER && orset_local_delete(os, named(o->name)) == 0;
+    case EV_DELETE:
+        return named(o->name) != ORSET_NO_FOLDER && orset_local_delete(os, named(o->name)) == 0;
     case EV_RENAME:
         e->name = o->other;
         return named(o->name) != ORSET_NO_FOLDER && named(o->other) == ORSET_NO_FOLDER &&
@@ -277,7 +288,8 @@ int act(const struct operation *o, struct event *e)
     case EV_UNSUBSCRIBE: return orset_local_subscribe(os, name, 2, false) == 0;
     case EV_ATTRIBUTE:
         e->name = o->other;
-        return orset_local_attribute(os, ORSET_NO_FOLDER, "k", 1, (const uint8_t *)&o->other, 1) == 0;
+        return orset_local_attribute(os, ORSET_NO_FOLDER, "k", 1, (const uint8_t *)&o->other, 1) ==
+               0;
     case EV_UIDVALIDITY:
         e->name = o->other;
         return named(o->name) != ORSET_NO_FOLDER &&
@@ -289,4 +301,3 @@ int act(const struct operation *o, struct event *e)
     }
     return 0;
 }
-

@@ -67,7 +67,8 @@ static inline void *pool_take(struct pool *p, size_t n)
     if (p->pieces == 0 || p->used + n > POOL_PIECE) {
         p->at += p->pieces > 0;
         if (p->at == p->pieces) {
-            if (n > POOL_PIECE || !(p->piece = realloc(p->piece, (p->pieces + 1) * sizeof *p->piece)) ||
+            if (n > POOL_PIECE ||
+                !(p->piece = realloc(p->piece, (p->pieces + 1) * sizeof *p->piece)) ||
                 !(p->piece[p->pieces++] = malloc(POOL_PIECE)))
                 abort();
         }

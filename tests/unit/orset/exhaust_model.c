@@ -74,7 +74,8 @@ char model_folder_name(const struct model *m, unsigned s, unsigned folder)
     return name;
 }
 
-unsigned model_message(const struct model *m, unsigned s, unsigned folder, unsigned guid, unsigned k)
+unsigned model_message(const struct model *m, unsigned s, unsigned folder, unsigned guid,
+                       unsigned k)
 {
     unsigned live = model_live_adds(m, s), mine = 0;
     for (unsigned i = 0; i < m->n; i++)
@@ -166,8 +167,9 @@ static bool subscribes(const struct model *m, unsigned i, unsigned nothing)
     return m->e[i].kind == EV_SUBSCRIBE;
 }
 
-/* A site has one presence dot per folder, one dot per flag and direction, one per subscription: a new one
- * takes the place of its own earlier one also where what had removed that has not come yet. */
+/* A site has one presence dot per folder, one dot per flag and direction, one per subscription:
+ * a new one takes the place of its own earlier one also where what had removed that has not come
+ * yet. */
 void model_replaces(const struct model *m, unsigned s, struct event *e)
 {
     for (unsigned i = 0; i < EVENTS_MAX; i++) {
@@ -264,8 +266,8 @@ uint64_t model_shown(const struct model *m, unsigned s)
             if ((same & (BIT(a) - 1)) == 0) /* its first add speaks for the message */
                 messages = shown_message(messages, e->guid, e->k, model_flag(m, s, same));
         }
-        all += shown_folder(model_folder_name(m, s, f), model_uid_validity(m, s, f), model_keeper(m, s, f),
-                            messages);
+        all += shown_folder(model_folder_name(m, s, f), model_uid_validity(m, s, f),
+                            model_keeper(m, s, f), messages);
     }
     return all;
 }

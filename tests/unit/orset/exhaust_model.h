@@ -1,6 +1,6 @@
-/* exhaust_model - what the mailboxes should show, said by events alone: each event replaces what stood in the
- * set of events that its replica knew, and nothing else. No numbers, no vectors, no order of arrival, no
- * stored state. */
+/* exhaust_model - what the mailboxes should show, said by events alone: each event replaces what
+ * stood in the set of events that its replica knew, and nothing else. No numbers, no vectors, no
+ * order of arrival, no stored state. */
 #ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MODEL_H
 #define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MODEL_H
 
@@ -36,7 +36,8 @@ struct event {
     char name;        /* CREATE, RENAME: the name; ATTRIBUTE, UIDVALIDITY, KEEPER: the value */
     unsigned folder;  /* APPEND, COPY, MOVE: folder added to (index of its CREATE) */
     unsigned guid, k; /* APPEND, COPY, MOVE */
-    uint64_t id_site, id_number; /* of that folder's id, as the replica said it; the model knows better */
+    /* of that folder's id, as the replica said it; the model knows better */
+    uint64_t id_site, id_number;
     bool flagged;     /* COPY, MOVE: the mail came with the flag */
     unsigned target;  /* MOVE, EXPUNGE, DELETE: adds removed; FLAG, UNFLAG: adds flagged */
     unsigned folders; /* DELETE, RENAME, UIDVALIDITY, KEEPER: folder ids */
@@ -57,7 +58,8 @@ unsigned model_live_adds(const struct model *, unsigned s);
 bool model_folder_live(const struct model *, unsigned s, unsigned folder);
 char model_folder_name(const struct model *, unsigned s, unsigned folder); /* 0: none known */
 /* Live adds of the message (folder, guid, k); flag of it. */
-unsigned model_message(const struct model *, unsigned s, unsigned folder, unsigned guid, unsigned k);
+unsigned model_message(const struct model *, unsigned s, unsigned folder, unsigned guid,
+                       unsigned k);
 bool model_flag(const struct model *, unsigned s, unsigned adds);
 bool model_subscribed(const struct model *, unsigned s);
 unsigned model_uid_validity(const struct model *, unsigned s, unsigned folder);

@@ -11,7 +11,7 @@
 #include "dovecot-plugin/orset/internal.h"
 
 /* --- states by number
- * ------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct state {
     uint8_t *block; /* compact rows, then data */
@@ -30,7 +30,8 @@ static uint32_t nships, ships_room, nops;
 bool same_ops_once = true;
 struct work_done work_done;
 
-/* of_state: content to state; of_op: what a batch says to op. The rest: (state, event) to what it led to. */
+/* of_state: content to state; of_op: what a batch says to op. The rest: (state, event) to what
+ * it led to. */
 static struct map of_state, of_op, stepped, ended;
 static struct pool pool;
 
@@ -58,9 +59,9 @@ static struct seen look(void)
     return s;
 }
 
-/* Reduction 3: states differ by no accounts of the past that no walk reads. All own ops are confirmed, as if
- * a peer had just said so: only a new epoch asks which are not (epoch.c). And nobody brought anything into
- * the shared tables: only a full quota asks who did (quota.c). */
+/* Reduction 3: states differ by no accounts of the past that no walk reads. All own ops are
+ * confirmed, as if a peer had just said so: only a new epoch asks which are not (epoch.c). And
+ * nobody brought anything into the shared tables: only a full quota asks who did (quota.c). */
 static void settle_accounts(void)
 {
     const struct origin *me = &os->origin[os->self];
@@ -76,7 +77,8 @@ static uint32_t sleep_as_state(void)
 {
     if (same_ops_once)
         settle_accounts();
-    /* Which mailbox shows a folder is settled by the commit; then there may be mails to place anew. */
+    /* Which mailbox shows a folder is settled by the commit; then there may be mails to place
+     * anew. */
     must(orset_commit(os));
     must(orset_begin(os));
     follow();
@@ -137,8 +139,8 @@ static uint32_t arrive(unsigned site, uint32_t state, const struct ship *s, bool
     return sleep_as_state();
 }
 
-/* A step that another batch with the same op led to is now and then done again: the vector around an op must
- * not count. */
+/* A step that another batch with the same op led to is now and then done again: the vector
+ * around an op must not count. */
 static void recheck(unsigned site, uint32_t state, const struct ship *s, uint32_t to)
 {
     static unsigned turn;
@@ -157,7 +159,8 @@ uint32_t deliver(unsigned site, uint32_t state, uint32_t ship, bool last)
 {
     const struct ship *s = &ships[ship];
     struct map *m = last ? &ended : &stepped;
-    uint64_t a = (uint64_t)state << 32 | (same_ops_once ? s->op : ship), b = STEP_DELIVER << 8 | site;
+    uint64_t a = (uint64_t)state << 32 | (same_ops_once ? s->op : ship),
+             b = STEP_DELIVER << 8 | site;
     const struct entry *e = map_at(m, a, b);
     uint32_t to = e->value;
     if (to) {
@@ -174,12 +177,14 @@ uint32_t deliver(unsigned site, uint32_t state, uint32_t ship, bool last)
 uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_state)
 {
     static uint8_t wire[65536];
-    uint64_t key_a = (uint64_t)state << 32 | giver_state, key_b = STEP_PULL << 8 | site << 4 | giver;
+    uint64_t key_a = (uint64_t)state << 32 | giver_state,
+             key_b = STEP_PULL << 8 | site << 4 | giver;
     const struct entry *e = map_at(&stepped, key_a, key_b);
     if (e->value)
         return e->value;
     work_done.pulled++;
-    /* Two sites at work: one block and one arena, so each message wakes its site from the numbered state. */
+    /* Two sites at work: one block and one arena, so each message wakes its site from the
+     * numbered state. */
     struct orset_exchange *x = NULL;
     struct tiny asker, kept;
     size_t asker_arena;
@@ -229,8 +234,8 @@ uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_stat
     return to;
 }
 
-/* Reduction 2: what a batch says is its first number, its ops, and which origin each index in them means. The
- * vector's numbers and hashes are left out: they say how far its sender was. */
+/* Reduction 2: what a batch says is its first number, its ops, and which origin each index in
+ * them means. The vector's numbers and hashes are left out: they say how far its sender was. */
 static uint32_t number_op(const struct orset_buf *batch)
 {
     struct orset_reader r = {batch->data, batch->data + batch->len, false};

@@ -1,5 +1,5 @@
-/* exhaust_replica - the real code behind numbers: states, what ops ship, and what they say, are numbered by
- * content; each (state, event) is computed once. */
+/* exhaust_replica - the real code behind numbers: states, what ops ship, and what they say, are
+ * numbered by content; each (state, event) is computed once. */
 #ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_REPLICA_H
 #define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_REPLICA_H
 
@@ -38,12 +38,13 @@ extern struct work_done work_done;
 
 /* A new replica's state. */
 uint32_t first_state(unsigned site);
-/* The state after the batch came and the mailbox followed. last: it was the last one, so only what is seen
- * then is wanted, and nothing can come after it. */
+/* The state after the batch came and the mailbox followed. last: it was the last one, so only
+ * what is seen then is wanted, and nothing can come after it. */
 uint32_t deliver(unsigned site, uint32_t state, uint32_t ship, bool last);
 /* The state after site took over, by an exchange, what the giver's state has. */
 uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_state);
-/* The operation at this replica: the new state and what it ships, or NONE when it is not possible there. */
+/* The operation at this replica: the new state and what it ships, or NONE when it is not
+ * possible there. */
 uint32_t issue(unsigned site, uint32_t state, unsigned operation, bool last, uint32_t *ship_r);
 const struct seen *seen_in(uint32_t state);
 

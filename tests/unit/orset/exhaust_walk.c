@@ -1,26 +1,29 @@
 /* exhaust_walk - see exhaust_walk.h.
  *
- * Walked as: some deliveries to a replica, then an operation there, and so on. What is delivered after a
- * replica's last operation touches no other replica, so there all orders are walked replica by replica, and
- * the number of histories is the product. Two operations that do not know of each other are issued in the
- * order of their sites only: the replicas' sequences are the same either way.
+ * Walked as: some deliveries to a replica, then an operation there, and so on. What is delivered
+ * after a replica's last operation touches no other replica, so there all orders are walked replica
+ * by replica, and the number of histories is the product. Two operations that do not know of each
+ * other are issued in the order of their sites only: the replicas' sequences are the same either
+ * way.
  *
  * Reduced, a walk leaves out what it has seen:
  *
- *  1 Deliveries that lead to the same state (all rows equal, by a hash of 128 bits) with the same events
- *    known go on as one; how many orders they stand for is counted. What can follow depends on nothing else:
- *    the other replicas and the model are the same in both.
- *  2 A delivery is made once per (state, what is said), not once per (state, batch). Batches with the same
- *    ops differ in their senders' vectors, which a receiver checks and takes nothing from but (3).
+ *  1 Deliveries that lead to the same state (all rows equal, by a hash of 128 bits) with the same
+ *    events known go on as one; how many orders they stand for is counted. What can follow depends
+ *    on nothing else: the other replicas and the model are the same in both.
+ *  2 A delivery is made once per (state, what is said), not once per (state, batch). Batches with
+ *    the same ops differ in their senders' vectors, which a receiver checks and takes nothing from
+ *    but (3).
  *  3 States differ by no accounts that only a new epoch or a full quota would read.
  *  4 After the last step of a replica its state is not written to rows: nothing can follow there.
  *
- * (2) and (3) are claims on the core, so they are checked: every 256th delivery that (2) leaves out is made
- * after all and must lead to the same state; and with "reduced" off, each order and each batch by itself, the
- * numbers of histories and the sum over all their ends must be the same (exhaust.c, compare).
+ * (2) and (3) are claims on the core, so they are checked: every 256th delivery that (2) leaves out
+ * is made after all and must lead to the same state; and with "reduced" off, each order and each
+ * batch by itself, the numbers of histories and the sum over all their ends must be the same
+ * (exhaust.c, compare).
  *
- * No rule of the core is used: neither that sites, folders or mails are alike, nor that two operations do not
- * touch each other. */
+ * No rule of the core is used: neither that sites, folders or mails are alike, nor that two
+ * operations do not touch each other. */
 #include "tests/unit/orset/exhaust_walk.h"
 
 #include <stdio.h>
@@ -50,14 +53,15 @@ static struct world start;
 
 static void print_history(void)
 {
-    static const char *const word[] = {"CREATE", "APPEND", "COPY",   "MOVE",      "EXPUNGE",     "FLAG",
-                                       "UNFLAG", "DELETE", "RENAME", "SUBSCRIBE", "UNSUBSCRIBE", "ATTRIBUTE",
-                                       "UIDVALIDITY", "KEEPER"};
+    static const char *const word[] = {
+        "CREATE", "APPEND", "COPY",      "MOVE",        "EXPUNGE",   "FLAG",        "UNFLAG",
+        "DELETE", "RENAME", "SUBSCRIBE", "UNSUBSCRIBE", "ATTRIBUTE", "UIDVALIDITY", "KEEPER"};
     for (unsigned i = 0; i < model.n; i++)
-        fprintf(stderr, "%2u site %u %s name %c folder %u guid %u k %u, knew %x, targets %x, folders %x\n", i,
-                model.e[i].site, word[model.e[i].kind], model.e[i].name ? model.e[i].name : '-',
-                model.e[i].folder, model.e[i].guid, model.e[i].k, model.e[i].known, model.e[i].target,
-                model.e[i].folders);
+        fprintf(stderr,
+                "%2u site %u %s name %c folder %u guid %u k %u, knew %x, targets %x, folders %x\n",
+                i, model.e[i].site, word[model.e[i].kind], model.e[i].name ? model.e[i].name : '-',
+                model.e[i].folder, model.e[i].guid, model.e[i].k, model.e[i].known,
+                model.e[i].target, model.e[i].folders);
 }
 
 static void wrong(const char *what)
@@ -91,8 +95,8 @@ static unsigned ids_of(unsigned s, char name, unsigned *home)
     return ids;
 }
 
-/* The message that a local change of (name, guid) means: smallest k, then the id whose index is smallest
- * there; here any with that k, the caller compares. */
+/* The message that a local change of (name, guid) means: smallest k, then the id whose index is
+ * smallest there; here any with that k, the caller compares. */
 static unsigned adds_meant(unsigned s, const struct ship *ship, char name, unsigned guid)
 {
     unsigned home = 0, ids = ids_of(s, name, &home), live = model_live_adds(&model, s);
@@ -108,8 +112,8 @@ static unsigned adds_meant(unsigned s, const struct ship *ship, char name, unsig
     }
     return 0;
 }
-/* Says in the model's words what the operation was, from what the replica knew; the real code is asked only
- * for numbers. */
+/* Says in the model's words what the operation was, from what the replica knew; the real code is
+ * asked only for numbers. */
 static void describe(const struct operation *o, unsigned site, unsigned known, uint32_t number)
 {
     const struct ship *ship = &ships[number];
@@ -154,7 +158,7 @@ static void describe(const struct operation *o, unsigned site, unsigned known, u
 }
 
 /* --- deliveries
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 /* A replica after some of the deliveries that are due there. */
 struct node {
@@ -173,8 +177,8 @@ static unsigned next_of(unsigned known, unsigned site)
     return NONE;
 }
 
-/* Every state that deliveries can bring the replica into, itself first, none before those it comes from.
- * for_good: nothing else comes after them. */
+/* Every state that deliveries can bring the replica into, itself first, none before those it
+ * comes from. for_good: nothing else comes after them. */
 static unsigned deliver_some(unsigned site, const struct world *w, bool for_good, struct node *node)
 {
     unsigned n = 1, all = (1U << model.n) - 1;
@@ -201,9 +205,10 @@ static unsigned deliver_some(unsigned site, const struct world *w, bool for_good
 }
 
 /* --- the end
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
-/* Every order of what is still due at each replica: one digest, the same everywhere, and as the rules say. */
+/* Every order of what is still due at each replica: one digest, the same everywhere, and as the
+ * rules say. */
 static void check_end(const struct world *w)
 {
     uint64_t n = w->orders, digest;
@@ -239,12 +244,13 @@ static void check_end(const struct world *w)
 }
 
 /* --- the walk
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void walk(const struct world *w);
 
-/* Of two steps that do not know of each other only one order is walked: operations by their sites, an
- * exchange after them. So no step back to the first one that is known may be one that could come later. */
+/* Of two steps that do not know of each other only one order is walked: operations by their
+ * sites, an exchange after them. So no step back to the first one that is known may be one that
+ * could come later. */
 static bool in_normal_form(const struct world *w, unsigned site, unsigned known)
 {
     for (unsigned i = model.n; i >= first_event; i--) {
@@ -262,7 +268,8 @@ static void issue_next(const struct world *w, unsigned site, const struct node *
 {
     struct world next = *w;
     unsigned op = program->op[site - 1][next.issued[site - 1]++], all = (1U << model.n) - 1;
-    bool last = model.n + 1 - first_event == program->n && node->known == all && how.reduced && !how.exchange;
+    bool last = model.n + 1 - first_event == program->n && node->known == all && how.reduced &&
+                !how.exchange;
     uint32_t ship, to = issue(site, node->state, op, last, &ship);
     if (to == NONE)
         return;
@@ -274,7 +281,8 @@ static void issue_next(const struct world *w, unsigned site, const struct node *
     model.n--;
 }
 
-/* One state exchange somewhere in the history, from any state that deliveries bring the giver into. */
+/* One state exchange somewhere in the history, from any state that deliveries bring the giver
+ * into. */
 static void pull_some(const struct world *w, unsigned site, const struct node *node)
 {
     struct node given[NODES_MAX];
@@ -303,7 +311,8 @@ static void walk(const struct world *w)
         check_end(w);
     for (unsigned site = 1; site <= how.replicas; site++) {
         struct node node[NODES_MAX];
-        bool issues = w->issued[site - 1] < program->len[site - 1], pulls = how.exchange && !w->puller;
+        bool issues = w->issued[site - 1] < program->len[site - 1],
+             pulls = how.exchange && !w->puller;
         unsigned n = issues || pulls ? deliver_some(site, w, false, node) : 0;
         for (unsigned i = 0; i < n; i++) {
             if (issues && in_normal_form(w, site, node[i].known))

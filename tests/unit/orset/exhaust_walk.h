@@ -1,7 +1,8 @@
-/* exhaust_walk - all histories of one program, which says what is done at each replica, one after the other.
+/* exhaust_walk - all histories of one program, which says what is done at each replica, one after
+ * the other.
  *
- * A history up to commuting is, per replica, one sequence of own operations and deliveries (FIFO per origin,
- * any order across origins). */
+ * A history up to commuting is, per replica, one sequence of own operations and deliveries (FIFO
+ * per origin, any order across origins). */
 #ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_WALK_H
 #define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_WALK_H
 
@@ -17,7 +18,8 @@ struct program {
 struct walked {
     uint64_t histories[PROGRAM_MAX + 1]; /* by operations in them */
     uint64_t leaves;                     /* of the walk: each stands for one history or more */
-    uint64_t sum;                        /* of each history's final digest: equal sets have equal sums */
+    /* of each history's final digest: equal sets have equal sums */
+    uint64_t sum;
 };
 extern struct walked walked;
 

@@ -1,5 +1,5 @@
-/* rows - a state file that its user wrote into: what cannot be true is known as that, wherever it is, and
- * nothing of it is run. */
+/* rows - a state file that its user wrote into: what cannot be true is known as that, wherever
+ * it is, and nothing of it is run. */
 #include "dovecot-plugin/orset/ops/batch.h"
 #include "dovecot-plugin/store/guard.h"
 #include "dovecot-plugin/orset/orset.h"
@@ -145,13 +145,15 @@ static bool is_known_as_spoilt(void)
 /* Each is one change to a true state. */
 static const char *const untrue[] = {
     /* rows: indices and lengths */
-    "UPDATE folder SET value = x'ff00' || substr(value, 2) WHERE key = x'01'", /* id.origin 127, of one */
-    "UPDATE folder SET value = substr(value, 1, 2) || x'09' || substr(value, 4) WHERE key = x'01'", /* home 9,
-                                                                                                       of two
-                                                                                                     */
-    "UPDATE folder SET value = replace(value, x'0046', x'0000') WHERE key = x'01'", /* an empty component */
-    "UPDATE folder SET value = substr(value, 1, 20)", "UPDATE folder SET key = x'05' WHERE key = x'01'",
-    "DELETE FROM folder WHERE key = x'00'", "DELETE FROM folder", "UPDATE origin SET key = x'03'",
+    /* id.origin 127, of one */
+    "UPDATE folder SET value = x'ff00' || substr(value, 2) WHERE key = x'01'",
+    /* home 9, of two */
+    "UPDATE folder SET value = substr(value, 1, 2) || x'09' || substr(value, 4) WHERE key = x'01'",
+    /* an empty component */
+    "UPDATE folder SET value = replace(value, x'0046', x'0000') WHERE key = x'01'",
+    "UPDATE folder SET value = substr(value, 1, 20)",
+    "UPDATE folder SET key = x'05' WHERE key = x'01'", "DELETE FROM folder WHERE key = x'00'",
+    "DELETE FROM folder", "UPDATE origin SET key = x'03'",
     "UPDATE meta SET value = x'07' || substr(value, 2)", /* self */
     "DELETE FROM keyword",                               /* mails have one */
     "INSERT INTO keyword VALUES (x'07', 'x')", "UPDATE keyword SET value = zeroblob(300)",
@@ -161,16 +163,21 @@ static const char *const untrue[] = {
     "UPDATE uid SET value = x'010901'",                     /* a mail of origin 9 */
     "UPDATE uid SET value = x'090001'",                     /* of folder 9 */
     "UPDATE out SET value = x'0102'",
-    "UPDATE out SET value = substr(value, 1, 50) || x'77' || substr(value, 52) WHERE number = (SELECT "
+    "UPDATE out SET value = substr(value, 1, 50) || x'77' || substr(value, 52) WHERE number = "
+    "(SELECT "
     "max(number) FROM out)", /* another op */
-    "UPDATE out SET value = substr(value, 1, 12) || x'77' || substr(value, 14) WHERE number = (SELECT "
+    "UPDATE out SET value = substr(value, 1, 12) || x'77' || substr(value, 14) WHERE number = "
+    "(SELECT "
     "min(number) FROM out)",
     "UPDATE subscription SET value = x'0901'", "UPDATE attribute SET value = x'01'",
-    "INSERT INTO todo VALUES (x'', x'')", "INSERT INTO todo VALUES (x'0909', x'')", /* a kind that is none */
-    "INSERT INTO todo VALUES (x'010909', x'')",                                     /* of folder 9 */
-    "INSERT INTO todo VALUES (x'020000', x'00')",                                   /* UID 0 */
+    /* a kind that is none */
+    "INSERT INTO todo VALUES (x'', x'')", "INSERT INTO todo VALUES (x'0909', x'')",
+    /* of folder 9 */
+    "INSERT INTO todo VALUES (x'010909', x'')",
+    "INSERT INTO todo VALUES (x'020000', x'00')",   /* UID 0 */
     "INSERT INTO todo VALUES (x'02f10001', x'00')", /* a number in another form */
-    "INSERT INTO todo VALUES (zeroblob(1400), x'')", "INSERT INTO todo VALUES (zeroblob(1401), x'')",
+    "INSERT INTO todo VALUES (zeroblob(1400), x'')",
+    "INSERT INTO todo VALUES (zeroblob(1401), x'')",
     "INSERT INTO todo VALUES (x'050000', x'')", /* a subscription without a name */
     /* keys as numbers */
     "UPDATE message SET number = number | 15", "UPDATE message SET number = number | 9",
@@ -180,12 +187,13 @@ static const char *const untrue[] = {
     "UPDATE folder SET value = CAST(value AS TEXT)", "UPDATE origin SET key = 1",
     "UPDATE message SET value = 7", "UPDATE meta SET key = CAST(key AS TEXT)",
     /* tables */
-    "DROP TABLE app; CREATE VIEW app AS WITH RECURSIVE c(key, value) AS (SELECT x'00', x'00' UNION ALL "
+    "DROP TABLE app; CREATE VIEW app AS WITH RECURSIVE c(key, value) AS (SELECT x'00', x'00' UNION "
+    "ALL "
     "SELECT key, value FROM c) SELECT * FROM c",
     "CREATE TRIGGER t AFTER INSERT ON todo BEGIN DELETE FROM message; END",
     "CREATE INDEX i ON message (value)", "CREATE TABLE other (a)", "DROP TABLE ahead",
-    "DROP TABLE meta; CREATE TABLE meta (key, value)", "PRAGMA user_version = 1", "PRAGMA user_version = 0",
-    "PRAGMA user_version = -5", "PRAGMA user_version = 70000"};
+    "DROP TABLE meta; CREATE TABLE meta (key, value)", "PRAGMA user_version = 1",
+    "PRAGMA user_version = 0", "PRAGMA user_version = -5", "PRAGMA user_version = 70000"};
 
 START_TEST(test_what_cannot_be_true_is_known_as_that)
 {
@@ -281,12 +289,13 @@ START_TEST(test_no_statement_is_endless_and_nothing_else_is_run)
     struct state_guard g = {0};
     sqlite3 *db;
     ck_assert_int_eq(sqlite3_open(":memory:", &db), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(db,
-                                  "CREATE TABLE t (a); WITH RECURSIVE c(a) AS (SELECT 1 UNION ALL SELECT a + "
-                                  "1 FROM c LIMIT 2000) INSERT INTO t SELECT a FROM c;"
-                                  "CREATE VIEW v AS SELECT a FROM t",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
+    ck_assert_int_eq(
+        sqlite3_exec(db,
+                     "CREATE TABLE t (a); WITH RECURSIVE c(a) AS (SELECT 1 UNION ALL SELECT a + "
+                     "1 FROM c LIMIT 2000) INSERT INTO t SELECT a FROM c;"
+                     "CREATE VIEW v AS SELECT a FROM t",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
     ck_assert_int_eq(state_guard_begin(db, &g), SQLITE_OK);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         ck_assert_int_ne(sqlite3_exec(db, refused[i], NULL, NULL, NULL), SQLITE_OK);
@@ -294,9 +303,9 @@ START_TEST(test_no_statement_is_endless_and_nothing_else_is_run)
     ck_assert_int_eq(sqlite3_exec(db, "SELECT sum(a) FROM t", NULL, NULL, NULL), SQLITE_OK);
     ck_assert_uint_gt(g.most, 0);
     g.most = 2;
-    ck_assert_int_eq(
-        sqlite3_exec(db, "SELECT sum(w.a + x.a + y.a + z.a) FROM t w, t x, t y, t z", NULL, NULL, NULL),
-        SQLITE_INTERRUPT);
+    ck_assert_int_eq(sqlite3_exec(db, "SELECT sum(w.a + x.a + y.a + z.a) FROM t w, t x, t y, t z",
+                                  NULL, NULL, NULL),
+                     SQLITE_INTERRUPT);
     ck_assert(state_guard_blames_file(db, "", false));
     state_guard_row(&g); /* the next one begins anew */
     ck_assert_int_eq(sqlite3_exec(db, "SELECT sum(a) FROM t", NULL, NULL, NULL), SQLITE_OK);

@@ -1,9 +1,10 @@
 /* simulate - replicas with mailboxes, users, crashes and bad links, from a seed.
  *
- * A group of two to four hosts, and with three or more a second namespace that not all of them hold. Each host has,
- * per namespace, a disk (store), a mailbox per folder, a journal of what users expunged, and lanes to the others. A
- * step is a user's command, a piece of ingest, of shipping, of work on a mailbox, of an exchange or of a UID round,
- * or one of the faults that simulate.h lists. At the end links are good, everybody does all that is left, and:
+ * A group of two to four hosts, and with three or more a second namespace that not all of them
+ * hold. Each host has, per namespace, a disk (store), a mailbox per folder, a journal of what users
+ * expunged, and lanes to the others. A step is a user's command, a piece of ingest, of shipping, of
+ * work on a mailbox, of an exchange or of a UID round, or one of the faults that simulate.h lists.
+ * At the end links are good, everybody does all that is left, and:
  *
  *     digests are equal                  mailboxes are what the state says, on all sites, bytes and flags too
  *     nothing removed is back            nothing added and not removed is missing: by dots where no host was lost,
@@ -36,8 +37,8 @@ unsigned below(unsigned n)
 
 void fail(const char *what, const struct site *s)
 {
-    fprintf(stderr, "FAILED with seed %" PRIu64 ", step %" PRIu64 ": %s%s%s\n", seed_now, steps_done, what,
-            s ? ": " : "", s && s->os ? orset_error_text(s->os) : "");
+    fprintf(stderr, "FAILED with seed %" PRIu64 ", step %" PRIu64 ": %s%s%s\n", seed_now,
+            steps_done, what, s ? ": " : "", s && s->os ? orset_error_text(s->os) : "");
     exit(1);
 }
 
@@ -49,7 +50,7 @@ int must(struct site *s, int r)
 }
 
 /* --- the run
- * --------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static unsigned here(const struct group *g)
 {
@@ -59,8 +60,8 @@ static unsigned here(const struct group *g)
     return n;
 }
 
-/* One loss at a time where the second may be of the only peer that could have told an old host what it is
- * (docs/replication-protocol.md, "Old copies": that is beyond what can be mended). */
+/* One loss at a time where the second may be of the only peer that could have told an old host
+ * what it is (docs/replication-protocol.md, "Old copies": that is beyond what can be mended). */
 static bool may_lose(void)
 {
     for (unsigned i = 0; i < groups; i++)
@@ -118,7 +119,8 @@ static void step_fault(struct group *g, struct site *a, struct site *b, unsigned
         lose_state(a);
     } else if (z == 38 && second && here(g) > 2) {
         leave_namespace(a);
-    } else if (z == 39 && g->n > 2 && below(3) == 0 && here(&group[0]) == g->n && here(&group[groups - 1]) > 2) {
+    } else if (z == 39 && g->n > 2 && below(3) == 0 && here(&group[0]) == g->n &&
+               here(&group[groups - 1]) > 2) {
         host_fault(a->index, die);
     }
 }
@@ -189,7 +191,7 @@ static void run(uint64_t seed)
 }
 
 /* --- a peer away
- * ----------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static size_t all_rows(const struct site *s)
 {
@@ -214,7 +216,8 @@ static void away(unsigned n)
     struct site *s = &g->site[0];
     struct box *b = box_of(s, ORSET_INBOX);
     for (unsigned i = 0; i < 100; i++)
-        b->mail[b->n++] = (struct mail){.uid = b->uid_next++, .guid = (uint16_t)i, .content = (uint16_t)i};
+        b->mail[b->n++] =
+            (struct mail){.uid = b->uid_next++, .guid = (uint16_t)i, .content = (uint16_t)i};
     heal(g);
     size_t before = orset_memstore_bytes(s->disk), most = 0, rows_before = all_rows(s);
     for (unsigned i = 0; i < n; i++) {
@@ -241,7 +244,8 @@ static void away(unsigned n)
         fail("the state grew while the peer was away", s);
     heal(g);
     judge(g);
-    printf("a peer away for %u operations (%" PRIu64 " numbers): state %zu bytes before, at most %zu with the backlog, "
+    printf("a peer away for %u operations (%" PRIu64
+           " numbers): state %zu bytes before, at most %zu with the backlog, "
            "%zu after\n",
            n, orset_vector_get(s->os, orset_self(s->os)), before, most, after);
     for (unsigned a = 0; a < 2; a++)
@@ -249,7 +253,7 @@ static void away(unsigned n)
 }
 
 /* --- counts
- * ---------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void report(unsigned runs, uint64_t seed, uint64_t steps)
 {
@@ -258,8 +262,9 @@ static void report(unsigned runs, uint64_t seed, uint64_t steps)
         FAULTS(X)
 #undef X
     };
-    printf("%u runs from seed %" PRIu64 ", %" PRIu64 " steps: all equal, nothing lost, no UID names two mails\n", runs,
-           seed, steps);
+    printf("%u runs from seed %" PRIu64 ", %" PRIu64
+           " steps: all equal, nothing lost, no UID names two mails\n",
+           runs, seed, steps);
     for (unsigned i = 0; i < FAULT_KINDS; i++)
         printf("%12" PRIu64 "  %s\n", happened[i], text[i]);
     for (unsigned i = 0; i < FAULT_KINDS && runs >= 1000; i++)
@@ -275,7 +280,8 @@ int main(int argc, char **argv)
         away(argc > 2 ? (unsigned)atoi(argv[2]) : 1000000);
         return 0;
     }
-    unsigned runs = argc > 1 ? strcmp(argv[1], "long") == 0 ? 40000 : (unsigned)atoi(argv[1]) : 2000;
+    unsigned runs =
+        argc > 1 ? strcmp(argv[1], "long") == 0 ? 40000 : (unsigned)atoi(argv[1]) : 2000;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1, steps = 0;
     for (unsigned i = 0; i < runs; i++) {
         run(seed + i);

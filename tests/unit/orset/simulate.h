@@ -25,49 +25,50 @@
 
 enum { SITES = 4, NAMESPACES = 2, BOXES = 28, MAILS = 220, LANE = 64 };
 
-/* What can go wrong, or is known to be hard; each is counted, and a long run in which one never happened fails. */
-#define FAULTS(X)                                                                                                  \
-    X(CRASH_SAVED, "crash after the mailbox commit, before ingest (F11)")                                          \
-    X(CRASH_INGEST, "crash in ingest, before its commit (F11)")                                                    \
-    X(CRASH_INGESTED, "crash after the ingest commit, before the push (F11)")                                      \
-    X(CRASH_PUSHED, "crash after the push to some lanes (F11)")                                                    \
-    X(CRASH_TAKEN, "crash after a batch was taken, before its commit (F13)")                                       \
-    X(CRASH_UNPLACED, "crash with ops in the state, unplaced (F13)")                                               \
-    X(CRASH_PLACED, "crash after the mailbox commit, before the UID is bound (F13)")                               \
-    X(CRASH_BOUND, "crash after the UID was bound, before the ack (F13)")                                          \
-    X(CRASH_EXCHANGE, "crash of an asker between two answers")                                                     \
-    X(CRASH_ROUND, "crash of a keeper in its UID round")                                                           \
-    X(BATCH_LOST, "batch lost")                                                                                    \
-    X(BATCH_TWICE, "batch delivered twice")                                                                        \
-    X(BATCH_EARLY, "ops that overtook another origin's, which their site had seen")                                \
-    X(LANE_LOST, "lane lost whole")                                                                                \
-    X(ROWS_GONE, "backlog dropped: the peer exchanges")                                                            \
-    X(EXCHANGES, "exchanges begun")                                                                                \
-    X(EXCHANGE_CUT, "exchange given up half way")                                                                  \
-    X(CLEAN_STOP, "state closed cleanly and opened again")                                                         \
-    X(POWER_LOSS, "power loss: the tail of the state's log gone, the reserve kept")                                \
-    X(OLD_COPY, "old copy of a state restored, the reserve kept")                                                  \
-    X(OLD_HOST, "whole host restored from an old copy, users work on")                                             \
-    X(ROLLED_BACK, "a peer's vector showed a state to be an old copy")                                             \
-    X(FORK_NOTICED, "two ops under one number noticed by a peer")                                                  \
-    X(RENUMBERED_OPS, "new epoch that renumbered what users did since")                                            \
-    X(STATE_LOST, "state lost, mailboxes kept: joined again")                                                      \
-    X(GUIDS_LOST, "GUIDs of a mailbox lost with the state: joined by SHA-256")                                     \
-    X(NAMESPACE_LEFT, "namespace left out by a site from now on")                                                  \
-    X(NAMESPACE_TAKEN, "namespace taken in by a site again")                                                       \
-    X(DAMAGE, "mails vanished without a user")                                                                     \
-    X(DEATH, "site died for ever")                                                                                 \
-    X(KEEPER_CHANGE, "keeper changed")                                                                             \
-    X(KEEPER_CHANGE_ROUND, "keeper changed in mid-round")                                                          \
-    X(KEEPER_DEATH_ROUND, "keeper died in mid-round")                                                              \
-    X(ROUNDS, "UID rounds begun")                                                                                  \
-    X(ANSWER_LOST, "answer of a UID round lost")                                                                   \
-    X(UIDS_MOVED, "mails renumbered")                                                                              \
-    X(DELIVERED_TWICE, "mail delivered at two sites with other bytes")                                             \
-    X(BODY_REPLACED, "mail saved again with the bytes that won")                                                   \
-    X(GUID_CLAIMED, "another mail saved under a mail's GUID")                                                       \
-    X(BODY_PARTED, "two mails of one GUID parted")                                                                 \
-    X(EQUAL_BY_OPS, "groups judged before the last exchanges, too")                                                 \
+/* What can go wrong, or is known to be hard; each is counted, and a long run in which one never
+ * happened fails. */
+#define FAULTS(X)                                                                    \
+    X(CRASH_SAVED, "crash after the mailbox commit, before ingest (F11)")            \
+    X(CRASH_INGEST, "crash in ingest, before its commit (F11)")                      \
+    X(CRASH_INGESTED, "crash after the ingest commit, before the push (F11)")        \
+    X(CRASH_PUSHED, "crash after the push to some lanes (F11)")                      \
+    X(CRASH_TAKEN, "crash after a batch was taken, before its commit (F13)")         \
+    X(CRASH_UNPLACED, "crash with ops in the state, unplaced (F13)")                 \
+    X(CRASH_PLACED, "crash after the mailbox commit, before the UID is bound (F13)") \
+    X(CRASH_BOUND, "crash after the UID was bound, before the ack (F13)")            \
+    X(CRASH_EXCHANGE, "crash of an asker between two answers")                       \
+    X(CRASH_ROUND, "crash of a keeper in its UID round")                             \
+    X(BATCH_LOST, "batch lost")                                                      \
+    X(BATCH_TWICE, "batch delivered twice")                                          \
+    X(BATCH_EARLY, "ops that overtook another origin's, which their site had seen")  \
+    X(LANE_LOST, "lane lost whole")                                                  \
+    X(ROWS_GONE, "backlog dropped: the peer exchanges")                              \
+    X(EXCHANGES, "exchanges begun")                                                  \
+    X(EXCHANGE_CUT, "exchange given up half way")                                    \
+    X(CLEAN_STOP, "state closed cleanly and opened again")                           \
+    X(POWER_LOSS, "power loss: the tail of the state's log gone, the reserve kept")  \
+    X(OLD_COPY, "old copy of a state restored, the reserve kept")                    \
+    X(OLD_HOST, "whole host restored from an old copy, users work on")               \
+    X(ROLLED_BACK, "a peer's vector showed a state to be an old copy")               \
+    X(FORK_NOTICED, "two ops under one number noticed by a peer")                    \
+    X(RENUMBERED_OPS, "new epoch that renumbered what users did since")              \
+    X(STATE_LOST, "state lost, mailboxes kept: joined again")                        \
+    X(GUIDS_LOST, "GUIDs of a mailbox lost with the state: joined by SHA-256")       \
+    X(NAMESPACE_LEFT, "namespace left out by a site from now on")                    \
+    X(NAMESPACE_TAKEN, "namespace taken in by a site again")                         \
+    X(DAMAGE, "mails vanished without a user")                                       \
+    X(DEATH, "site died for ever")                                                   \
+    X(KEEPER_CHANGE, "keeper changed")                                               \
+    X(KEEPER_CHANGE_ROUND, "keeper changed in mid-round")                            \
+    X(KEEPER_DEATH_ROUND, "keeper died in mid-round")                                \
+    X(ROUNDS, "UID rounds begun")                                                    \
+    X(ANSWER_LOST, "answer of a UID round lost")                                     \
+    X(UIDS_MOVED, "mails renumbered")                                                \
+    X(DELIVERED_TWICE, "mail delivered at two sites with other bytes")               \
+    X(BODY_REPLACED, "mail saved again with the bytes that won")                     \
+    X(GUID_CLAIMED, "another mail saved under a mail's GUID")                        \
+    X(BODY_PARTED, "two mails of one GUID parted")                                   \
+    X(EQUAL_BY_OPS, "groups judged before the last exchanges, too")                  \
     X(MAILS_MADE, "mails added")
 
 enum fault {
@@ -78,8 +79,8 @@ enum fault {
 };
 extern uint64_t happened[FAULT_KINDS];
 
-/* content is what the mail is; its GUID is the same number until the mailbox loses GUIDs; body: which bytes it was
- * saved with, where two sites saved one GUID. */
+/* content is what the mail is; its GUID is the same number until the mailbox loses GUIDs; body:
+ * which bytes it was saved with, where two sites saved one GUID. */
 struct mail {
     uint32_t uid;
     uint16_t guid, content;
@@ -118,7 +119,8 @@ struct site {
     bool old_file;
     struct box *box, *old_box;
     uint64_t old_epoch, old_reserve;
-    uint64_t reserve; /* highest own number ever, kept outside the disk (SQLite: in a reserve file) */
+    /* highest own number ever, kept outside the disk (SQLite: in a reserve file) */
+    uint64_t reserve;
     uint64_t epoch;
     struct orset *os;
     uint64_t confirmed[SITES];
@@ -172,8 +174,8 @@ int must(struct site *, int result);
 
 /* --- simulate_host.c */
 bool is_here(const struct site *);
-unsigned some_site(struct group *);  /* one that is here */
-void host_begin(unsigned run);       /* a directory for files, if this run uses them */
+unsigned some_site(struct group *); /* one that is here */
+void host_begin(unsigned run);      /* a directory for files, if this run uses them */
 void host_end(void);
 void site_begin(struct group *, unsigned index, bool sqlite);
 void site_end(struct site *);
@@ -200,7 +202,8 @@ void ingest(struct site *, enum fault crash_at); /* FAULT_KINDS: none */
 void ingest_all(struct site *);                  /* its commit included */
 void damage(struct site *);
 void join_all(struct site *, struct box *old);
-/* One row of work. True when one was done. crash_at: CRASH_UNPLACED, _PLACED, _BOUND or FAULT_KINDS. */
+/* One row of work. True when one was done. crash_at: CRASH_UNPLACED, _PLACED, _BOUND or
+ * FAULT_KINDS. */
 bool work(struct site *, unsigned skip, enum fault crash_at);
 
 /* --- simulate_links.c */

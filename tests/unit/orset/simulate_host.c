@@ -1,6 +1,7 @@
 /* simulate_host - hosts and their disks, and what befalls them.
  *
- * A state's disk is memory, or in a share of the runs an SQLite file with a reserve file beside it. */
+ * A state's disk is memory, or in a share of the runs an SQLite file with a reserve file beside
+ * it. */
 #include "tests/unit/orset/simulate.h"
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ unsigned some_site(struct group *g)
 }
 
 /* --- files
- * ----------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static char directory[64];
 static uint64_t epochs_drawn;
@@ -214,7 +215,8 @@ void new_epoch(struct site *s)
 void site_begin(struct group *g, unsigned index, bool sqlite)
 {
     struct site *s = &g->site[index];
-    *s = (struct site){.group = g, .index = index, .sqlite = sqlite, .round_folder = ORSET_NO_FOLDER};
+    *s = (struct site){
+        .group = g, .index = index, .sqlite = sqlite, .round_folder = ORSET_NO_FOLDER};
     s->epoch = some_epoch();
     s->box = calloc(BOXES, sizeof *s->box);
     s->disk = sqlite ? NULL : orset_memstore_new(&HEAP);
@@ -240,7 +242,7 @@ void site_end(struct site *s)
 }
 
 /* --- faults
- * ---------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void unsure(struct site *s, bool mails_too)
 {
@@ -297,7 +299,8 @@ static struct box *keep_boxes(struct site *s)
     return boxes;
 }
 
-/* synchronous=NORMAL: the log's tail is gone, from anywhere on. The mailbox and the reserve were flushed. */
+/* synchronous=NORMAL: the log's tail is gone, from anywhere on. The mailbox and the reserve were
+ * flushed. */
 void power_loss(struct site *s)
 {
     struct stat st = {0};
@@ -358,8 +361,8 @@ static bool bring_back(struct site *s)
     return true;
 }
 
-/* Yesterday's state, today's mailboxes: what the mailboxes have more than the state is matched, not added twice,
- * after an exchange. What only this site knew since may come back or be new. */
+/* Yesterday's state, today's mailboxes: what the mailboxes have more than the state is matched,
+ * not added twice, after an exchange. What only this site knew since may come back or be new. */
 void restore_state(struct site *s)
 {
     struct box *boxes = keep_boxes(s);
@@ -373,8 +376,9 @@ void restore_state(struct site *s)
     free(boxes);
 }
 
-/* Yesterday's state, mailboxes and reserve: nothing on this host shows it. Its lanes and exchanges are gone with its
- * memory. Users work on; it speaks to nobody until it has heard everybody (orset_new_epoch). */
+/* Yesterday's state, mailboxes and reserve: nothing on this host shows it. Its lanes and
+ * exchanges are gone with its memory. Users work on; it speaks to nobody until it has heard
+ * everybody (orset_new_epoch). */
 void restore_host(struct site *s)
 {
     struct group *g = s->group;
@@ -440,7 +444,8 @@ void lose_state(struct site *s)
     free(boxes);
 }
 
-/* The namespace's filter changed at this site (F15): its part is dropped, the mailboxes stay as they are. */
+/* The namespace's filter changed at this site (F15): its part is dropped, the mailboxes stay as
+ * they are. */
 void leave_namespace(struct site *s)
 {
     struct group *g = s->group;

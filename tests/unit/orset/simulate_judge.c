@@ -1,15 +1,17 @@
-/* simulate_judge - the end: links are good, everybody does what is left, and everything is compared. */
+/* simulate_judge - the end: links are good, everybody does what is left, and everything is
+ * compared. */
 #include "tests/unit/orset/simulate.h"
 
 /* --- what users did
- * -------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct known_dot *journal(struct site *s, struct orset_dot d)
 {
     struct group *g = s->group;
     struct orset_origin o = orset_origin_get(s->os, d.origin);
     for (size_t i = g->ndots; i-- > 0;)
-        if (g->dot[i].counter == d.counter && g->dot[i].site == o.site && g->dot[i].epoch == o.epoch)
+        if (g->dot[i].counter == d.counter && g->dot[i].site == o.site &&
+            g->dot[i].epoch == o.epoch)
             return &g->dot[i];
     if (g->ndots == g->dots_room) {
         g->dots_room = g->dots_room ? g->dots_room * 2 : 256;
@@ -20,7 +22,7 @@ struct known_dot *journal(struct site *s, struct orset_dot d)
 }
 
 /* --- what is left
- * ---------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 /* A folder whose name only a lost site knew: somebody gives it one. */
 static bool name_nameless(struct site *s)
@@ -34,7 +36,8 @@ static bool name_nameless(struct site *s)
         if (s->group->disasters == 0)
             fail("a folder without a name, though nobody was lost", s);
         char name[40] = {0};
-        int n = snprintf(name + 1, sizeof name - 1, "lost-%" PRIu64 "-%" PRIu64, f.id_origin.site, f.id_counter);
+        int n = snprintf(name + 1, sizeof name - 1, "lost-%" PRIu64 "-%" PRIu64, f.id_origin.site,
+                         f.id_counter);
         must(s, orset_begin(s->os));
         must(s, orset_local_rename(s->os, i, name, (size_t)n + 1));
         commit(s);
@@ -71,13 +74,14 @@ static bool has_all_of(const struct site *s, const struct site *of)
     struct orset_origin o = orset_origin_get(of->os, orset_self(of->os));
     uint64_t n = orset_vector_get(of->os, orset_self(of->os));
     for (uint16_t i = 0; i < orset_origins(s->os); i++)
-        if (orset_origin_get(s->os, i).site == o.site && orset_origin_get(s->os, i).epoch == o.epoch)
+        if (orset_origin_get(s->os, i).site == o.site &&
+            orset_origin_get(s->os, i).epoch == o.epoch)
             return orset_vector_get(s->os, i) == n;
     return n == 0;
 }
 
-/* Where no host lost anything and no rows are gone, ops alone make all equal: an exchange would hide what they did
- * wrong (a remove that was not remembered). */
+/* Where no host lost anything and no rows are gone, ops alone make all equal: an exchange would
+ * hide what they did wrong (a remove that was not remembered). */
 static void equal_by_ops(struct group *g)
 {
     uint8_t first[16], d[16];
@@ -136,7 +140,7 @@ void heal(struct group *g)
 }
 
 /* --- comparing
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static int check_message(void *arg, const struct orset_message *m, const struct orset_flags *own)
 {
@@ -168,9 +172,11 @@ static int explain_one(void *arg, const struct orset_message *m, const struct or
     struct site *s = arg;
     (void)own;
     struct orset_origin o = orset_origin_get(s->os, m->dot.origin);
-    fprintf(stderr, "  site %u folder %u dot %" PRIu64 ".%" PRIu64 ".%" PRIu64 " guid %u k %u uid %u claim %u agreed %u\n",
-            s->index + 1, m->folder, o.site, o.epoch, m->dot.counter, m->facts.guid[0] | m->facts.guid[1] << 8, m->k,
-            m->uid, m->claim, m->agreed);
+    fprintf(stderr,
+            "  site %u folder %u dot %" PRIu64 ".%" PRIu64 ".%" PRIu64
+            " guid %u k %u uid %u claim %u agreed %u\n",
+            s->index + 1, m->folder, o.site, o.epoch, m->dot.counter,
+            m->facts.guid[0] | m->facts.guid[1] << 8, m->k, m->uid, m->claim, m->agreed);
     return 0;
 }
 
@@ -213,8 +219,8 @@ static void compare_boxes(struct site *x, struct site *y)
         must(x, orset_folder_get(x->os, i, &f));
         for (uint32_t j = 0; j < orset_folders(y->os); j++) {
             must(y, orset_folder_get(y->os, j, &g));
-            if (is_home(y, j) && g.id_origin.site == f.id_origin.site && g.id_origin.epoch == f.id_origin.epoch &&
-                g.id_counter == f.id_counter)
+            if (is_home(y, j) && g.id_origin.site == f.id_origin.site &&
+                g.id_origin.epoch == f.id_origin.epoch && g.id_counter == f.id_counter)
                 compare_box(x, i, y, j);
         }
     }

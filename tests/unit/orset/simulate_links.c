@@ -22,7 +22,7 @@ static struct lane *lane(struct site *from, struct site *to)
 }
 
 /* --- lanes
- * ----------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 void ship(struct site *from, struct site *to)
 {
@@ -71,7 +71,8 @@ static void receive(struct site *from, struct site *s, const struct message *m)
         new_epoch(s);
         return;
     }
-    if (e == ORSET_E_FORKED && s->group->old_hosts > 0) { /* what an old host said while it was in doubt */
+    /* what an old host said while it was in doubt */
+    if (e == ORSET_E_FORKED && s->group->old_hosts > 0) {
         happened[FORK_NOTICED]++;
         orset_rollback(s->os);
         if (is_here(from))
@@ -158,7 +159,8 @@ static void answer(struct site *s, struct site *giver)
     if (e == ORSET_E_ROLLED_BACK) {
         happened[ROLLED_BACK]++;
         new_epoch(giver);
-    } else if (e == ORSET_E_ABSENT || (e == ORSET_E_FORKED && s->unheard)) { /* restored since the hello */
+    } else if (e == ORSET_E_ABSENT ||
+               (e == ORSET_E_FORKED && s->unheard)) { /* restored since the hello */
         happened[FORK_NOTICED] += e == ORSET_E_FORKED;
         orset_rollback(giver->os);
         end_exchange(s, giver);
@@ -239,7 +241,7 @@ void exchange_with_all(struct site *s)
 }
 
 /* --- UID rounds
- * ------------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 /* NULL: nobody who is here. */
 static struct site *keeper_of(struct site *s, uint32_t folder)
@@ -258,7 +260,8 @@ void change_keeper(struct site *s)
 {
     happened[KEEPER_CHANGE]++;
     for (unsigned i = 0; i < s->group->n; i++)
-        happened[KEEPER_CHANGE_ROUND] += is_here(&s->group->site[i]) && s->group->site[i].round_folder != ORSET_NO_FOLDER;
+        happened[KEEPER_CHANGE_ROUND] +=
+            is_here(&s->group->site[i]) && s->group->site[i].round_folder != ORSET_NO_FOLDER;
     must(s, orset_begin(s->os));
     must(s, orset_local_keeper(s->os, some_home(s), some_site(s->group) + 1));
     commit(s);
@@ -323,7 +326,8 @@ static void settle(struct site *s, const struct orset_answer *have, size_t n)
 {
     must(s, orset_begin(s->os));
     int r = orset_uid_settle(s->os, s->round_folder, have, n);
-    if (r < 0 && r != ORSET_E_MALFORMED) /* the term changed meanwhile: the answers are to another round */
+    /* the term changed meanwhile: the answers are to another round */
+    if (r < 0 && r != ORSET_E_MALFORMED)
         must(s, r);
     commit(s);
     for (unsigned i = 0; i < s->group->n; i++)

@@ -1,4 +1,5 @@
-/* simulate_mailbox - users at their mailboxes, ingest of what they did, work that the state asks for. */
+/* simulate_mailbox - users at their mailboxes, ingest of what they did, work that the state asks
+ * for. */
 #include "tests/unit/orset/simulate.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 
@@ -61,7 +62,8 @@ void facts_of(const struct mail *m, struct orset_facts *f)
 static struct mail mail_of(const struct orset_message *m, const struct orset_flags *flags)
 {
     const uint8_t *g = m->facts.guid, *s = m->facts.sha256;
-    return (struct mail){0, (uint16_t)(g[0] | g[1] << 8), (uint16_t)(s[1] | s[2] << 8), s[0], flags->system};
+    return (struct mail){0, (uint16_t)(g[0] | g[1] << 8), (uint16_t)(s[1] | s[2] << 8), s[0],
+                         flags->system};
 }
 
 bool is_home(struct site *s, uint32_t i)
@@ -80,7 +82,7 @@ uint32_t some_home(struct site *s)
 }
 
 /* --- users
- * ----------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static struct mail new_mail(struct site *s)
 {
@@ -94,7 +96,8 @@ static struct mail new_mail(struct site *s)
     return m;
 }
 
-/* A gateway delivered to one site, did not hear its OK, and delivered to the next: other Received lines, one GUID. */
+/* A gateway delivered to one site, did not hear its OK, and delivered to the next: other
+ * Received lines, one GUID. */
 static void deliver_again(struct site *s)
 {
     struct group *g = s->group;
@@ -116,7 +119,8 @@ static void claim_guid(struct site *s)
     struct box *b = box_of(s, ORSET_INBOX);
     if (g->nmails == SHARED_CONTENTS || g->nmails == CONTENTS || b->n >= 60)
         return;
-    struct mail m = {.guid = (uint16_t)(SHARED_CONTENTS + below(g->nmails - SHARED_CONTENTS)), .content = (uint16_t)g->nmails++};
+    struct mail m = {.guid = (uint16_t)(SHARED_CONTENTS + below(g->nmails - SHARED_CONTENTS)),
+                     .content = (uint16_t)g->nmails++};
     g->mail[m.content] = (struct known_mail){.site = s->index, .claimed = true};
     g->mail[m.guid].claimed = true;
     happened[GUID_CLAIMED]++;
@@ -141,7 +145,9 @@ static int mark_removed(void *arg, const struct orset_message *m, const struct o
 {
     struct marking *a = arg;
     (void)own;
-    if (!in_vain && (a->all_placed ? m->uid != 0 : m->k == a->m.k && memcmp(m->facts.guid, a->m.facts.guid, 16) == 0))
+    if (!in_vain &&
+        (a->all_placed ? m->uid != 0
+                       : m->k == a->m.k && memcmp(m->facts.guid, a->m.facts.guid, 16) == 0))
         journal(a->s, m->dot)->removed |= 1U << a->s->index;
     return 0;
 }
@@ -177,7 +183,8 @@ static void ingest_adds(struct site *);
 static void ingest_removes(struct site *);
 static void ingested(struct site *);
 
-/* What the user sees is in the state before his command on folders is: the plugin's intent comes behind the hints. */
+/* What the user sees is in the state before his command on folders is: the plugin's intent comes
+ * behind the hints. */
 static void folder_command(struct site *s, unsigned z)
 {
     char name[2] = {0, (char)('a' + below(4))}, other[2] = {0, (char)('a' + below(4))};
@@ -220,7 +227,8 @@ void user(struct site *s)
         unsigned i = below(b->n);
         struct mail m = b->mail[i];
         struct box *to = box_of(s, some_home(s));
-        /* Not one whose GUID another has: a folder that moves into another mailbox (two ids, one name) takes its mails along by GUID. */
+        /* Not one whose GUID another has: a folder that moves into another mailbox (two ids, one
+         * name) takes its mails along by GUID. */
         if (to->n >= 60 || s->group->mail[m.content].claimed)
             return;
         save(to, 0, m);
@@ -240,7 +248,8 @@ void damage(struct site *s)
     unsigned left = b->n > 0 ? below(b->n) : 0; /* the rest of the mailbox vanishes */
     for (; b->n > left; b->n--) {
         if (must(s, orset_message_by_uid(s->os, home, b->mail[b->n - 1].uid, &m)) == 0 ||
-            s->group->mail[b->mail[b->n - 1].content].claimed) /* and another has its GUID: nobody else may hold these bytes */
+            /* and another has its GUID: nobody else may hold these bytes */
+            s->group->mail[b->mail[b->n - 1].content].claimed)
             s->group->mail[b->mail[b->n - 1].content].unsure = true; /* nobody knew of it yet */
         else
             s->group->mail[b->mail[b->n - 1].content].damaged = true;
@@ -248,7 +257,7 @@ void damage(struct site *s)
 }
 
 /* --- ingest
- * ---------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 static void ingest_mail(struct site *s, uint32_t folder, const struct mail *m, struct orset_join *j)
 {
@@ -422,12 +431,13 @@ static void place(struct site *s, const struct orset_task *t, bool bind)
         must(s, orset_done_place(s->os, t->message.folder, t->message.dot, m->uid, &t->flags));
 }
 
-/* In the order of the new UIDs: the mailbox gives rising ones only. The move is recognised by its intent row: it and
- * the row are one journalled step at the caller. */
+/* In the order of the new UIDs: the mailbox gives rising ones only. The move is recognised by
+ * its intent row: it and the row are one journalled step at the caller. */
 static void renumber(struct site *s, struct orset_task *t)
 {
     static struct orset_task other;
-    for (other = *t; must(s, orset_task_next(s->os, &other)) > 0 && other.kind == ORSET_TASK_RENUMBER;)
+    for (other = *t;
+         must(s, orset_task_next(s->os, &other)) > 0 && other.kind == ORSET_TASK_RENUMBER;)
         if (other.folder == t->folder && other.new_uid < t->new_uid) {
             t->uid = other.uid;
             t->new_uid = other.new_uid;
@@ -526,8 +536,12 @@ static void do_work(struct site *s, struct orset_task *t, bool known)
         break;
     case ORSET_TASK_RENUMBER: renumber(s, t); break;
     case ORSET_TASK_BODY: replace_body(s, t); break;
-    case ORSET_TASK_SUBSCRIPTION: must(s, orset_done_subscription(s->os, t->name, t->name_len)); break;
-    case ORSET_TASK_ATTRIBUTE: must(s, orset_done_attribute(s->os, t->folder, t->name, t->name_len)); break;
+    case ORSET_TASK_SUBSCRIPTION:
+        must(s, orset_done_subscription(s->os, t->name, t->name_len));
+        break;
+    case ORSET_TASK_ATTRIBUTE:
+        must(s, orset_done_attribute(s->os, t->folder, t->name, t->name_len));
+        break;
     }
 }
 
@@ -537,11 +551,13 @@ static void no_source(struct site *s, const struct orset_task *t)
     static struct orset_task other;
     other.at_len = 0;
     while (must(s, orset_task_next(s->os, &other)) > 0 && other.kind <= ORSET_TASK_PLACE)
-        if (other.kind == ORSET_TASK_PLACE && other.source_folder == t->folder && other.source_uid == t->uid)
+        if (other.kind == ORSET_TASK_PLACE && other.source_folder == t->folder &&
+            other.source_uid == t->uid)
             fail("a mail is to be removed before its copy is made", s);
 }
 
-/* What uid_rounds.c does: a round that came while mails lacked is followed when nothing is waited for. */
+/* What uid_rounds.c does: a round that came while mails lacked is followed when nothing is
+ * waited for. */
 static void follow_rounds(struct site *s)
 {
     static struct orset_task t;

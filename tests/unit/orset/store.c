@@ -16,7 +16,7 @@
 #define VALUE 200
 
 /* --- the naive store
- * ------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------- */
 
 struct naive {
     size_t n;
@@ -27,7 +27,8 @@ struct naive {
     } row[ROWS];
 };
 
-static int naive_order(const struct naive_row *r, enum orset_table t, const uint8_t *key, size_t len)
+static int naive_order(const struct naive_row *r, enum orset_table t, const uint8_t *key,
+                       size_t len)
 {
     if (r->table != t)
         return r->table < t ? -1 : 1;
@@ -43,7 +44,8 @@ static size_t naive_find(const struct naive *m, enum orset_table t, const uint8_
     return i;
 }
 
-static bool naive_has(const struct naive *m, size_t i, enum orset_table t, const uint8_t *key, size_t len)
+static bool naive_has(const struct naive *m, size_t i, enum orset_table t, const uint8_t *key,
+                      size_t len)
 {
     return i < m->n && naive_order(&m->row[i], t, key, len) == 0;
 }
@@ -87,9 +89,10 @@ static int same_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 0;
 }
 
-/* A walk from any key with any prefix of it shows what the naive store has there, and nothing else. */
-static void same_walk(const struct naive *m, struct orset_store *s, enum orset_table t, const uint8_t *from,
-                      size_t from_len, size_t prefix)
+/* A walk from any key with any prefix of it shows what the naive store has there, and nothing
+ * else. */
+static void same_walk(const struct naive *m, struct orset_store *s, enum orset_table t,
+                      const uint8_t *from, size_t from_len, size_t prefix)
 {
     struct comparing c = {m, naive_find(m, t, from, from_len), t};
     size_t end = c.at;
@@ -101,7 +104,7 @@ static void same_walk(const struct naive *m, struct orset_store *s, enum orset_t
 }
 
 /* --- the walk over both
- * ------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
 static long fail_after = -1; /* allocations until one fails, -1: none */
 static long failed, pieces;
@@ -132,7 +135,8 @@ static unsigned rnd(unsigned n)
     return (unsigned)(seed >> 20) % n;
 }
 
-/* Keys of 0 to 12 bytes with many common beginnings: in SQLite on both sides of what fits into a number. */
+/* Keys of 0 to 12 bytes with many common beginnings: in SQLite on both sides of what fits into a
+ * number. */
 static size_t some_key(uint8_t *key)
 {
     size_t len = rnd(KEY + 1);
@@ -148,7 +152,8 @@ static bool one(struct naive *m, struct orset_store *s)
 {
     enum orset_table t = TABLES[rnd(3)];
     uint8_t key[KEY], value[VALUE];
-    size_t key_len = some_key(key), len = rnd(4) ? rnd(30) : rnd(VALUE), at = naive_find(m, t, key, key_len);
+    size_t key_len = some_key(key), len = rnd(4) ? rnd(30) : rnd(VALUE),
+           at = naive_find(m, t, key, key_len);
     bool has = naive_has(m, at, t, key, key_len);
     const uint8_t *v;
     struct orset_ref ref = {key, key_len};
@@ -228,7 +233,8 @@ START_TEST(test_the_memory_store_does_what_a_naive_one_does_and_lacks_memory_wit
         orset_memstore_interface(m, &s);
         against_naive(&s, 300 / FEWER, true);
         copy = orset_memstore_copy(m);
-        ck_assert_uint_eq(orset_memstore_rows(copy, ORSET_T_OUT), orset_memstore_rows(m, ORSET_T_OUT));
+        ck_assert_uint_eq(orset_memstore_rows(copy, ORSET_T_OUT),
+                          orset_memstore_rows(m, ORSET_T_OUT));
         orset_memstore_free(m);
         orset_memstore_free(copy);
         ck_assert_int_eq(pieces, 0);
@@ -250,9 +256,11 @@ START_TEST(test_the_memory_store_grows_and_empties)
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < 40000; i++) {
             uint32_t n = i * 2654435761U; /* in no order */
-            uint8_t key[4] = {(uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n};
+            uint8_t key[4] = {(uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8),
+                              (uint8_t)n};
             ck_assert_int_eq(s.get(s.ctx, ORSET_T_UID, key, 4, &v, &len), pass);
-            ck_assert_int_eq(pass ? s.del(s.ctx, ORSET_T_UID, key, 4) : s.put(s.ctx, ORSET_T_UID, key, 4, &i, 4),
+            ck_assert_int_eq(pass ? s.del(s.ctx, ORSET_T_UID, key, 4)
+                                  : s.put(s.ctx, ORSET_T_UID, key, 4, &i, 4),
                              0);
             ck_assert_uint_eq(orset_memstore_rows(m, ORSET_T_UID), pass ? 39999 - i : i + 1);
         }
@@ -270,10 +278,12 @@ static void remove_state(const char *path)
     unlink(path);
 }
 
-/* In memory, where there is room: no test here is about power, and each commit would wait for a disk. */
+/* In memory, where there is room: no test here is about power, and each commit would wait for a
+ * disk. */
 static void make_file(char path[64])
 {
-    snprintf(path, 64, "%s/orset-store-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    snprintf(path, 64, "%s/orset-store-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     close(fd);
@@ -384,7 +394,8 @@ START_TEST(test_a_sqlite_state_of_version_1_becomes_one_of_version_2)
     make_file(path);
     ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
     for (size_t t = 0; t < ORSET_TABLES; t++) {
-        snprintf(sql, sizeof sql, "CREATE TABLE %s (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+        snprintf(sql, sizeof sql,
+                 "CREATE TABLE %s (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
                  table[t]);
         run_sql(db, sql);
     }
@@ -420,11 +431,13 @@ START_TEST(test_a_sqlite_state_of_version_1_becomes_one_of_version_2)
     }
     ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
     sqlite3_stmt *st;
-    ck_assert_int_eq(sqlite3_prepare_v2(db,
-                                        "SELECT (SELECT user_version FROM pragma_user_version), count(*),"
-                                        " (SELECT count(*) FROM message_long WHERE length(key) > 7) FROM message_long",
-                                        -1, &st, NULL),
-                     SQLITE_OK);
+    ck_assert_int_eq(
+        sqlite3_prepare_v2(
+            db,
+            "SELECT (SELECT user_version FROM pragma_user_version), count(*),"
+            " (SELECT count(*) FROM message_long WHERE length(key) > 7) FROM message_long",
+            -1, &st, NULL),
+        SQLITE_OK);
     ck_assert_int_eq(sqlite3_step(st), SQLITE_ROW);
     ck_assert_int_eq(sqlite3_column_int(st, 0), STATE_SQLITE_VERSION);
     ck_assert_int_gt(sqlite3_column_int(st, 1), 0);
@@ -471,7 +484,8 @@ START_TEST(test_the_sqlite_log_is_bounded)
     snprintf(command, sizeof command, "cp %s %s && cp %s-wal %s-wal", path, copy, path, copy);
     ck_assert_int_eq(system(command), 0);
     state_sqlite_close(q);
-    /* Nothing that belongs to this state stays beside it: it would be read into an older one that is put here. */
+    /* Nothing that belongs to this state stays beside it: it would be read into an older one
+     * that is put here. */
     ck_assert_int_eq(stat(log, &st), 0);
     ck_assert_int_eq(st.st_size, 0);
     ck_assert_int_eq(state_sqlite_open(&q, copy, &error), 0);
@@ -495,7 +509,8 @@ START_TEST(test_what_is_expected_changes_nothing)
     ck_assert_int_eq(orset_open(&os, &HEAP, &s, &me, NULL), 0);
     ck_assert_int_eq(orset_begin(os), 0);
     for (uint32_t i = 1; i <= 50; i++) {
-        struct orset_facts f = {.guid = {(uint8_t)i}, .sha256 = {(uint8_t)i}, .received = 1, .saved = 1};
+        struct orset_facts f = {
+            .guid = {(uint8_t)i}, .sha256 = {(uint8_t)i}, .received = 1, .saved = 1};
         struct orset_flags none = {0};
         ck_assert_int_eq(orset_local_add(os, ORSET_INBOX, i, &f, &none, NULL), 0);
     }
@@ -517,7 +532,8 @@ int main(void)
     Suite *s = suite_create("orset stores");
     TCase *t = tcase_create("stores");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, test_the_memory_store_does_what_a_naive_one_does_and_lacks_memory_without_harm);
+    tcase_add_test(t,
+                   test_the_memory_store_does_what_a_naive_one_does_and_lacks_memory_without_harm);
     tcase_add_test(t, test_the_memory_store_grows_and_empties);
     tcase_add_test(t, test_the_sqlite_store_does_what_a_naive_one_does);
     tcase_add_test(t, test_nothing_is_done_after_sqlite_rolled_back);

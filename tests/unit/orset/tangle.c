@@ -1,7 +1,8 @@
-/* tangle - four replicas, ops one by one over lanes of which some are cut, any number of exchanges open at once, their
- * answers late. In the end every op is delivered and no exchange runs any more: what an exchange took, removed or forgot
- * to remember shows then, because nothing mends it. All digests must be equal, nothing may be remembered, and the
- * messages alive are exactly those added and not removed.
+/* tangle - four replicas, ops one by one over lanes of which some are cut, any number of exchanges
+ * open at once, their answers late. In the end every op is delivered and no exchange runs any more:
+ * what an exchange took, removed or forgot to remember shows then, because nothing mends it. All
+ * digests must be equal, nothing may be remembered, and the messages alive are exactly those added
+ * and not removed.
  *
  *     orset-tangle [first seed [runs [steps]]] */
 #include "dovecot-plugin/orset/exchange/exchange.h"
@@ -51,7 +52,7 @@ static void need(const struct run *t, int result, const struct replica *r)
         broken(t, orset_error_text(r->os));
 }
 
-/* --- what lives ---------------------------------------------------------------------------------------------------- */
+/* --- what lives ------------------------------------------------------------------------------- */
 
 struct listing {
     struct replica *r;
@@ -75,7 +76,7 @@ static void list(struct replica *r, struct set *s)
         orset_each_message(r->os, i, list_one, &l);
 }
 
-/* --- changes ------------------------------------------------------------------------------------------------------- */
+/* --- changes ---------------------------------------------------------------------------------- */
 
 struct choice {
     struct run *t;
@@ -99,7 +100,8 @@ static const struct {
 
 static int flags(struct run *t, struct replica *r, uint32_t home, uint32_t uid)
 {
-    struct orset_flags now = {.system = (uint8_t)draw(t, 32)}, again = {.system = (uint8_t)(now.system & draw(t, 32))};
+    struct orset_flags now = {.system = (uint8_t)draw(t, 32)},
+                       again = {.system = (uint8_t)(now.system & draw(t, 32))};
     if (draw(t, 3) == 0) {
         now.nkeywords = 1;
         now.keyword[0] = (uint16_t)orset_keyword(r->os, draw(t, 2) ? "kw" : "KX", 2);
@@ -117,7 +119,8 @@ static int settle(struct run *t, struct replica *r, uint32_t folder)
     return e < 0 ? e : orset_uid_settle(r->os, folder, NULL, 0);
 }
 
-static int change_folder(struct run *t, struct replica *r, const struct orset_folder *f, unsigned kind)
+static int change_folder(struct run *t, struct replica *r, const struct orset_folder *f,
+                         unsigned kind)
 {
     unsigned n = draw(t, 4);
     uint8_t guid[16] = {1}, value = (uint8_t)draw(t, 9);
@@ -125,12 +128,17 @@ static int change_folder(struct run *t, struct replica *r, const struct orset_fo
     bool there = orset_folder_by_name(r->os, NAMES[n].name, NAMES[n].len) != ORSET_NO_FOLDER;
     bool can = f->index != ORSET_INBOX && f->home == f->index && f->live;
     switch (kind) {
-    case 0: return there ? 0 : orset_local_create(r->os, NAMES[n].name, NAMES[n].len, 7 + draw(t, 3), guid, &made);
-    case 1: return there || !can ? 0 : orset_local_rename(r->os, f->index, NAMES[n].name, NAMES[n].len);
+    case 0:
+        return there ? 0
+                     : orset_local_create(r->os, NAMES[n].name, NAMES[n].len, 7 + draw(t, 3), guid,
+                                          &made);
+    case 1:
+        return there || !can ? 0 : orset_local_rename(r->os, f->index, NAMES[n].name, NAMES[n].len);
     case 2: return can ? orset_local_delete(r->os, f->index) : 0;
     case 3: return orset_local_subscribe(r->os, NAMES[n].name, NAMES[n].len, draw(t, 2));
     case 4:
-        return orset_local_attribute(r->os, draw(t, 2) ? f->index : ORSET_NO_FOLDER, "/k", 2, draw(t, 3) ? &value : NULL, 1);
+        return orset_local_attribute(r->os, draw(t, 2) ? f->index : ORSET_NO_FOLDER, "/k", 2,
+                                     draw(t, 3) ? &value : NULL, 1);
     default: return f->home == f->index ? settle(t, r, f->index) : 0;
     }
 }
@@ -166,7 +174,7 @@ static void change(struct run *t, struct replica *r)
         }
 }
 
-/* --- what travels -------------------------------------------------------------------------------------------------- */
+/* --- what travels ----------------------------------------------------------------------------- */
 
 /* The next op of from's, if there is one. */
 static bool deliver(struct run *t, unsigned from, unsigned to)
@@ -246,7 +254,7 @@ static void deliver_all(struct run *t)
     }
 }
 
-/* --- runs ---------------------------------------------------------------------------------------------------------- */
+/* --- runs ------------------------------------------------------------------------------------- */
 
 static void judge(struct run *t)
 {

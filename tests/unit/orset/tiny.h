@@ -1,5 +1,5 @@
-/* tiny - a store that is one block of memory, so that a state can be copied and hashed at once. For the
- * exhaustive test; it knows no rollback. */
+/* tiny - a store that is one block of memory, so that a state can be copied and hashed at once.
+ * For the exhaustive test; it knows no rollback. */
 #ifndef DOVELANE_TESTS_UNIT_ORSET_TINY_H
 #define DOVELANE_TESTS_UNIT_ORSET_TINY_H
 
@@ -66,8 +66,8 @@ static inline void tiny_compact(struct tiny *t)
     t->used = used;
 }
 
-static int tiny_get(void *ctx, enum orset_table table, const void *key, size_t len, const uint8_t **v,
-                    size_t *vlen)
+static int tiny_get(void *ctx, enum orset_table table, const void *key, size_t len,
+                    const uint8_t **v, size_t *vlen)
 {
     struct tiny *t = ctx;
     int equal;
@@ -141,7 +141,8 @@ static void tiny_rollback(void *ctx)
 
 static inline void tiny_interface(struct tiny *t, struct orset_store *s)
 {
-    *s = (struct orset_store){t, tiny_get, tiny_put, tiny_del, tiny_each, tiny_ok, tiny_ok, tiny_rollback};
+    *s = (struct orset_store){t,         tiny_get, tiny_put, tiny_del,
+                              tiny_each, tiny_ok,  tiny_ok,  tiny_rollback};
 }
 
 #endif

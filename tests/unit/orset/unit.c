@@ -1,4 +1,5 @@
-/* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state and reserve.
+/* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state
+ * and reserve.
  */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -29,7 +30,7 @@ static int add_name(void *arg, const struct orset_mailbox *m)
 }
 
 /* --- tests
- * ---------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 START_TEST(test_a_second_scan_makes_no_op)
@@ -153,7 +154,8 @@ START_TEST(test_cyclic_renames_lose_nothing_and_show_parents)
     ck_assert_int_eq(orset_local_rename(a.os, g, "\0P\0G", 4), 0);
     ck_assert_int_eq(orset_commit(a.os), 0);
     ck_assert_int_eq(orset_begin(b.os), 0);
-    ck_assert_int_eq(orset_local_rename(b.os, orset_folder_by_name(b.os, "\0P", 2), "\0G\0P", 4), 0);
+    ck_assert_int_eq(orset_local_rename(b.os, orset_folder_by_name(b.os, "\0P", 2), "\0G\0P", 4),
+                     0);
     ck_assert_int_eq(orset_commit(b.os), 0);
     ck_assert_int_eq(send_to(&a, &b, 1, 7), 0);
     ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
@@ -185,8 +187,8 @@ START_TEST(test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed)
     ck_assert_int_eq(orset_folder_get(b.os, y, &f), 0);
     ck_assert_uint_ne(f.home, y); /* the smaller id, site 1's, shows both */
     struct orset_message m;
-    ck_assert_int_eq(orset_message_by_uid(b.os, f.home, 1, &m) + orset_message_by_uid(b.os, f.home, 2, &m),
-                     2);
+    ck_assert_int_eq(
+        orset_message_by_uid(b.os, f.home, 1, &m) + orset_message_by_uid(b.os, f.home, 2, &m), 2);
     close_replica(&a);
     close_replica(&b);
 }
@@ -231,7 +233,8 @@ START_TEST(test_a_deleted_folder_that_lives_on_is_to_be_made_again)
 {
     delete_with_an_unplaced_mail(false, true);
     delete_with_an_unplaced_mail(true, true);
-    delete_with_an_unplaced_mail(true, false); /* the other id's mail, which was to be placed in the deleted mailbox */
+    /* the other id's mail, which was to be placed in the deleted mailbox */
+    delete_with_an_unplaced_mail(true, false);
 }
 END_TEST
 
@@ -434,9 +437,11 @@ START_TEST(test_the_reserve_tells_a_state_that_lost_numbers)
     /* Power was lost: what was committed last may be gone. */
     ck_assert_int_eq(reserve_check(r, key, 50, 120), RESERVE_NEW_EPOCH);
     ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
-    /* A state that has given numbers, of which this file knows nothing: restored from a backup without it. */
+    /* A state that has given numbers, of which this file knows nothing: restored from a backup
+     * without it. */
     ck_assert_int_eq(reserve_check(r, other, 60, 3), RESERVE_NEW_EPOCH);
-    ck_assert_int_eq(reserve_check(r, other, 60, 3), RESERVE_NEW_EPOCH); /* it died before it had one */
+    /* it died before it had one */
+    ck_assert_int_eq(reserve_check(r, other, 60, 3), RESERVE_NEW_EPOCH);
     ck_assert_int_eq(reserve_raise(r, other, 61, 1), 0);
     ck_assert_int_eq(reserve_note(r, other, 1), 0);
     ck_assert_int_eq(reserve_check(r, other, 61, 1), RESERVE_GO_ON);
@@ -478,7 +483,8 @@ START_TEST(test_a_state_that_gives_no_number_writes_no_reserve)
     ck_assert_int_eq(reserve_open(&r, path, 8), 0);
     ck_assert_int_eq(reserve_check(r, key, 50, 5), RESERVE_GO_ON);
     ck_assert_int_eq(changed_at(path).tv_sec, 1000);
-    /* The first number, in a later boot than the one in which it was stopped: from here on it is in use. */
+    /* The first number, in a later boot than the one in which it was stopped: from here on it is
+     * in use. */
     ck_assert_int_eq(reserve_raise(r, key, 50, 6), 0);
     ck_assert_int_gt(changed_at(path).tv_sec, 1000);
     reserve_close(r);

@@ -28,7 +28,8 @@ void close_replica(struct replica *);
 /* Ships from's ops from number first on. The result of orset_batch_apply. */
 int send_to(struct replica *from, struct replica *to, uint64_t site, uint64_t first);
 /* A mail with bytes body (0: as the GUID). */
-struct orset_dot append(struct replica *, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t flags);
+struct orset_dot append(struct replica *, uint32_t folder, uint32_t uid, uint8_t guid,
+                        uint8_t flags);
 struct orset_facts facts_of(uint8_t guid, uint8_t body);
 void expunge(struct replica *, uint32_t folder, uint32_t uid);
 uint32_t create(struct replica *, const char *name, size_t len);

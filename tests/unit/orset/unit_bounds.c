@@ -1,5 +1,6 @@
-/* unit_bounds - no site makes what its peers refuse, and what a peer's op would exceed is refused before anything
- * changes. Copies of one mail: all of them come to all sites, and a change of each costs no more than of the first. */
+/* unit_bounds - no site makes what its peers refuse, and what a peer's op would exceed is
+ * refused before anything changes. Copies of one mail: all of them come to all sites, and a
+ * change of each costs no more than of the first. */
 #include "tests/unit/orset/unit.h"
 
 /* A store that counts the rows it is asked for. */
@@ -9,7 +10,8 @@ struct counted {
     bool without_k; /* rows that find a GUID get no value */
 };
 
-static int get(void *ctx, enum orset_table t, const void *key, size_t n, const uint8_t **v, size_t *len)
+static int get(void *ctx, enum orset_table t, const void *key, size_t n, const uint8_t **v,
+               size_t *len)
 {
     struct counted *c = ctx;
     c->rows++;
@@ -41,7 +43,8 @@ static int count_row(void *arg, const uint8_t *key, size_t n, const uint8_t *v, 
     return r->fn(r->arg, key, n, v, len);
 }
 
-static int each(void *ctx, enum orset_table t, const void *from, size_t n, size_t prefix, orset_row_fn *fn, void *arg)
+static int each(void *ctx, enum orset_table t, const void *from, size_t n, size_t prefix,
+                orset_row_fn *fn, void *arg)
 {
     struct counted *c = ctx;
     struct row_counted r = {c, fn, arg};
@@ -139,7 +142,8 @@ static int send_all(struct replica *from, struct replica *to, uint64_t site)
     return e < 0 ? e : 0;
 }
 
-/* Before, 600 copies made at each of two sites that had no connection ended both their streams for ever. */
+/* Before, 600 copies made at each of two sites that had no connection ended both their streams
+ * for ever. */
 START_TEST(test_copies_made_at_two_sites_at_once_are_all_at_both)
 {
     struct replica a, b;
@@ -181,8 +185,8 @@ START_TEST(test_a_thousand_copies_are_kept_and_one_more_is_left_out)
 }
 END_TEST
 
-/* Rows that the store is asked for, per mail, when n copies of one are made, marked and expunged; both: at two sites,
- * so that each is two dots. */
+/* Rows that the store is asked for, per mail, when n copies of one are made, marked and
+ * expunged; both: at two sites, so that each is two dots. */
 static uint64_t rows_per_mail(uint32_t n, bool both)
 {
     struct replica a, b;
@@ -213,8 +217,9 @@ START_TEST(test_a_change_of_one_of_many_copies_costs_as_one_of_few)
 {
     for (int both = 0; both < 2; both++) {
         uint64_t few = rows_per_mail(50, both), many = rows_per_mail(800, both);
-        printf("rows per mail, %s: 50 copies %llu, 800 copies %llu\n", both ? "two dots each" : "one dot each",
-               (unsigned long long)few, (unsigned long long)many);
+        printf("rows per mail, %s: 50 copies %llu, 800 copies %llu\n",
+               both ? "two dots each" : "one dot each", (unsigned long long)few,
+               (unsigned long long)many);
         ck_assert_uint_le(many, few * 5 / 4 + 5);
     }
 }
@@ -245,7 +250,8 @@ START_TEST(test_copies_of_a_peer_cost_as_many_mails)
         close_replica(&a);
         close_replica(&b);
     }
-    printf("rows per mail of a peer: 50 copies %llu, 800 copies %llu\n", (unsigned long long)rows[0], (unsigned long long)rows[1]);
+    printf("rows per mail of a peer: 50 copies %llu, 800 copies %llu\n",
+           (unsigned long long)rows[0], (unsigned long long)rows[1]);
     ck_assert_uint_le(rows[1], rows[0] * 5 / 4 + 5);
 }
 END_TEST
@@ -280,7 +286,8 @@ START_TEST(test_copies_of_an_older_program_s_state)
 }
 END_TEST
 
-/* A new keyword for each mail, as a client may use them: those beyond are left out here, the mails go, and the peer takes all. */
+/* A new keyword for each mail, as a client may use them: those beyond are left out here, the
+ * mails go, and the peer takes all. */
 /* Mails with 99 new keywords each, until the site makes no more. Returns how many were left out. */
 static unsigned fill_keywords(struct replica *r, char name_of, uint8_t guid)
 {
@@ -291,7 +298,8 @@ static unsigned fill_keywords(struct replica *r, char name_of, uint8_t guid)
         ck_assert_int_eq(orset_begin(r->os), 0);
         for (unsigned i = 0; i < 99; i++) {
             char name[40];
-            int kw = orset_keyword(r->os, name, (size_t)snprintf(name, sizeof name, "%c%u-%u", name_of, n, i));
+            int kw = orset_keyword(r->os, name,
+                                   (size_t)snprintf(name, sizeof name, "%c%u-%u", name_of, n, i));
             ck_assert(kw >= 0 || kw == ORSET_E_LIMIT);
             if (kw >= 0)
                 flags.keyword[flags.nkeywords++] = (uint16_t)kw;
@@ -337,7 +345,8 @@ START_TEST(test_keywords_that_sites_made_while_apart_can_be_handed_on)
 }
 END_TEST
 
-/* A client sets and clears keywords on one mail for ever: others' keywords hide what it sets, so that its site's stay. */
+/* A client sets and clears keywords on one mail for ever: others' keywords hide what it sets, so
+ * that its site's stay. */
 START_TEST(test_marks_on_one_mail_stay_what_peers_take)
 {
     struct replica a, b;
@@ -348,9 +357,11 @@ START_TEST(test_marks_on_one_mail_stay_what_peers_take)
     ck_assert_int_eq(orset_begin(a.os), 0);
     for (unsigned i = 0; i < 400; i++) {
         char name[20];
-        set.keyword[0] = (uint16_t)orset_keyword(a.os, name, (size_t)snprintf(name, sizeof name, "m%u", i));
+        set.keyword[0] =
+            (uint16_t)orset_keyword(a.os, name, (size_t)snprintf(name, sizeof name, "m%u", i));
         /* set, as the log says, and not seen in the mailbox any more */
-        ck_assert_int_ge(orset_local_flags(a.os, ORSET_INBOX, 1, &(struct orset_flags){0}, &set), 0);
+        ck_assert_int_ge(orset_local_flags(a.os, ORSET_INBOX, 1, &(struct orset_flags){0}, &set),
+                         0);
         ck_assert_int_eq(orset_done_flags(a.os, ORSET_INBOX, 1, &(struct orset_flags){0}), 0);
     }
     ck_assert_int_eq(orset_commit(a.os), 0);
@@ -377,7 +388,8 @@ static int make_folders(struct replica *r, unsigned n)
     return e;
 }
 
-/* As many folders as one site makes go over, by ops and in an exchange whose answers a parcel (4 MiB) holds. */
+/* As many folders as one site makes go over, by ops and in an exchange whose answers a parcel (4
+ * MiB) holds. */
 START_TEST(test_folders_ever_made_have_a_bound_where_they_are_made)
 {
     struct replica a, b;
@@ -403,7 +415,8 @@ START_TEST(test_folders_ever_made_have_a_bound_where_they_are_made)
 }
 END_TEST
 
-/* Names of 250 bytes: those beyond half a MiB are not replicated, and an exchange carries what two sites made at once. */
+/* Names of 250 bytes: those beyond half a MiB are not replicated, and an exchange carries what
+ * two sites made at once. */
 START_TEST(test_subscriptions_have_a_bound_where_they_are_made)
 {
     struct replica r[3];
@@ -447,8 +460,10 @@ static void put_vector(struct orset_buf *b, uint64_t epoch, uint64_t upto)
     orset_buf_num(b, 0);
 }
 
-/* One op of site 2 in a batch of its own. The state is as before when it is refused, and can be committed. */
-static int give_op(struct replica *to, uint64_t epoch, uint64_t number, uint64_t upto, const struct orset_buf *op)
+/* One op of site 2 in a batch of its own. The state is as before when it is refused, and can be
+ * committed. */
+static int give_op(struct replica *to, uint64_t epoch, uint64_t number, uint64_t upto,
+                   const struct orset_buf *op)
 {
     struct orset_buf b = {.alloc = &HEAP};
     struct orset_batch_result r;
@@ -527,15 +542,16 @@ START_TEST(test_a_peer_s_epochs_on_one_subscription)
     ck_assert_int_eq(e, ORSET_E_EXCHANGE);
     ck_assert_uint_eq(n, ORSET_PEER_SUBSCRIBED_MAX + 1);
     ck_assert_int_eq(orset_begin(a.os), 0);
-    ck_assert_int_eq(orset_local_subscribe(a.os, "\0S", 2, false), ORSET_KNOWN); /* a row waits: it is to be subscribed here */
+    /* a row waits: it is to be subscribed here */
+    ck_assert_int_eq(orset_local_subscribe(a.os, "\0S", 2, false), ORSET_KNOWN);
     ck_assert_int_eq(orset_commit(a.os), 0);
     orset_buf_free(&op);
     close_replica(&a);
 }
 END_TEST
 
-/* Sites 1 and 2 copied and expunged one mail again and again while site 3 heard only the one that copied: then an exchange with
- * it is asked for, and mends it. */
+/* Sites 1 and 2 copied and expunged one mail again and again while site 3 heard only the one
+ * that copied: then an exchange with it is asked for, and mends it. */
 START_TEST(test_dots_that_a_peer_has_not_seen_removed_are_mended_by_an_exchange)
 {
     struct replica a, b, c;

@@ -10,18 +10,21 @@ static void new_epoch(struct replica *r, uint64_t epoch)
 
 static void hello(struct replica *from, struct replica *to, uint64_t site, int result)
 {
-    ck_assert_int_eq(send_to(from, to, site, orset_vector_get(from->os, orset_self(from->os)) + 1), result);
+    ck_assert_int_eq(send_to(from, to, site, orset_vector_get(from->os, orset_self(from->os)) + 1),
+                     result);
 }
 
 static void set_attribute(struct replica *r, const char *value)
 {
     ck_assert_int_eq(orset_begin(r->os), 0);
-    ck_assert_int_eq(orset_local_attribute(r->os, ORSET_NO_FOLDER, "sieve", 5, (const uint8_t *)value, strlen(value)),
+    ck_assert_int_eq(orset_local_attribute(r->os, ORSET_NO_FOLDER, "sieve", 5,
+                                           (const uint8_t *)value, strlen(value)),
                      ORSET_OK);
     ck_assert_int_eq(orset_commit(r->os), 0);
 }
 
-/* Restored, its user works on, then a peer's hello shows it; on both sides of the peer's counter. */
+/* Restored, its user works on, then a peer's hello shows it; on both sides of the peer's
+ * counter. */
 static void works_on(unsigned lost, unsigned since)
 {
     struct replica a, b, old;
@@ -37,7 +40,8 @@ static void works_on(unsigned lost, unsigned since)
     set_attribute(&a, "lost");
     ck_assert_int_eq(send_to(&a, &b, 1, 3), 0);
     follow(&b);
-    /* What the old copy's user does: mails, a mark, an expunge, a folder with a mail, its subscription, a setting. */
+    /* What the old copy's user does: mails, a mark, an expunge, a folder with a mail, its
+     * subscription, a setting. */
     for (unsigned i = 0; i < since; i++)
         append(&old, ORSET_INBOX, 2 + i, (uint8_t)(20 + i), ORSET_FLAGGED);
     set_attribute(&old, "since"); /* under the stamp that "lost" has */
@@ -175,7 +179,8 @@ START_TEST(test_a_peer_that_gives_itself_less_than_is_known_of_it_is_told)
 }
 END_TEST
 
-/* A third party heard of the lost future second hand: its vector says nothing, what it remembers does. */
+/* A third party heard of the lost future second hand: its vector says nothing, what it remembers
+ * does. */
 START_TEST(test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy)
 {
     struct replica a, b, c, old;
@@ -215,7 +220,8 @@ static unsigned to_do(struct replica *r, enum orset_task_kind kind)
     return n;
 }
 
-/* Of a mailbox that shows what nobody did: an old backup's, or less. No op, and the state's is to be had again. */
+/* Of a mailbox that shows what nobody did: an old backup's, or less. No op, and the state's is
+ * to be had again. */
 START_TEST(test_what_is_shown_by_nobodys_doing_is_made_as_the_state_has_it)
 {
     struct replica a;
@@ -226,14 +232,18 @@ START_TEST(test_what_is_shown_by_nobodys_doing_is_made_as_the_state_has_it)
     ck_assert_int_eq(orset_local_subscribe(a.os, "\0F", 2, true), 0);
     uint64_t counter = orset_vector_get(a.os, orset_self(a.os));
     const uint8_t *old = (const uint8_t *)"old", *new = (const uint8_t *)"new";
-    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "sieve", 5, old, 3), ORSET_OK);
-    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "never", 5, old, 3), ORSET_OK);
+    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "sieve", 5, old, 3),
+                     ORSET_OK);
+    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "never", 5, old, 3),
+                     ORSET_OK);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0F", 2, false), ORSET_OK);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0G", 2, true), ORSET_OK);
     ck_assert_uint_eq(to_do(&a, ORSET_TASK_ATTRIBUTE), 2);
     ck_assert_uint_eq(to_do(&a, ORSET_TASK_SUBSCRIPTION), 2);
-    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "sieve", 5, new, 3), ORSET_KNOWN);
-    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "never", 5, NULL, 0), ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "sieve", 5, new, 3),
+                     ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "never", 5, NULL, 0),
+                     ORSET_KNOWN);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0F", 2, true), ORSET_KNOWN);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0G", 2, false), ORSET_KNOWN);
     ck_assert_uint_eq(to_do(&a, ORSET_TASK_ATTRIBUTE) + to_do(&a, ORSET_TASK_SUBSCRIPTION), 0);
@@ -249,7 +259,8 @@ struct spoil {
     size_t key_len, len;
 };
 
-static int find_epoch(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+static int find_epoch(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
+                      size_t len)
 {
     struct spoil *s = arg;
     struct orset_reader r = orset_reader_of(value, len);
@@ -312,7 +323,8 @@ TCase *epoch_cases(void)
 {
     TCase *t = tcase_create("epoch");
     tcase_add_test(t, test_what_was_done_since_a_restore_is_renumbered_when_the_peer_is_ahead);
-    tcase_add_test(t, test_what_was_done_since_a_restore_is_renumbered_when_the_own_counter_is_ahead);
+    tcase_add_test(t,
+                   test_what_was_done_since_a_restore_is_renumbered_when_the_own_counter_is_ahead);
     tcase_add_test(t, test_a_state_without_a_peer_s_word_renumbers_and_doubles_nothing);
     tcase_add_test(t, test_after_a_power_loss_nothing_is_renumbered_and_removed_stays_removed);
     tcase_add_test(t, test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy);

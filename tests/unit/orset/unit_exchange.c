@@ -1,12 +1,12 @@
-/* unit_exchange - the five conditions of exchange.h under which "covered and absent" means removed (F35). Each test
- * walks one story twice: as the core does it, and with the condition broken by hand; then the mail must be lost, or
- * the test would show nothing. */
+/* unit_exchange - the five conditions of exchange.h under which "covered and absent" means
+ * removed (F35). Each test walks one story twice: as the core does it, and with the condition
+ * broken by hand; then the mail must be lost, or the test would show nothing. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 #include "tests/unit/orset/unit.h"
 
 /* version, kind, vector of one state; the rest of another's answer */
-static void splice(struct replica *vector_of, struct orset_buf *vector, const struct orset_buf *body,
-                   struct replica *body_of, struct orset_buf *out)
+static void splice(struct replica *vector_of, struct orset_buf *vector,
+                   const struct orset_buf *body, struct replica *body_of, struct orset_buf *out)
 {
     struct orset_buf v = {.alloc = &HEAP}, w = {.alloc = &HEAP};
     orset_vector_write(vector_of->os, &v);
@@ -18,7 +18,8 @@ static void splice(struct replica *vector_of, struct orset_buf *vector, const st
     orset_buf_free(&w);
 }
 
-static void give(struct replica *from, uint64_t asker, const struct orset_buf *q, struct orset_buf *a)
+static void give(struct replica *from, uint64_t asker, const struct orset_buf *q,
+                 struct orset_buf *a)
 {
     a->len = 0;
     ck_assert_int_eq(orset_begin(from->os), 0);
@@ -26,11 +27,13 @@ static void give(struct replica *from, uint64_t asker, const struct orset_buf *q
     ck_assert_int_eq(orset_commit(from->os), 0);
 }
 
-/* (a) An answer's vector and elements are of one moment. Broken: elements read before a mail came, the vector after. */
+/* (a) An answer's vector and elements are of one moment. Broken: elements read before a mail
+ * came, the vector after. */
 static unsigned one_moment(bool broken)
 {
     struct replica a, b, before;
-    struct orset_buf q = {.alloc = &HEAP}, now = {.alloc = &HEAP}, old = {.alloc = &HEAP}, answer = {.alloc = &HEAP};
+    struct orset_buf q = {.alloc = &HEAP}, now = {.alloc = &HEAP}, old = {.alloc = &HEAP},
+                     answer = {.alloc = &HEAP};
     struct orset_exchange *x;
     open_replica(&a, 1);
     open_replica(&b, 2);
@@ -63,8 +66,9 @@ static unsigned one_moment(bool broken)
     return n;
 }
 
-/* (b) The vector means "in the state". Broken: an op was skipped (no room, a name that cannot be), its number not.
- * in_folder: what was skipped is in a folder that the site leaves out, (d) with one vector for all namespaces. */
+/* (b) The vector means "in the state". Broken: an op was skipped (no room, a name that cannot
+ * be), its number not. in_folder: what was skipped is in a folder that the site leaves out, (d)
+ * with one vector for all namespaces. */
 static unsigned in_the_state(bool broken, bool in_folder)
 {
     struct replica a, b;
@@ -116,8 +120,8 @@ static unsigned never_twice(bool broken)
     return n;
 }
 
-/* (d) Both sides hold the same namespaces: each namespace is a state with a vector of its own, and a site that leaves
- * one out has nothing to exchange of it. */
+/* (d) Both sides hold the same namespaces: each namespace is a state with a vector of its own,
+ * and a site that leaves one out has nothing to exchange of it. */
 static unsigned same_namespaces(void)
 {
     struct replica a, shared, b;
@@ -137,7 +141,8 @@ static unsigned same_namespaces(void)
     return n;
 }
 
-/* (e) The vector is raised with the last difference. Broken: at the hello; then the exchange is given up. */
+/* (e) The vector is raised with the last difference. Broken: at the hello; then the exchange is
+ * given up. */
 static unsigned raised_last(bool broken)
 {
     struct replica a, b;
@@ -198,7 +203,8 @@ START_TEST(test_e_the_vector_is_raised_last)
 }
 END_TEST
 
-/* The giver lost its state in the middle and has what others gave it since: its answers are older than its hello. */
+/* The giver lost its state in the middle and has what others gave it since: its answers are
+ * older than its hello. */
 START_TEST(test_a_giver_that_is_older_than_its_hello_is_noticed)
 {
     struct replica a, b, fresh;
@@ -234,7 +240,8 @@ END_TEST
  * ------------------------------------------------------------------------------------------- */
 
 /* The first steps of an exchange: the folder's messages are merged, the vector is not raised. */
-static void take_messages_only(struct replica *to, uint64_t site, struct replica *from, uint64_t from_site)
+static void take_messages_only(struct replica *to, uint64_t site, struct replica *from,
+                               uint64_t from_site)
 {
     struct orset_buf q = {.alloc = &HEAP}, a = {.alloc = &HEAP};
     struct orset_exchange *x;

@@ -1,4 +1,5 @@
-/* unit_hostile - a peer cannot fill the tables that all share, nor use numbers it was not given (F43). */
+/* unit_hostile - a peer cannot fill the tables that all share, nor use numbers it was not given
+ * (F43). */
 #include "tests/unit/orset/unit.h"
 
 /* A hello of site 2, epoch 102, whose vector names n more origins. */
@@ -45,7 +46,8 @@ START_TEST(test_a_peer_s_share_of_the_origins)
 }
 END_TEST
 
-static int mail_with_new_keywords(struct replica *from, struct replica *to, uint64_t site, unsigned n)
+static int mail_with_new_keywords(struct replica *from, struct replica *to, uint64_t site,
+                                  unsigned n)
 {
     struct orset_facts f = facts_of((uint8_t)n, 0);
     struct orset_flags flags = {.nkeywords = 100};
@@ -82,16 +84,19 @@ START_TEST(test_a_peer_s_share_of_the_keywords)
         bool over = epoch == ORSET_PEER_KEYWORDS_MAX / ORSET_MAKE_KEYWORDS_MAX;
         open_epoch(&b, 2, 100 + epoch);
         for (unsigned i = 1; i <= (over ? 1 : mails); i++)
-            ck_assert_int_eq(mail_with_new_keywords(&b, &a, 2, epoch * mails + i), over ? ORSET_E_LIMIT : 0);
+            ck_assert_int_eq(mail_with_new_keywords(&b, &a, 2, epoch * mails + i),
+                             over ? ORSET_E_LIMIT : 0);
         close_replica(&b);
     }
-    ck_assert_int_eq(mail_with_new_keywords(&c, &a, 3, 1), 0); /* another one's is not used up by it */
+    /* another one's is not used up by it */
+    ck_assert_int_eq(mail_with_new_keywords(&c, &a, 3, 1), 0);
     close_replica(&a);
     close_replica(&c);
 }
 END_TEST
 
-/* A number of another origin that was never given counts for nothing in a batch, and is an alarm at that origin. */
+/* A number of another origin that was never given counts for nothing in a batch, and is an alarm
+ * at that origin. */
 START_TEST(test_numbers_of_others_in_a_batch_s_vector_count_for_nothing)
 {
     struct replica a, b, c, liar;
@@ -128,7 +133,8 @@ static void forge(struct orset_buf *b, const char *text, const char *with)
 /* A Maildir makes a file name of it. */
 START_TEST(test_a_guid_that_is_a_path_is_refused)
 {
-    static const char *const bad[] = {"../../../.ssh", "a/cur/../../x", ".hidden-file.", "line\nand-line", "word and word"};
+    static const char *const bad[] = {"../../../.ssh", "a/cur/../../x", ".hidden-file.",
+                                      "line\nand-line", "word and word"};
     struct replica a, b;
     struct orset_facts f = facts_of(1, 0);
     struct orset_flags none = {0};
@@ -147,7 +153,8 @@ START_TEST(test_a_guid_that_is_a_path_is_refused)
         ck_assert_int_eq(orset_batch_make(a.os, 1, 1000, NULL, 0, &batch, &next), 0);
         forge(&batch, "1733.M1P2.hos", bad[i]);
         ck_assert_int_eq(orset_begin(b.os), 0);
-        ck_assert_int_eq(orset_batch_apply(b.os, 1, batch.data, batch.len, &result), ORSET_E_MALFORMED);
+        ck_assert_int_eq(orset_batch_apply(b.os, 1, batch.data, batch.len, &result),
+                         ORSET_E_MALFORMED);
         orset_rollback(b.os);
         ck_assert_int_eq(orset_ask_hello(b.os, 1, &x, &q), 0);
         int e = ORSET_OK;
@@ -186,7 +193,8 @@ START_TEST(test_a_guid_that_is_a_path_is_refused)
 }
 END_TEST
 
-/* Site 2 removes n numbers of a dead site's, beginning with first; its epoch tells its handles apart. */
+/* Site 2 removes n numbers of a dead site's, beginning with first; its epoch tells its handles
+ * apart. */
 static int remove_unknown(struct replica *to, uint64_t epoch, uint64_t first, unsigned ops)
 {
     struct orset_buf b = {.alloc = &HEAP}, op = {.alloc = &HEAP};
@@ -223,7 +231,8 @@ static int remove_unknown(struct replica *to, uint64_t epoch, uint64_t first, un
     return e;
 }
 
-/* A site that remembers too much cannot answer a hello: a peer would end the exchanges of all others. */
+/* A site that remembers too much cannot answer a hello: a peer would end the exchanges of all
+ * others. */
 START_TEST(test_a_peer_s_share_of_what_is_remembered)
 {
     struct replica a, c;
@@ -286,7 +295,8 @@ static int mark(struct replica *to, struct orset_dot target, unsigned n)
     return e;
 }
 
-/* Before the bound, 2,000 of one site's keywords on a mail ended the streams of all others that flagged it. */
+/* Before the bound, 2,000 of one site's keywords on a mail ended the streams of all others that
+ * flagged it. */
 static void others_still_flag(bool mail_first)
 {
     struct replica a, c;

@@ -1,5 +1,5 @@
-/* unit_join - mailboxes that were full before their state knew of them (F36), and bytes that differ under one GUID
- * (F17). */
+/* unit_join - mailboxes that were full before their state knew of them (F36), and bytes that
+ * differ under one GUID (F17). */
 #include "dovecot-plugin/orset/ops/join.h"
 #include "tests/unit/orset/unit.h"
 
@@ -8,7 +8,8 @@ struct mail {
     uint8_t guid, body, flags;
 };
 
-static void join(struct replica *r, const struct mail *m, unsigned n, unsigned *made, unsigned *united, unsigned *left)
+static void join(struct replica *r, const struct mail *m, unsigned n, unsigned *made,
+                 unsigned *united, unsigned *left)
 {
     struct orset_join *j;
     *made = 0;
@@ -107,7 +108,8 @@ END_TEST
 START_TEST(test_two_seeded_stores_that_both_ingested_become_one)
 {
     struct replica a, b;
-    struct mail ma[] = {{1, 11, 7, ORSET_SEEN}, {2, 14, 8, 0}}, mb[] = {{1, 12, 7, ORSET_FLAGGED}, {2, 13, 8, 0}};
+    struct mail ma[] = {{1, 11, 7, ORSET_SEEN}, {2, 14, 8, 0}},
+                mb[] = {{1, 12, 7, ORSET_FLAGGED}, {2, 13, 8, 0}};
     unsigned made, united, left;
     struct orset_flags now;
     struct orset_message m;

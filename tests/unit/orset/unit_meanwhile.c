@@ -1,6 +1,7 @@
-/* unit_meanwhile - what an exchange must see that no dot of the giver's shows: elements that came to the asker while it
- * was under way, and what the giver knows of messages that it does not have. Each story needs four replicas, or an op
- * between two answers. After it all ops are delivered and no further exchange runs. */
+/* unit_meanwhile - what an exchange must see that no dot of the giver's shows: elements that
+ * came to the asker while it was under way, and what the giver knows of messages that it does
+ * not have. Each story needs four replicas, or an op between two answers. After it all ops are
+ * delivered and no further exchange runs. */
 #include "tests/unit/orset/unit.h"
 
 #include "dovecot-plugin/orset/ops/uid.h"
@@ -38,8 +39,8 @@ static void close_four(struct four *f)
     close_replica(&f->d);
 }
 
-/* b flags a's mail and unflags it; c has the first op of the two, d both, neither (or c alone) the mail. c exchanges
- * with d: the second op will not come any more. */
+/* b flags a's mail and unflags it; c has the first op of the two, d both, neither (or c alone)
+ * the mail. c exchanges with d: the second op will not come any more. */
 static void flag_that_was_cleared(bool has_mail)
 {
     struct four f;
@@ -131,7 +132,8 @@ START_TEST(test_a_uid_that_the_giver_remembers_is_agreed_here)
 END_TEST
 
 /* One step of an exchange: an answer to q, merged; q is the next question. */
-static int step(struct replica *to, uint64_t site, struct replica *from, struct orset_exchange *x, struct orset_buf *q)
+static int step(struct replica *to, uint64_t site, struct replica *from, struct orset_exchange *x,
+                struct orset_buf *q)
 {
     struct orset_buf a = {.alloc = &HEAP};
     ck_assert_int_eq(orset_begin(from->os), 0);
@@ -146,7 +148,8 @@ static int step(struct replica *to, uint64_t site, struct replica *from, struct 
     return e;
 }
 
-/* b removed a's mail; c hears d's hello, which covers both, and then gets the mail, by a's op or from a's state. */
+/* b removed a's mail; c hears d's hello, which covers both, and then gets the mail, by a's op or
+ * from a's state. */
 static void mail_that_comes_meanwhile(bool by_exchange)
 {
     struct four f;

@@ -58,10 +58,12 @@ int send_to(struct replica *from, struct replica *to, uint64_t site, uint64_t fi
 
 struct orset_facts facts_of(uint8_t guid, uint8_t body)
 {
-    return (struct orset_facts){.guid = {guid}, .sha256 = {body ? body : guid}, .received = 1, .saved = 2, .size = 3};
+    return (struct orset_facts){
+        .guid = {guid}, .sha256 = {body ? body : guid}, .received = 1, .saved = 2, .size = 3};
 }
 
-struct orset_dot append(struct replica *r, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t flags)
+struct orset_dot append(struct replica *r, uint32_t folder, uint32_t uid, uint8_t guid,
+                        uint8_t flags)
 {
     struct orset_facts f = facts_of(guid, 0);
     struct orset_flags fl = {.system = flags};
@@ -88,7 +90,8 @@ void follow(struct replica *r)
         switch (t.kind) {
         case ORSET_TASK_PLACE:
             orset_folder_get(r->os, t.folder, &f);
-            orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next, &t.flags);
+            orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next,
+                             &t.flags);
             break;
         case ORSET_TASK_FLAGS: orset_done_flags(r->os, t.folder, t.uid, &t.flags); break;
         case ORSET_TASK_RENUMBER: orset_done_renumber(r->os, t.folder, t.uid, t.new_uid); break;

@@ -55,7 +55,8 @@ START_TEST(test_one_round_settles_a_clash_where_nobody_saves_meanwhile)
     ck_assert(!orset_uid_dirty(b.os, ORSET_INBOX, false));
     ck_assert_int_eq(orset_folder_get(b.os, ORSET_INBOX, &f), 0);
     for (uint32_t uid = 1; uid < f.uid_next; uid++) {
-        int here = orset_message_by_uid(a.os, ORSET_INBOX, uid, &x), there = orset_message_by_uid(b.os, ORSET_INBOX, uid, &y);
+        int here = orset_message_by_uid(a.os, ORSET_INBOX, uid, &x),
+            there = orset_message_by_uid(b.os, ORSET_INBOX, uid, &y);
         ck_assert_int_eq(here, there);
         if (here)
             ck_assert_uint_eq(x.facts.guid[0], y.facts.guid[0]);
@@ -95,8 +96,8 @@ static void round_of(struct replica *a, struct replica *b, int is)
     follow(b);
 }
 
-/* A mailbox that had 250,000 mails is joined: each round follows it by a step, until all is settled. Before, a peer's word raised UIDNEXT by
- * 1,000,000 in one round. */
+/* A mailbox that had 250,000 mails is joined: each round follows it by a step, until all is
+ * settled. Before, a peer's word raised UIDNEXT by 1,000,000 in one round. */
 START_TEST(test_another_site_s_uidnext_is_followed_in_steps)
 {
     struct replica a, b;
@@ -133,8 +134,8 @@ static int follow_late(struct replica *r)
     return e;
 }
 
-/* A round comes while a mail below its UIDs has no body here. Followed at once, UIDNEXT would pass that mail's
- * UID, and it would get another one at all sites. */
+/* A round comes while a mail below its UIDs has no body here. Followed at once, UIDNEXT would
+ * pass that mail's UID, and it would get another one at all sites. */
 START_TEST(test_a_round_is_followed_when_the_mails_before_it_are_there)
 {
     struct replica a, b;
@@ -184,7 +185,8 @@ static uint8_t change(struct replica *r, uint8_t system)
     return shown.system;
 }
 
-/* Both saw it deleted; one rescues it, the other deletes it once more. And the same with \Flagged, where setting wins. */
+/* Both saw it deleted; one rescues it, the other deletes it once more. And the same with
+ * \Flagged, where setting wins. */
 static uint8_t clear_against_set(uint8_t flag)
 {
     struct replica a, b;

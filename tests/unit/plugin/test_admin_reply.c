@@ -25,12 +25,14 @@ END_TEST
 
 START_TEST(test_what_is_no_reply_is_said_to_be_none)
 {
-    static const char *const lines[] = {"", "=", "=0", "=\t", "=\t-1", "=\t256", "=\t1x", "=\t99999999999999999999", "OK", " +a"};
+    static const char *const lines[] = {
+        "", "=", "=0", "=\t", "=\t-1", "=\t256", "=\t1x", "=\t99999999999999999999", "OK", " +a"};
     const char *rest;
     int code;
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
-        ck_assert_msg(admin_reply_parse(lines[i], &rest, &code) == ADMIN_REPLY_BROKEN, "%s", lines[i]);
+        ck_assert_msg(admin_reply_parse(lines[i], &rest, &code) == ADMIN_REPLY_BROKEN, "%s",
+                      lines[i]);
 }
 END_TEST
 

@@ -12,11 +12,13 @@
 #define ENTRY "00112233445566778899aabbccddeeff"
 /* Python: hashlib.sha256(b"Subject: a\n\nb\n").hexdigest() */
 #define HASH "26ce9c62746373e3389c9d794ed58c4c27ec13b17b4005881ad9423caee49e44"
-/* Python: hmac.new(bytes(range(32)), f"dovelane-id 2:{ENTRY}:{HASH}:user@example.org".encode(), "sha256").hexdigest()[:32] */
+/* Python: hmac.new(bytes(range(32)), f"dovelane-id 2:{ENTRY}:{HASH}:user@example.org".encode(),
+ * "sha256").hexdigest()[:32] */
 #define CODE "e2e9ffe9cfedf11738326f56c2cb85cb"
 #define OTHER "dff8412872c9883ba7881af6db53f069" /* of o@x */
-/* Python: d = hashlib.sha256(f"dovelane-guid 2:{ENTRY}:{HASH}:user@example.org".encode()).digest()[:12];
- * (d + hashlib.sha256(b"dovelane-guid check:" + d).digest()[:4]).hex() */
+/* Python: d = hashlib.sha256(f"dovelane-guid
+ * 2:{ENTRY}:{HASH}:user@example.org".encode()).digest()[:12]; (d +
+ * hashlib.sha256(b"dovelane-guid check:" + d).digest()[:4]).hex() */
 #define GUID "6976db148a860ed78b862f91f4d1c4d5"
 #define USER "user@example.org"
 
@@ -31,7 +33,8 @@ static void setup(void)
 
 START_TEST(test_code_and_guid_are_as_specified)
 {
-    char code[DELIVERY_ID_HEX + 1], guid[DELIVERY_ID_HEX + 1], other[DELIVERY_ID_HEX + 1], hash[] = HASH;
+    char code[DELIVERY_ID_HEX + 1], guid[DELIVERY_ID_HEX + 1], other[DELIVERY_ID_HEX + 1],
+        hash[] = HASH;
     unsigned char bytes[DELIVERY_ID_HEX / 2];
 
     delivery_id_code(code, &key, ENTRY, HASH, "User@EXAMPLE.org");
@@ -44,7 +47,8 @@ START_TEST(test_code_and_guid_are_as_specified)
     delivery_id_guid(other, ENTRY, hash, USER);
     ck_assert_str_ne(guid, other);
     for (size_t i = 0; i < sizeof(bytes); i++)
-        bytes[i] = (unsigned char)strtoul((const char[]){guid[2 * i], guid[2 * i + 1], '\0'}, NULL, 16);
+        bytes[i] =
+            (unsigned char)strtoul((const char[]){guid[2 * i], guid[2 * i + 1], '\0'}, NULL, 16);
     ck_assert(delivery_id_is_guid(bytes));
     for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] ^= 1;
@@ -57,7 +61,9 @@ END_TEST
 START_TEST(test_a_valid_line_gives_its_entry)
 {
     static const char *const values[] = {
-        ENTRY " " CODE, " " ENTRY "\r\n\t" CODE " ", ENTRY " " OTHER " " CODE, ENTRY " " CODE "\n " OTHER, ENTRY " " CODE " " CODE,
+        ENTRY " " CODE,           " " ENTRY "\r\n\t" CODE " ",
+        ENTRY " " OTHER " " CODE, ENTRY " " CODE "\n " OTHER,
+        ENTRY " " CODE " " CODE,
     };
     char entry[DELIVERY_ID_HEX + 1];
 
@@ -71,9 +77,22 @@ END_TEST
 START_TEST(test_anything_else_has_no_authority)
 {
     static const char *const values[] = {
-        "", " ", ENTRY, ENTRY " ", ENTRY CODE, ENTRY " " CODE "0", ENTRY " " CODE " x", "x " ENTRY " " CODE, CODE " " ENTRY,
-        ENTRY " " OTHER, ENTRY " " OTHER " " OTHER, ENTRY " x " CODE, ENTRY " " CODE CODE,
-        "00112233445566778899AABBCCDDEEFF " CODE, "00112233445566778899aabbccddeefe " CODE, ENTRY " 00000000000000000000000000000000",
+        "",
+        " ",
+        ENTRY,
+        ENTRY " ",
+        ENTRY CODE,
+        ENTRY " " CODE "0",
+        ENTRY " " CODE " x",
+        "x " ENTRY " " CODE,
+        CODE " " ENTRY,
+        ENTRY " " OTHER,
+        ENTRY " " OTHER " " OTHER,
+        ENTRY " x " CODE,
+        ENTRY " " CODE CODE,
+        "00112233445566778899AABBCCDDEEFF " CODE,
+        "00112233445566778899aabbccddeefe " CODE,
+        ENTRY " 00000000000000000000000000000000",
     };
     char entry[DELIVERY_ID_HEX + 1], shorter[] = ENTRY " " CODE, hash[] = HASH;
 
@@ -92,8 +111,10 @@ END_TEST
 
 START_TEST(test_what_a_delivery_adds_is_known)
 {
-    static const char *const lines[] = {"Return-Path: <a@b>", "received: from x", "DELIVERED-TO: x", "Dovelane-Id: x"};
-    static const char *const others[] = {"", "Received", "Received : x", " Received: x", "X-Received: x", "Subject: Received: x"};
+    static const char *const lines[] = {"Return-Path: <a@b>", "received: from x", "DELIVERED-TO: x",
+                                        "Dovelane-Id: x"};
+    static const char *const others[] = {
+        "", "Received", "Received : x", " Received: x", "X-Received: x", "Subject: Received: x"};
 
     for (size_t i = 0; i < N_ELEMENTS(lines); i++)
         ck_assert(delivery_id_is_trace(lines[i], strlen(lines[i])));
@@ -131,7 +152,8 @@ END_TEST
 
 START_TEST(test_a_key_file_is_for_its_owner_only)
 {
-    static const mode_t good[] = {0400, 0600, 0640, 0440}, bad[] = {0644, 0604, 0602, 0620, 0601, 0660};
+    static const mode_t good[] = {0400, 0600, 0640, 0440},
+                        bad[] = {0644, 0604, 0602, 0620, 0601, 0660};
     char path[] = "/tmp/dovelane-key-XXXXXX";
     struct delivery_key k;
     const char *error;

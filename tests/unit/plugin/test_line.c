@@ -83,8 +83,11 @@ START_TEST(test_intents_are_lines_of_a_journal)
     ck_assert_uint_eq(size, 35);
     size = line_intent(line, LINE_INTENT_VOID, NULL, NULL);
     ck_assert_mem_eq(line, "x\t-\n", size);
-    ck_assert_uint_eq(line_intent(line, LINE_INTENT_DELETE, NULL, repeated('n', LINE_INTENT_MAX - 5)), LINE_INTENT_MAX);
-    ck_assert_uint_eq(line_intent(line, LINE_INTENT_DELETE, NULL, repeated('n', LINE_INTENT_MAX - 4)), 0);
+    ck_assert_uint_eq(
+        line_intent(line, LINE_INTENT_DELETE, NULL, repeated('n', LINE_INTENT_MAX - 5)),
+        LINE_INTENT_MAX);
+    ck_assert_uint_eq(
+        line_intent(line, LINE_INTENT_DELETE, NULL, repeated('n', LINE_INTENT_MAX - 4)), 0);
 }
 END_TEST
 

@@ -8,7 +8,8 @@
 #include "proxy/engine.h"
 #include "lib/ingress/route.h"
 
-static const struct postfix_header header = {.drop = "bcc,content-length,resent-bcc,return-path,", .hops = 3};
+static const struct postfix_header header = {.drop = "bcc,content-length,resent-bcc,return-path,",
+                                             .hops = 3};
 
 /* ---- content ---- */
 
@@ -27,7 +28,9 @@ static struct read read_content(const char *wire, size_t len)
     while (cut.used < len && !cut.end)
         cut.used += content_feed(&cut.c, wire + cut.used, 1, &cut.out, &cut.end);
     ck_assert_uint_eq(whole.used, cut.used);
-    ck_assert(whole.end == cut.end && whole.c.bare_lf == cut.c.bare_lf && whole.c.long_line == cut.c.long_line && whole.c.bare_cr == cut.c.bare_cr && whole.c.odd_header == cut.c.odd_header);
+    ck_assert(whole.end == cut.end && whole.c.bare_lf == cut.c.bare_lf &&
+              whole.c.long_line == cut.c.long_line && whole.c.bare_cr == cut.c.bare_cr &&
+              whole.c.odd_header == cut.c.odd_header);
     ck_assert_uint_eq(whole.c.hops, cut.c.hops);
     ck_assert_uint_eq(whole.out.len, cut.out.len);
     ck_assert(!whole.out.len || !memcmp(whole.out.data, cut.out.data, cut.out.len));
@@ -63,7 +66,9 @@ END_TEST
 
 START_TEST(content_ends_at_nothing_but_crlf_dot_crlf)
 {
-    static const char *const smuggled[] = {"\n.\n", "\n.\r\n", "\r\n.\n", "\r.\r", "\r.\r\n", "\r\n.\r", "\n.\r", "\r\n\x2e\x2e\r\n", "\r\n.\r\r\n", "\r\r\n.\r\r\n", "\r\n .\r\n", "\r\n. \r\n"};
+    static const char *const smuggled[] = {
+        "\n.\n", "\n.\r\n",          "\r\n.\n",     "\r.\r",         "\r.\r\n",    "\r\n.\r",
+        "\n.\r", "\r\n\x2e\x2e\r\n", "\r\n.\r\r\n", "\r\r\n.\r\r\n", "\r\n .\r\n", "\r\n. \r\n"};
     for (size_t i = 0; i < sizeof smuggled / sizeof *smuggled; i++) {
         char *wire = mem_printf("A: b\r\n\r\nx%sMAIL FROM:<a@b>\r\n", smuggled[i]);
         struct read r = read_content(wire, strlen(wire));
@@ -80,20 +85,25 @@ END_TEST
 
 START_TEST(header_loses_what_cleanup_drops)
 {
-    becomes("A: b\r\nBcc: x\r\n y\r\nC: d\r\n\r\nBcc: z\r\n.\r\n", "A: b\r\nC: d\r\n\r\nBcc: z\r\n");
-    becomes("BCC:x\r\nReturn-Path: <q>\r\ncontent-length: 5\r\nBccx: y\r\n\r\n.\r\n", "Bccx: y\r\n\r\n");
+    becomes("A: b\r\nBcc: x\r\n y\r\nC: d\r\n\r\nBcc: z\r\n.\r\n",
+            "A: b\r\nC: d\r\n\r\nBcc: z\r\n");
+    becomes("BCC:x\r\nReturn-Path: <q>\r\ncontent-length: 5\r\nBccx: y\r\n\r\n.\r\n",
+            "Bccx: y\r\n\r\n");
     becomes("Dovelane-Id: x\r\n\ty\r\nA: b\r\n\r\n.\r\n", "A: b\r\n\r\n");
 }
 END_TEST
 
 START_TEST(a_line_that_is_no_header_ends_the_header)
 {
-    becomes("Subject: x\r\nhello, this is text\r\nBcc: is how you write it\r\n and this too\r\n\r\nb\r\n.\r\n",
-            "Subject: x\r\nhello, this is text\r\nBcc: is how you write it\r\n and this too\r\n\r\nb\r\n");
+    becomes("Subject: x\r\nhello, this is text\r\nBcc: is how you write it\r\n and this "
+            "too\r\n\r\nb\r\n.\r\n",
+            "Subject: x\r\nhello, this is text\r\nBcc: is how you write it\r\n and this "
+            "too\r\n\r\nb\r\n");
     becomes("hello\r\nBcc: x\r\nDovelane-Id: y\r\n.\r\n", "hello\r\nBcc: x\r\nDovelane-Id: y\r\n");
     becomes(" folded\r\nBcc: x\r\n\r\n.\r\n", " folded\r\nBcc: x\r\n\r\n");
     becomes(": no name\r\nBcc: x\r\n.\r\n", ": no name\r\nBcc: x\r\n");
-    becomes("A : b\r\nBcc : x\r\nBcc: y\r\n\r\n.\r\n", "A : b\r\n\r\n"); /* those are headers, which cleanup mends */
+    /* those are headers, which cleanup mends */
+    becomes("A : b\r\nBcc : x\r\nBcc: y\r\n\r\n.\r\n", "A : b\r\n\r\n");
     char wire[2300];
     memset(wire, 'x', 2200);
     memcpy(wire, "hello, this", 11);
@@ -149,7 +159,8 @@ END_TEST
 
 START_TEST(parts_with_odd_headers_are_seen)
 {
-    static const char odd[] = "A: b\r\n\r\n--x\r\nContent-Type\t: text/plain\r\n\r\n", text[] = "A: b\r\n\r\nNote : this\r\n--x\r\nB: c\r\n\r\nNote : that\r\n";
+    static const char odd[] = "A: b\r\n\r\n--x\r\nContent-Type\t: text/plain\r\n\r\n",
+                      text[] = "A: b\r\n\r\nNote : this\r\n--x\r\nB: c\r\n\r\nNote : that\r\n";
     ck_assert(content_odd_parts(odd, sizeof odd - 1));
     ck_assert(!content_odd_parts(text, sizeof text - 1));
 }
@@ -158,7 +169,9 @@ END_TEST
 START_TEST(lines_and_hops_are_counted)
 {
     char wire[2200], *at = wire;
-    at += sprintf(at, "Received: a\r\nReceived: b\r\n\tc\r\nX-Received: d\r\nMessage-ID: <i@j.example>\r\n\r\n");
+    at += sprintf(
+        at,
+        "Received: a\r\nReceived: b\r\n\tc\r\nX-Received: d\r\nMessage-ID: <i@j.example>\r\n\r\n");
     memset(at, 'x', 998);
     strcpy(at + 998, "\r\n.\r\n");
     struct read r = read_content(wire, strlen(wire));
@@ -198,11 +211,30 @@ static void plain(const char *line, const char *address, const char *args)
 START_TEST(only_addresses_that_postfix_would_not_change_are_plain)
 {
     plain("RCPT TO:<a@b.example>", "a@b.example", "");
-    plain("rcpt to: <A.b+c@B.example>  NOTIFY=NEVER\tORCPT=rfc822;x", "A.b+c@B.example", "NOTIFY=NEVER ORCPT=rfc822;x");
+    plain("rcpt to: <A.b+c@B.example>  NOTIFY=NEVER\tORCPT=rfc822;x", "A.b+c@B.example",
+          "NOTIFY=NEVER ORCPT=rfc822;x");
     plain("RCPT TO:<\xc3\xa4@b.example>", "\xc3\xa4@b.example", "");
-    static const char *const odd[] = {"a@b.example", "<a>", "<a@b>", "<\"a b\"@c.example>", "<@x.example:a@b.example>", "<a%b@c.example>", "<x!a@c.example>", "<a@[192.0.2.1]>",
-                                      "<a@192.0.2.1>", "<a@b.example.>", "<.a@b.example>", "<a..b@c.example>", "<-a@b.example>", "<a@b@c.example>", "<>", "<a@b..example>",
-                                      "<a@b.example>x", "<a@b.example", "(c) <a@b.example>", "<a @b.example>", "<a@b.example XVERP>"};
+    static const char *const odd[] = {"a@b.example",
+                                      "<a>",
+                                      "<a@b>",
+                                      "<\"a b\"@c.example>",
+                                      "<@x.example:a@b.example>",
+                                      "<a%b@c.example>",
+                                      "<x!a@c.example>",
+                                      "<a@[192.0.2.1]>",
+                                      "<a@192.0.2.1>",
+                                      "<a@b.example.>",
+                                      "<.a@b.example>",
+                                      "<a..b@c.example>",
+                                      "<-a@b.example>",
+                                      "<a@b@c.example>",
+                                      "<>",
+                                      "<a@b..example>",
+                                      "<a@b.example>x",
+                                      "<a@b.example",
+                                      "(c) <a@b.example>",
+                                      "<a @b.example>",
+                                      "<a@b.example XVERP>"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         char *line = mem_printf("RCPT TO:%s", odd[i]);
         plain(line, NULL, NULL);
@@ -211,16 +243,21 @@ START_TEST(only_addresses_that_postfix_would_not_change_are_plain)
     struct command_path p;
     ck_assert(!command_path("RCPT FROM:<a@b.example>", "RCPT", "TO", &p));
     ck_assert(!command_path("RCPTTO:<a@b.example>", "RCPT", "TO", &p));
-    ck_assert(command_path("MAIL FROM:<> BODY=8BITMIME", "MAIL", "FROM", &p) && p.plain && !*p.address);
+    ck_assert(command_path("MAIL FROM:<> BODY=8BITMIME", "MAIL", "FROM", &p) && p.plain &&
+              !*p.address);
     command_path_free(&p);
     ck_assert(command_path("MAIL FROM:<a@b.example> XVERP==+", "MAIL", "FROM", &p) && !p.plain);
     ck_assert(!address_plain("\xc3\xa4@b.example", false));
     char *left = command_args_without("SIZE=1 AUTH=<> RET=HDRS", "AUTH");
     ck_assert_str_eq(left, "SIZE=1 RET=HDRS");
     free(left);
-    static const char *const line[][2] = {{"MAIL FROM:<root@web1> SIZE=9 AUTH=<>", "MAIL FROM:<root@web1> SIZE=9"}, {"MAIL FROM:<a@b> auth=x  SIZE=9", "MAIL FROM:<a@b> SIZE=9"},
-                                          {"MAIL FROM:root AUTH=<> BODY=7BIT", "MAIL FROM:root BODY=7BIT"}, {"MAIL FROM:<\"x AUTH=y\"@c> AUTH=z", "MAIL FROM:<\"x AUTH=y\"@c>"},
-                                          {"MAIL FROM:<\"\\\" AUTH=y\"@c>", "MAIL FROM:<\"\\\" AUTH=y\"@c>"}, {"MAIL FROM:<a AUTH=y> XAUTH=1", "MAIL FROM:<a AUTH=y> XAUTH=1"}};
+    static const char *const line[][2] = {
+        {"MAIL FROM:<root@web1> SIZE=9 AUTH=<>", "MAIL FROM:<root@web1> SIZE=9"},
+        {"MAIL FROM:<a@b> auth=x  SIZE=9", "MAIL FROM:<a@b> SIZE=9"},
+        {"MAIL FROM:root AUTH=<> BODY=7BIT", "MAIL FROM:root BODY=7BIT"},
+        {"MAIL FROM:<\"x AUTH=y\"@c> AUTH=z", "MAIL FROM:<\"x AUTH=y\"@c>"},
+        {"MAIL FROM:<\"\\\" AUTH=y\"@c>", "MAIL FROM:<\"\\\" AUTH=y\"@c>"},
+        {"MAIL FROM:<a AUTH=y> XAUTH=1", "MAIL FROM:<a AUTH=y> XAUTH=1"}};
     for (size_t i = 0; i < sizeof line / sizeof *line; i++) {
         left = command_line_without(line[i][0], "AUTH");
         ck_assert_str_eq(left, line[i][1]);
@@ -232,14 +269,18 @@ END_TEST
 START_TEST(xforward_is_decoded)
 {
     char *value[XFORWARD_ATTRIBUTES] = {0};
-    ck_assert(command_xforward("XFORWARD NAME=a.example ADDR=IPv6:2001:db8::1 PORT=12 HELO=x+20y PROTO=ESMTP IDENT=[UNAVAILABLE]", value));
+    ck_assert(command_xforward("XFORWARD NAME=a.example ADDR=IPv6:2001:db8::1 PORT=12 HELO=x+20y "
+                               "PROTO=ESMTP IDENT=[UNAVAILABLE]",
+                               value));
     ck_assert_str_eq(value[XFORWARD_NAME], "a.example");
     ck_assert_str_eq(value[XFORWARD_HELO], "x y");
     ck_assert_ptr_null(value[XFORWARD_IDENT]);
     ck_assert(command_xforward("xforward source=LOCAL name=[unavailable]", value));
     ck_assert_str_eq(value[XFORWARD_SOURCE], "LOCAL");
     ck_assert_ptr_null(value[XFORWARD_NAME]);
-    static const char *const bad[] = {"XFORWARD FOO=a", "XFORWARD NAME", "XFORWARD NAME=+4", "XFORWARD NAME=+zz", "XFORWARD NAME=a+00b", "XFORWARD =x", "XFORWARDX NAME=a"};
+    static const char *const bad[] = {
+        "XFORWARD FOO=a",      "XFORWARD NAME", "XFORWARD NAME=+4", "XFORWARD NAME=+zz",
+        "XFORWARD NAME=a+00b", "XFORWARD =x",   "XFORWARDX NAME=a"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!command_xforward(bad[i], value), "%s", bad[i]);
     for (int i = 0; i < XFORWARD_ATTRIBUTES; i++)
@@ -249,7 +290,9 @@ END_TEST
 
 START_TEST(the_most_exact_route_counts)
 {
-    char *lines[] = {"example.com=lmtp:[a]:24", ".example.com=lmtp:[b]:24", "boss@example.com=smtp:[c]:25", ".sub.example.com=smtp:[d]:25", "exemple.org=smtp:[e]:25"};
+    char *lines[] = {"example.com=lmtp:[a]:24", ".example.com=lmtp:[b]:24",
+                     "boss@example.com=smtp:[c]:25", ".sub.example.com=smtp:[d]:25",
+                     "exemple.org=smtp:[e]:25"};
     struct config c = {.route = {5, lines}};
     struct route *r = route_new(&c);
     ck_assert_str_eq(route_of(r, "a@example.com", "+"), "lmtp:[a]:24");
@@ -281,7 +324,8 @@ static void says(struct engine *e, const char *bytes, enum engine_event event, c
         at += used;
     }
     ck_assert_msg(got == event, "%s: event %d", bytes, got);
-    ck_assert_msg(!strncmp(e->out.data ? e->out.data : "", reply, strlen(reply)), "%s: %s", bytes, e->out.data ? e->out.data : "nothing");
+    ck_assert_msg(!strncmp(e->out.data ? e->out.data : "", reply, strlen(reply)), "%s: %s", bytes,
+                  e->out.data ? e->out.data : "nothing");
 }
 
 /* The final lines of replies. */
@@ -297,10 +341,15 @@ START_TEST(a_session_as_postfix_has_it)
 {
     struct engine e = {.name = "mx.example", .most_envelope = 100000};
     engine_greet(&e);
-    ck_assert(!strncmp(e.out.data, "220 mx.example ESMTP Dovelane\r\n250-mx.example\r\n250-SIZE\r\n", 54));
-    ck_assert_ptr_nonnull(strstr(e.out.data, "\r\n250 XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE\r\n250 2.0.0 Ok\r\n250 2.0.0 Ok\r\n"));
+    ck_assert(!strncmp(e.out.data,
+                       "220 mx.example ESMTP Dovelane\r\n250-mx.example\r\n250-SIZE\r\n", 54));
+    ck_assert_ptr_nonnull(strstr(e.out.data, "\r\n250 XFORWARD NAME ADDR PORT PROTO HELO IDENT "
+                                             "SOURCE\r\n250 2.0.0 Ok\r\n250 2.0.0 Ok\r\n"));
     ck_assert_uint_eq(replies(e.out.data), 4);
-    says(&e, "EHLO mx.example\r\nXFORWARD NAME=c.example ADDR=192.0.2.1\r\nMAIL FROM:<a@b.example> SIZE=100\r\n", ENGINE_MORE, "");
+    says(&e,
+         "EHLO mx.example\r\nXFORWARD NAME=c.example ADDR=192.0.2.1\r\nMAIL FROM:<a@b.example> "
+         "SIZE=100\r\n",
+         ENGINE_MORE, "");
     ck_assert_ptr_null(e.out.data);
     says(&e, "RCPT TO:<c@d.example>\r\n", ENGINE_MORE, "250 2.1.5");
     ck_assert_str_eq(e.helo, "mx.example");
@@ -314,19 +363,38 @@ START_TEST(a_session_as_postfix_has_it)
 }
 END_TEST
 
-/* Whatever comes, the client reads as many answers as it sent commands, and DATA's is never one that was given ahead. */
+/* Whatever comes, the client reads as many answers as it sent commands, and DATA's is never one
+ * that was given ahead. */
 START_TEST(what_was_answered_ahead_is_refused_later)
 {
-    static const struct { const char *lines; unsigned answers; /* with the greeting */ enum engine_event end; const char *refusal; } cases[] = {
-        {"EHLO x\r\nXFORWARD NAME=a\r\nXFORWARD HELO=b\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 6, ENGINE_DATA, NULL}, /* a long XFORWARD comes in two */
-        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 4, ENGINE_DATA, NULL},
-        {"EHLO x\r\nXFORWARD rubbish\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "451 4.3.0"},
-        {"EHLO x\r\nXFORWARD NAME=a\r\nMAIL rubbish\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: MAIL"},
-        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT rubbish\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: RCPT"},
-        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT rubbish\r\nDATA\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: RCPT"},
-        {"EHLO\r\nMAIL FROM:<a@b.example>\r\nNOOP\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: EHLO"},
-        {"NOOP\r\nNOOP\r\nBLURB\r\nEHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 7, ENGINE_DATA, NULL}, /* EHLO begins anew */
-        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nDATA\r\n", 5, ENGINE_CLOSE, "421 4.5.1"}, /* the greeting's answers are 4 */
+    static const struct {
+        const char *lines;
+        unsigned answers; /* with the greeting */
+        enum engine_event end;
+        const char *refusal;
+    } cases[] = {
+        /* a long XFORWARD comes in two */
+        {"EHLO x\r\nXFORWARD NAME=a\r\nXFORWARD HELO=b\r\nMAIL FROM:<a@b.example>\r\nRCPT "
+         "TO:<c@d.example>\r\nDATA\r\n",
+         6, ENGINE_DATA, NULL},
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 4, ENGINE_DATA,
+         NULL},
+        {"EHLO x\r\nXFORWARD rubbish\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\n", 5,
+         ENGINE_MORE, "451 4.3.0"},
+        {"EHLO x\r\nXFORWARD NAME=a\r\nMAIL rubbish\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE,
+         "501 5.5.4 Syntax: MAIL"},
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT rubbish\r\nRCPT TO:<c@d.example>\r\n", 5,
+         ENGINE_MORE, "501 5.5.4 Syntax: RCPT"},
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT rubbish\r\nDATA\r\n", 5, ENGINE_MORE,
+         "501 5.5.4 Syntax: RCPT"},
+        {"EHLO\r\nMAIL FROM:<a@b.example>\r\nNOOP\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE,
+         "501 5.5.4 Syntax: EHLO"},
+        /* EHLO begins anew */
+        {"NOOP\r\nNOOP\r\nBLURB\r\nEHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT "
+         "TO:<c@d.example>\r\nDATA\r\n",
+         7, ENGINE_DATA, NULL},
+        /* the greeting's answers are 4 */
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nDATA\r\n", 5, ENGINE_CLOSE, "421 4.5.1"},
         {"DATA\r\n", 5, ENGINE_CLOSE, "421 4.5.1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -335,11 +403,14 @@ START_TEST(what_was_answered_ahead_is_refused_later)
         size_t used;
         enum engine_event event = engine_feed(&e, cases[i].lines, strlen(cases[i].lines), &used);
         ck_assert_msg(event == cases[i].end, "case %zu: event %d", i, event);
-        ck_assert_msg(replies(e.out.data) == cases[i].answers, "case %zu: %u answers: %s", i, replies(e.out.data), e.out.data);
-        ck_assert_msg(!cases[i].refusal || strstr(e.out.data, cases[i].refusal), "case %zu: %s", i, e.out.data);
+        ck_assert_msg(replies(e.out.data) == cases[i].answers, "case %zu: %u answers: %s", i,
+                      replies(e.out.data), e.out.data);
+        ck_assert_msg(!cases[i].refusal || strstr(e.out.data, cases[i].refusal), "case %zu: %s", i,
+                      e.out.data);
         if (event == ENGINE_MORE) {
             says(&e, "DATA\r\n", ENGINE_MORE, cases[i].refusal);
-            says(&e, "RSET\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", e.helo ? ENGINE_DATA : ENGINE_MORE, "250 2.0.0 Ok\r\n");
+            says(&e, "RSET\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n",
+                 e.helo ? ENGINE_DATA : ENGINE_MORE, "250 2.0.0 Ok\r\n");
         }
         engine_free(&e);
     }
@@ -381,7 +452,8 @@ START_TEST(nothing_is_read_behind_what_postfix_never_sends)
         engine_free(&e);
     }
     struct engine e = {.name = "mx.example", .most_envelope = 100000};
-    says(&e, "EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", ENGINE_DATA, "250-");
+    says(&e, "EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", ENGINE_DATA,
+         "250-");
     engine_go(&e, &header);
     says(&e, "A: b\r\n\r\nx\n.\r\nMAIL FROM:<evil@b.example>\r\n", ENGINE_CLOSE, "550 5.5.2");
     engine_free(&e);

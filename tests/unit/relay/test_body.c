@@ -33,7 +33,8 @@ static void expect(const char *head, const char *message, const char *data, cons
         smtp_body_data(&b, head, strlen(head), message, strlen(message));
         drain(&b, n, &out);
         ck_assert_str_eq(out.data, data);
-        ck_assert_uint_eq(smtp_body_chunk(&b, head, strlen(head), message, strlen(message)), strlen(chunk));
+        ck_assert_uint_eq(smtp_body_chunk(&b, head, strlen(head), message, strlen(message)),
+                          strlen(chunk));
         drain(&b, n, &out);
         ck_assert_str_eq(out.data, chunk);
         smtp_body_clear(&b);
@@ -46,7 +47,8 @@ START_TEST(test_a_message_as_data_and_as_bdat_want_it)
     expect("", "", ".\r\n", "");
     expect("H: h\r\n", "", "H: h\r\n.\r\n", "H: h\r\n");
     expect("", "a\r\n", "a\r\n.\r\n", "a\r\n");
-    expect("H: h\r\n", "S: x\r\n\r\nb", "H: h\r\nS: x\r\n\r\nb\r\n.\r\n", "H: h\r\nS: x\r\n\r\nb\r\n");
+    expect("H: h\r\n", "S: x\r\n\r\nb", "H: h\r\nS: x\r\n\r\nb\r\n.\r\n",
+           "H: h\r\nS: x\r\n\r\nb\r\n");
     expect("H: h\r\n", ".a\r\n.\r\n", "H: h\r\n..a\r\n..\r\n.\r\n", "H: h\r\n.a\r\n.\r\n");
     expect("H: h\r\n", "a\n.b\nc", "H: h\r\na\r\n..b\r\nc\r\n.\r\n", "H: h\r\na\r\n.b\r\nc\r\n");
     expect("", "\n", "\r\n.\r\n", "\r\n");

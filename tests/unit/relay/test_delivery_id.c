@@ -6,12 +6,14 @@
 #include "relay/smtp/delivery_id.h"
 #include "tests/unit/relay/tests.h"
 
-/* Python: hmac.new(bytes(range(32)), f"dovelane-id 2:{ENTRY}:{HASH}:user@example.org".encode(), "sha256").hexdigest()[:32], HASH being that of
- * "Subject: a\n\nb\n"; the plugin's test has the same. */
+/* Python: hmac.new(bytes(range(32)), f"dovelane-id 2:{ENTRY}:{HASH}:user@example.org".encode(),
+ * "sha256").hexdigest()[:32], HASH being that of "Subject: a\n\nb\n"; the plugin's test has the
+ * same. */
 #define CODE "e2e9ffe9cfedf11738326f56c2cb85cb"
 #define OTHER "dff8412872c9883ba7881af6db53f069" /* of o@x */
 
-static const unsigned char id[ENTRYID_LEN] = {0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff};
+static const unsigned char id[ENTRYID_LEN] = {0,    0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
+                                              0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff};
 static char *error;
 
 static struct delivery_key *key_of(const void *data, size_t size, mode_t mode)
@@ -31,12 +33,14 @@ static struct delivery_key *key_of(const void *data, size_t size, mode_t mode)
 
 static void expect(struct delivery_key *k)
 {
-    static const char *const forms[] = {"Subject: a\r\n\r\nb\r\n", "Subject: a\n\nb\n", "Subject: a\r\n\r\nb"};
+    static const char *const forms[] = {"Subject: a\r\n\r\nb\r\n", "Subject: a\n\nb\n",
+                                        "Subject: a\r\n\r\nb"};
     static const char *const address[] = {"User@Example.ORG", "o@x", "o@x"};
     ck_assert_msg(k != NULL, "%s", error);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         char *line = delivery_id_header(k, id, forms[i], strlen(forms[i]), address, 3);
-        ck_assert_str_eq(line, "Dovelane-Id: 00112233445566778899aabbccddeeff\r\n " CODE " " OTHER "\r\n " OTHER "\r\n");
+        ck_assert_str_eq(line, "Dovelane-Id: 00112233445566778899aabbccddeeff\r\n " CODE " " OTHER
+                               "\r\n " OTHER "\r\n");
         free(line);
     }
     char *other = delivery_id_header(k, id, "Subject: a\r\r\n\r\nb\r\n", 18, address, 1);
@@ -73,7 +77,8 @@ START_TEST(test_a_key_that_is_none_is_refused)
     refuse("0123456789abcdef", 16, 0660, "it has mode 0660");
     free(error);
     error = NULL;
-    ck_assert(!delivery_key_read("/does/not/exist", &error) && strstr(error, "/does/not/exist: No such file"));
+    ck_assert(!delivery_key_read("/does/not/exist", &error) &&
+              strstr(error, "/does/not/exist: No such file"));
     free(error);
     error = NULL;
 }

@@ -1,4 +1,5 @@
-/* The delays in the lines about mails are what printf would have made of them, two significant digits. */
+/* The delays in the lines about mails are what printf would have made of them, two significant
+ * digits. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

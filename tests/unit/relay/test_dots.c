@@ -3,7 +3,8 @@
 #include "lib/mail/smtp_dots.h"
 #include "tests/unit/relay/tests.h"
 
-/* What a server reads back: the message behind the first lone dot is lost, so nothing but the end may look like one. */
+/* What a server reads back: the message behind the first lone dot is lost, so nothing but the
+ * end may look like one. */
 static void unstuff(const char *p, size_t len, struct buf *out)
 {
     const char *end = p + len;
@@ -64,7 +65,8 @@ END_TEST
 START_TEST(test_clean_means_that_nothing_changes)
 {
     const char *clean[] = {"", "a", "a\r\n", "a\r\nb.\r\n", "a.\r\n\r\n", "a\rb"};
-    const char *dirty[] = {".", ".a\r\n", "a\r\n.\r\n", "a\n", "\n", "\r\n\n", "a\r\n\n.x\r\n", "a\r\n..b"};
+    const char *dirty[] = {".",  ".a\r\n", "a\r\n.\r\n",    "a\n",
+                           "\n", "\r\n\n", "a\r\n\n.x\r\n", "a\r\n..b"};
     for (size_t i = 0; i < sizeof clean / sizeof *clean; i++) {
         struct buf want = {0};
         ck_assert_msg(smtp_dots_clean(clean[i], strlen(clean[i])), "%zu", i);
@@ -78,8 +80,8 @@ START_TEST(test_clean_means_that_nothing_changes)
 }
 END_TEST
 
-/* Every message of up to six of these bytes, cut at every place in two, and byte by byte: the same bytes come out, and a server reads back
- * the message with CRLF line ends. */
+/* Every message of up to six of these bytes, cut at every place in two, and byte by byte: the
+ * same bytes come out, and a server reads back the message with CRLF line ends. */
 START_TEST(test_every_cut_of_every_short_message)
 {
     static const char byte[] = {'\r', '\n', '.', 'x'};

@@ -28,7 +28,10 @@ static void setup(void)
     ck_assert(mkdtemp(directory) != NULL);
     snprintf(path, sizeof path, "%s/conf", directory);
     FILE *f = fopen(path, "w");
-    fprintf(f, "state_directory = \"%s\"\nmembership = learned\nnode mx1 { redis = \"127.0.0.1:1\" }\nnode mx2 { redis = \"127.0.0.1:2\" }\n", directory);
+    fprintf(f,
+            "state_directory = \"%s\"\nmembership = learned\nnode mx1 { redis = \"127.0.0.1:1\" "
+            "}\nnode mx2 { redis = \"127.0.0.1:2\" }\n",
+            directory);
     fclose(f);
     members_read(&table, "1/1 joining mx8 127.0.0.1:8 - - -\n");
     file = members_file(directory, "dovelane-relay");

@@ -26,9 +26,21 @@ END_TEST
 
 START_TEST(test_what_we_do_not_deliver_to)
 {
-    const char *const no[] = {"", "smtp", "smtp:", "smtp:example.com", "smtp:example.com:25", "local:[10.0.0.5]", "smtp:[]:25",
-                              "smtp:[a", "smtp:[a]25", "smtp:[a]:", "smtp:[a]:0", "smtp:[a]:65536", "smtp:[a]:25x",
-                              "lmtp:unix:", "error:[a]:25"};
+    const char *const no[] = {"",
+                              "smtp",
+                              "smtp:",
+                              "smtp:example.com",
+                              "smtp:example.com:25",
+                              "local:[10.0.0.5]",
+                              "smtp:[]:25",
+                              "smtp:[a",
+                              "smtp:[a]25",
+                              "smtp:[a]:",
+                              "smtp:[a]:0",
+                              "smtp:[a]:65536",
+                              "smtp:[a]:25x",
+                              "lmtp:unix:",
+                              "error:[a]:25"};
     struct nexthop hop;
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         ck_assert_msg(!nexthop_parse(no[i], &hop), "%s", no[i]);

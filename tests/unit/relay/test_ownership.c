@@ -5,7 +5,8 @@
 
 static struct config_node nodes[] = {{.name = "mx1"}, {.name = "mx2"}, {.name = "mx3"}};
 
-static enum ownership judge(const char *self, const char *dead1, const char *dead2, const char *lane, size_t *place)
+static enum ownership judge(const char *self, const char *dead1, const char *dead2,
+                            const char *lane, size_t *place)
 {
     char *dead[] = {(char *)dead1, (char *)dead2};
     struct config c = {.nnodes = 3, .node = nodes, .dead = {dead2 ? 2 : dead1 ? 1 : 0, dead}};
@@ -43,7 +44,8 @@ END_TEST
 START_TEST(test_an_owner_without_a_node_section_is_dead)
 {
     size_t place;
-    ck_assert_int_eq(judge("mx2", NULL, NULL, "dovelane:smtp:[a]:25|gone>mx2", &place), OWNERSHIP_OURS);
+    ck_assert_int_eq(judge("mx2", NULL, NULL, "dovelane:smtp:[a]:25|gone>mx2", &place),
+                     OWNERSHIP_OURS);
     ck_assert_uint_eq(place, 1);
 }
 END_TEST
@@ -59,8 +61,10 @@ END_TEST
 START_TEST(test_no_owner_no_drain)
 {
     size_t place;
-    ck_assert_int_eq(judge("mx3", "mx1", "mx2", "dovelane:smtp:[a]:25|mx1>mx2", &place), OWNERSHIP_NONE);
-    ck_assert_int_eq(judge("mx3", "mx1", "mx2", "dovelane:smtp:[a]:25|mx1>mx2|mx1.3", &place), OWNERSHIP_NONE);
+    ck_assert_int_eq(judge("mx3", "mx1", "mx2", "dovelane:smtp:[a]:25|mx1>mx2", &place),
+                     OWNERSHIP_NONE);
+    ck_assert_int_eq(judge("mx3", "mx1", "mx2", "dovelane:smtp:[a]:25|mx1>mx2|mx1.3", &place),
+                     OWNERSHIP_NONE);
 }
 END_TEST
 

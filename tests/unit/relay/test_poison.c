@@ -34,8 +34,9 @@ static void excuse(unsigned number, long long n)
 
 START_TEST(test_verdicts)
 {
-    static const enum poison_verdict wanted[] = {POISON_NO,   POISON_NO,   POISON_NO,   POISON_ALONE, POISON_ALONE, POISON_ALONE,
-                                                 POISON_HOLD, POISON_HOLD, POISON_HOLD, POISON_LEAVE, POISON_LEAVE};
+    static const enum poison_verdict wanted[] = {
+        POISON_NO,   POISON_NO,   POISON_NO,   POISON_ALONE, POISON_ALONE, POISON_ALONE,
+        POISON_HOLD, POISON_HOLD, POISON_HOLD, POISON_LEAVE, POISON_LEAVE};
     for (long long n = 0; n <= 10; n++)
         ck_assert_int_eq(judge(1, n), wanted[n]);
 }

@@ -184,11 +184,14 @@ START_TEST(test_ehlo)
     struct smtp_reply r = {0};
     struct smtp_features f;
     size_t used;
-    feed(&r, "250-PIPELINING.example DSN\r\n250-pipelining\r\n250-SIZE 10240000\r\n250-8bitmime\r\n250-DSNX\r\n"
-             "250-XFORWARD NAME ADDR PROTO SOURCE\r\n250 SMTPUTF8\r\n", &used);
+    feed(&r,
+         "250-PIPELINING.example DSN\r\n250-pipelining\r\n250-SIZE "
+         "10240000\r\n250-8bitmime\r\n250-DSNX\r\n"
+         "250-XFORWARD NAME ADDR PROTO SOURCE\r\n250 SMTPUTF8\r\n",
+         &used);
     smtp_features_parse(&r, &f);
-    ck_assert_uint_eq(f.set, SMTP_PIPELINING | SMTP_SIZE | SMTP_8BITMIME | SMTP_UTF8 | SMTP_XFORWARD_NAME |
-                                 SMTP_XFORWARD_ADDR | SMTP_XFORWARD_PROTO);
+    ck_assert_uint_eq(f.set, SMTP_PIPELINING | SMTP_SIZE | SMTP_8BITMIME | SMTP_UTF8 |
+                                 SMTP_XFORWARD_NAME | SMTP_XFORWARD_ADDR | SMTP_XFORWARD_PROTO);
     ck_assert_uint_eq(f.size_limit, 10240000);
     feed(&r, "250-mx\r\n250-SIZE\r\n250 DSN\r\n", &used);
     smtp_features_parse(&r, &f);
@@ -197,10 +200,15 @@ START_TEST(test_ehlo)
     feed(&r, "250 mx\r\n", &used);
     smtp_features_parse(&r, &f);
     ck_assert_uint_eq(f.set, 0);
-    feed(&r, "250-mx\r\n250-CHUNKING\r\n250-STARTTLS\r\n250-EnhancedStatusCodes\r\n250-XCLIENT ADDR SOURCE LOGIN\r\n250 XFORWARD\r\n", &used);
+    feed(&r,
+         "250-mx\r\n250-CHUNKING\r\n250-STARTTLS\r\n250-EnhancedStatusCodes\r\n250-XCLIENT ADDR "
+         "SOURCE LOGIN\r\n250 XFORWARD\r\n",
+         &used);
     smtp_features_parse(&r, &f);
-    ck_assert_uint_eq(f.set, SMTP_CHUNKING | SMTP_STARTTLS | SMTP_ENHANCED | SMTP_XCLIENT_ADDR | SMTP_XCLIENT_LOGIN);
-    static const char *const odd[] = {"SIZE -1", "SIZE 10k", "SIZE 99999999999999999999999", "SIZE  "};
+    ck_assert_uint_eq(f.set, SMTP_CHUNKING | SMTP_STARTTLS | SMTP_ENHANCED | SMTP_XCLIENT_ADDR |
+                                 SMTP_XCLIENT_LOGIN);
+    static const char *const odd[] = {"SIZE -1", "SIZE 10k", "SIZE 99999999999999999999999",
+                                      "SIZE  "};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         char text[100];
         snprintf(text, sizeof text, "250-mx\r\n250 %s\r\n", odd[i]);

@@ -4,7 +4,8 @@
 #define SECOND INT64_C(1000000)
 
 static const struct retry_policy policy = {10 * SECOND, 600 * SECOND};
-static const unsigned char id[ENTRYID_LEN] = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
+static const unsigned char id[ENTRYID_LEN] = {'0', '1', '2', '3', '4', '5', '6', '7',
+                                              '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
 
 /* At most a quarter below what the schedule says, never above. */
 static void expect_wait(int64_t age, uint32_t attempts, int64_t seconds)
@@ -87,7 +88,8 @@ END_TEST
 
 START_TEST(test_a_clock_behind_cannot_make_it_wait_long)
 {
-    struct recipient r = {.state = RECIPIENT_WAITING, .attempts = 1, .last_attempt = 90000 * SECOND};
+    struct recipient r = {
+        .state = RECIPIENT_WAITING, .attempts = 1, .last_attempt = 90000 * SECOND};
     struct envelope e = {.arrived = 1000 * SECOND, .nrecipients = 1, .recipient = &r};
     ck_assert_int_eq(retry_left(&policy, id, &e, 1000 * SECOND), policy.most);
 }

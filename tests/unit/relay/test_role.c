@@ -1,4 +1,5 @@
-/* A small group of nodes whose beats, links and copies the test holds: the stories of tests/model, with durations. */
+/* A small group of nodes whose beats, links and copies the test holds: the stories of
+ * tests/model, with durations. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,15 @@
 
 static const char *const names[] = {"mx1", "mx2", "mx3"};
 static const struct liveness_times heard_times = {2., 15., 60.};
-static const struct role_times role_times = {.beat = STEP, .dead_after = 15., .settle = 5., .handover_wait = 60., .alone_wait = 300., .restless_most = 600.};
+static const struct role_times role_times = {.beat = STEP,
+                                             .dead_after = 15.,
+                                             .settle = 5.,
+                                             .handover_wait = 60.,
+                                             .alone_wait = 300.,
+                                             .restless_most = 600.};
 
 struct node {
-    bool up;       /* relay and server */
+    bool up; /* relay and server */
     bool whole;
     bool checked;
     size_t in_flight;
@@ -79,7 +85,8 @@ static void say(size_t i)
         if (j == i || !linked(i, j))
             continue;
         struct liveness *l = g.node[j].l;
-        struct liveness_news news = {names[i], incarnation, text.data, 3, strlen(incarnation), text.len, x->counter};
+        struct liveness_news news = {names[i], incarnation, text.data, 3, strlen(incarnation),
+                                     text.len, x->counter};
         liveness_update(l, i, liveness_generation(l), &news, 1, g.now);
     }
     buf_free(&text);
@@ -96,14 +103,23 @@ static void look(size_t i)
     for (size_t j = 0; j < g.n; j++)
         if (j != i) {
             other[set.n] = (int)j;
-            reach[set.n++] = !linked(i, j) ? REACH_NOT : g.node[j].whole ? REACH_WHOLE : REACH_NOT_WHOLE;
+            reach[set.n++] = !linked(i, j)     ? REACH_NOT
+                             : g.node[j].whole ? REACH_WHOLE
+                                               : REACH_NOT_WHOLE;
             witness |= linked(i, j) && g.node[j].whole;
             all &= linked(i, j);
         }
     /* The comparison takes no time here: with a whole owner, or with all. */
-    if (role_state(x->d) == STATE_RETURNING && role_settled(x->d, g.now) && (witness || (!x->whole && all)))
+    if (role_state(x->d) == STATE_RETURNING && role_settled(x->d, g.now) &&
+        (witness || (!x->whole && all)))
         x->whole = x->checked = set.whole = set.checked = true;
-    struct role_view v = {.now = g.now, .own_up = true, .in_flight = x->in_flight, .busy = x->busy, .called_dead = dead, .nsets = 1, .set = &set};
+    struct role_view v = {.now = g.now,
+                          .own_up = true,
+                          .in_flight = x->in_flight,
+                          .busy = x->busy,
+                          .called_dead = dead,
+                          .nsets = 1,
+                          .set = &set};
     for (struct role_event e; (e = role_next(x->d, &v)).kind != ROLE_SAME;) {
         if (x->nevents < 64)
             x->last[x->nevents++] = e.kind;
@@ -301,7 +317,8 @@ START_TEST(test_a_planned_stop_is_waited_for)
     group(2);
     pass(20.);
     role_leave(g.node[0].d, g.now);
-    struct liveness_news news = {"mx1", "1", "state=leaving for=60", 3, 1, 20, g.node[0].counter + 1};
+    struct liveness_news news = {"mx1", "1", "state=leaving for=60", 3,
+                                 1,     20,  g.node[0].counter + 1};
     liveness_update(g.node[1].l, 0, liveness_generation(g.node[1].l), &news, 1, g.now);
     g.node[0].up = false;
     pass(70.);
@@ -339,12 +356,14 @@ START_TEST(test_what_the_admin_calls_dead_is_dead_at_once)
     struct liveness *l = liveness_open(names, 2, 0, heard_times, 0.);
     struct role *d = role_open(l, 2, 0, role_times, 0.);
     struct role_set set = {"mx1+mx2", 1, other, reach, true, false};
-    struct role_view v = {.own_up = true, .busy = none, .called_dead = dead, .nsets = 1, .set = &set};
+    struct role_view v = {
+        .own_up = true, .busy = none, .called_dead = dead, .nsets = 1, .set = &set};
     for (v.now = 0.; v.now < 10.; v.now += STEP)
         while (role_next(d, &v).kind != ROLE_SAME)
             ;
     ck_assert_int_eq(role_state(d), STATE_ALIVE);
-    ck_assert(role_taken(d)[1] && role_serves(d, other, 1, dead, v.now) && role_serves(d, NULL, 0, dead, v.now));
+    ck_assert(role_taken(d)[1] && role_serves(d, other, 1, dead, v.now) &&
+              role_serves(d, NULL, 0, dead, v.now));
     bool ourselves[N] = {true, false, false};
     ck_assert(!role_serves(d, NULL, 0, ourselves, v.now));
     role_free(d);

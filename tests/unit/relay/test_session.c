@@ -1,4 +1,5 @@
-/* A session against a server in the same thread: what only shows when the moment of a loss is known exactly. */
+/* A session against a server in the same thread: what only shows when the moment of a loss is
+ * known exactly. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -49,7 +50,8 @@ static void begin(int family)
         in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     listener = socket(family, SOCK_STREAM, 0);
     socklen_t len = family == AF_INET ? sizeof *in : sizeof(sa_family_t);
-    ck_assert(listener >= 0 && !bind(listener, (struct sockaddr *)&where.sa, len) && !listen(listener, 1));
+    ck_assert(listener >= 0 && !bind(listener, (struct sockaddr *)&where.sa, len) &&
+              !listen(listener, 1));
     len = sizeof where.sa;
     ck_assert(!getsockname(listener, (struct sockaddr *)&where.sa, &len));
     where.len = len;
@@ -104,7 +106,8 @@ static void sends(void)
 {
     smtp_rcpts_clear(&rcpt, 1);
     rcpt = (struct smtp_rcpt){.index = 0};
-    mail = (struct smtp_mail){.envelope = &envelope, .body = "S: x\r\n\r\n", .body_len = 8, .rcpt = &rcpt, .nrcpt = 1};
+    mail = (struct smtp_mail){
+        .envelope = &envelope, .body = "S: x\r\n\r\n", .body_len = 8, .rcpt = &rcpt, .nrcpt = 1};
     ck_assert(smtp_send(session, &mail));
 }
 

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 static struct {
-    uint64_t uids;   /* asked of an index by a mail's number */
-    uint64_t steps;  /* of SQLite's statements */
+    uint64_t uids;    /* asked of an index by a mail's number */
+    uint64_t steps;   /* of SQLite's statements */
     uint64_t written; /* bytes of rows that they are given */
-    uint64_t copied; /* bytes put into buffers, as a copy of all index records is */
+    uint64_t copied;  /* bytes put into buffers, as a copy of all index records is */
 } * counts, nowhere;
 
 __attribute__((constructor)) static void begin(void)

@@ -1,5 +1,6 @@
-/* main_bare - dovelane-replicator without Dovecot: the same code on a plain libev loop, with sockets of its own in a
- * directory, for tests. usage: replicator-bare CONFIG REPLICA DIRECTORY (of dovelane-hint, dovelane-admin, dovelane-worker) */
+/* main_bare - dovelane-replicator without Dovecot: the same code on a plain libev loop, with
+ * sockets of its own in a directory, for tests. usage: replicator-bare CONFIG REPLICA DIRECTORY
+ * (of dovelane-hint, dovelane-admin, dovelane-worker) */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,7 +50,8 @@ static int admin_listen(const char *dir)
     return fd;
 }
 
-/* Dovecot's master holds the FIFO open like this, so that writers find a reader while we are away. */
+/* Dovecot's master holds the FIFO open like this, so that writers find a reader while we are
+ * away. */
 static int hint_fifo(const char *dir)
 {
     char path[200];

@@ -1,4 +1,5 @@
-/* Where replicator.db and the reserve are, with the eyes of root, of the replicator's user and of another one's. */
+/* Where replicator.db and the reserve are, with the eyes of root, of the replicator's user and
+ * of another one's. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,11 +63,16 @@ static char *found_by(uid_t uid)
         if (uid && (setgid(uid) || setuid(uid)))
             _exit(1);
         at = directory_find("", own, older, &error);
-        dprintf(ends[1], "%s", !at ? error : !strcmp(at, own) ? "own" : !strcmp(at, older) ? "older" : at);
+        dprintf(ends[1], "%s",
+                !at                  ? error
+                : !strcmp(at, own)   ? "own"
+                : !strcmp(at, older) ? "older"
+                                     : at);
         _exit(0);
     }
     close(ends[1]);
-    for (ssize_t n, len = 0; (n = read(ends[0], text + len, sizeof text - 1 - (size_t)len)) > 0; len += n)
+    for (ssize_t n, len = 0; (n = read(ends[0], text + len, sizeof text - 1 - (size_t)len)) > 0;
+         len += n)
         ;
     close(ends[0]);
     int status;
@@ -77,7 +83,8 @@ static char *found_by(uid_t uid)
 static void finds(uid_t uid, const char *expected)
 {
     char *is = found_by(uid);
-    ck_assert_msg(strstr(is, expected) == is, "user %u finds %s, not %s", (unsigned)uid, is, expected);
+    ck_assert_msg(strstr(is, expected) == is, "user %u finds %s, not %s", (unsigned)uid, is,
+                  expected);
     free(is);
 }
 
@@ -100,7 +107,8 @@ END_TEST
 static void refuses(uid_t uid, const char *path)
 {
     char *said = found_by(uid);
-    ck_assert_msg(strstr(said, path) == said && strstr(said, "Permission denied") && strstr(said, "upgrade page"),
+    ck_assert_msg(strstr(said, path) == said && strstr(said, "Permission denied") &&
+                      strstr(said, "upgrade page"),
                   "user %u finds %s", (unsigned)uid, said);
     free(said);
 }
@@ -142,7 +150,9 @@ START_TEST(a_user_of_its_own_whose_files_were_not_moved)
     char *said;
     reserve(older, RELAYS);
     said = found_by(REPLICATORS);
-    ck_assert_msg(strstr(said, "older/reserve belongs to another user") && strstr(said, "mv ") && strstr(said, "upgrade page"), "%s", said);
+    ck_assert_msg(strstr(said, "older/reserve belongs to another user") && strstr(said, "mv ") &&
+                      strstr(said, "upgrade page"),
+                  "%s", said);
     free(said);
 }
 END_TEST

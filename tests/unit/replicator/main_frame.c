@@ -24,8 +24,8 @@ static bool is(struct text t, const char *s)
     return t.n == strlen(s) && !memcmp(t.p, s, t.n);
 }
 
-/* Encodes, decodes, and encodes again: both encodings are equal, every shorter or longer stream is refused or
- * asks for more, and what came out is in *out (its texts point into *b). */
+/* Encodes, decodes, and encodes again: both encodings are equal, every shorter or longer stream
+ * is refused or asks for more, and what came out is in *out (its texts point into *b). */
 static void round_trip(const struct frame *in, struct frame *out, struct orset_buf *b)
 {
     struct orset_buf twice = {.alloc = &HEAP};
@@ -55,7 +55,12 @@ START_TEST(hello_carries_group_and_settings)
 {
     struct frame f = {.type = FRAME_HELLO}, g;
     struct orset_buf b;
-    f.u.hello = (struct frame_hello){.version = FRAME_VERSION, .self = 2, .nsites = 3, .site = {1, 2, 300}, .nnamespaces = 1, .nsettings = 1};
+    f.u.hello = (struct frame_hello){.version = FRAME_VERSION,
+                                     .self = 2,
+                                     .nsites = 3,
+                                     .site = {1, 2, 300},
+                                     .nnamespaces = 1,
+                                     .nsettings = 1};
     f.u.hello.digest[15] = 9;
     f.u.hello.ns[0] = TEXT("inbox");
     f.u.hello.setting[0].key = TEXT("brake");
@@ -178,7 +183,8 @@ START_TEST(answers_of_a_worker_come_through)
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_SEND};
-    f.u.send = (struct frame_parcel){.site = 0, .kind = 1, .bulk = true, .first = 300, .body = TEXT("x")};
+    f.u.send =
+        (struct frame_parcel){.site = 0, .kind = 1, .bulk = true, .first = 300, .body = TEXT("x")};
     round_trip(&f, &g, &b);
     ck_assert_uint_eq(g.u.send.site, 0);
     ck_assert(g.u.send.bulk);
@@ -194,9 +200,18 @@ START_TEST(answers_of_a_worker_come_through)
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_DONE};
-    f.u.done = (struct frame_done){.result = FRAME_TEMPORARY, .text = TEXT("disk full"), .nsites = 2, .unplaced = 5, .held = 6, .tick = 200,
-                                   .joins = FRAME_READING, .placed = 7, .placed_bytes = 1ULL << 40,
-                                   .site = {{.site = 2, .unconfirmed = 17, .owed = true}, {.site = 3, .behind = true, .more = true, .asking = true}}};
+    f.u.done =
+        (struct frame_done){.result = FRAME_TEMPORARY,
+                            .text = TEXT("disk full"),
+                            .nsites = 2,
+                            .unplaced = 5,
+                            .held = 6,
+                            .tick = 200,
+                            .joins = FRAME_READING,
+                            .placed = 7,
+                            .placed_bytes = 1ULL << 40,
+                            .site = {{.site = 2, .unconfirmed = 17, .owed = true},
+                                     {.site = 3, .behind = true, .more = true, .asking = true}}};
     round_trip(&f, &g, &b);
     ck_assert_int_eq(g.u.done.result, FRAME_TEMPORARY);
     ck_assert_uint_eq(g.u.done.site[0].unconfirmed, 17);
@@ -204,7 +219,8 @@ START_TEST(answers_of_a_worker_come_through)
     ck_assert(g.u.done.site[1].more && !g.u.done.site[0].more);
     ck_assert(g.u.done.site[1].asking && !g.u.done.site[0].asking);
     ck_assert(g.u.done.unplaced == 5 && g.u.done.held == 6 && g.u.done.tick == 200);
-    ck_assert(g.u.done.joins == FRAME_READING && g.u.done.placed == 7 && g.u.done.placed_bytes == 1ULL << 40);
+    ck_assert(g.u.done.joins == FRAME_READING && g.u.done.placed == 7 &&
+              g.u.done.placed_bytes == 1ULL << 40);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_REPLY};
@@ -248,7 +264,8 @@ END_TEST
 START_TEST(a_length_out_of_bounds_is_no_frame)
 {
     size_t len;
-    const uint8_t zero[8] = {0}, most[8] = {0, 0, 0, 1}, above[8] = {1, 0, 0, 1}, huge[8] = {255, 255, 255, 255};
+    const uint8_t zero[8] = {0}, most[8] = {0, 0, 0, 1}, above[8] = {1, 0, 0, 1},
+                  huge[8] = {255, 255, 255, 255};
     ck_assert_int_eq(frame_split(zero, 8, &len), -1);
     ck_assert_int_eq(frame_split(above, 8, &len), -1);
     ck_assert_int_eq(frame_split(huge, 4, &len), -1);

@@ -26,7 +26,8 @@ END_TEST
 
 START_TEST(escapes_are_undone)
 {
-    ck_assert(parse("1\ta\0011b\t-\ta\001tb\001nc\001r") == false); /* a control character in a user's name */
+    /* a control character in a user's name */
+    ck_assert(parse("1\ta\0011b\t-\ta\001tb\001nc\001r") == false);
     ck_assert(parse("1\tab\t-\ta\001tb\001nc\001r\0011"));
     ck_assert_str_eq(h.name, "a\tb\nc\r\001");
     ck_assert_str_eq(h.guid, "");
@@ -35,7 +36,8 @@ END_TEST
 
 START_TEST(what_is_odd_means_all_mailboxes)
 {
-    const char *odd[] = {"1\tu", ("1\tu\t" GUID), "1\tu\t-\t", "1\tu\t-\tbad\001x", "1\tu\t-\tcut\001"};
+    const char *odd[] = {"1\tu", ("1\tu\t" GUID), "1\tu\t-\t", "1\tu\t-\tbad\001x",
+                         "1\tu\t-\tcut\001"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         ck_assert_msg(parse(odd[i]), "hint %zu", i);
         ck_assert_uint_eq(h.name_len, 0);
@@ -77,10 +79,12 @@ END_TEST
 
 START_TEST(a_hint_behind_one_without_its_line_s_end_is_found)
 {
-    const char *whole[] = {"1\tab\t-\tINBOX", "1\tab\t" GUID "\t1", "1\tab\t-\t", "1\tab", "", "1\t\t\t", "x\t\t\t"};
+    const char *whole[] = {
+        "1\tab\t-\tINBOX", "1\tab\t" GUID "\t1", "1\tab\t-\t", "1\tab", "", "1\t\t\t", "x\t\t\t"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         ck_assert_msg(hint_last(whole[i], strlen(whole[i])) == 0, "hint %zu", i);
-    const char *before[] = {"1\tab\t-\tINBOX", "1\tab\t-\t1", "1\tab", "1\ta", "1", "nothing", "1\tab\t-\tx1\tcd\t-\ty"};
+    const char *before[] = {"1\tab\t-\tINBOX", "1\tab\t-\t1",           "1\tab", "1\ta", "1",
+                            "nothing",         "1\tab\t-\tx1\tcd\t-\ty"};
     for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
         char line[HINT_MAX];
         size_t n = (size_t)snprintf(line, sizeof line, "%s1\tother\t-\tINBOX", before[i]);

@@ -27,7 +27,13 @@ static struct text all(const struct orset_buf *b)
 START_TEST(meta_comes_through_and_nothing_shorter_or_longer_does)
 {
     struct orset_buf b = {.alloc = &HEAP};
-    struct parcel p = {.version = PARCEL_VERSION, .group = {1, 2, 3}, .user = TEXT("a@example.net"), .kind = PARCEL_WANT, .from = 1, .to = 1000}, q;
+    struct parcel p = {.version = PARCEL_VERSION,
+                       .group = {1, 2, 3},
+                       .user = TEXT("a@example.net"),
+                       .kind = PARCEL_WANT,
+                       .from = 1,
+                       .to = 1000},
+                  q;
     ck_assert_int_eq(parcel_encode(&b, &p), 0);
     for (size_t n = 0; n < b.len; n++)
         ck_assert_int_eq(parcel_decode(&q, b.data, n), -1);
@@ -56,7 +62,8 @@ END_TEST
 START_TEST(a_user_that_no_user_can_have_is_malformed)
 {
     struct orset_buf b = {.alloc = &HEAP};
-    struct parcel p = {.version = PARCEL_VERSION, .user = TEXT("../x"), .kind = 1, .from = 1, .to = 2};
+    struct parcel p = {
+        .version = PARCEL_VERSION, .user = TEXT("../x"), .kind = 1, .from = 1, .to = 2};
     ck_assert_int_eq(parcel_encode(&b, &p), -1);
     ck_assert_uint_eq(b.len, 0);
     p.user = TEXT("x");
@@ -68,7 +75,8 @@ END_TEST
 START_TEST(group_digest_knows_sites_and_namespaces_but_no_order)
 {
     const uint64_t a[] = {1, 2, 3}, b[] = {3, 1, 2}, c[] = {1, 2};
-    const struct text in[] = {TEXT("inbox"), TEXT("shared")}, out[] = {TEXT("shared"), TEXT("inbox")};
+    const struct text in[] = {TEXT("inbox"), TEXT("shared")},
+                      out[] = {TEXT("shared"), TEXT("inbox")};
     uint8_t x[16], y[16];
     parcel_group(a, 3, in, 2, x);
     parcel_group(b, 3, out, 2, y);
@@ -158,7 +166,8 @@ struct vector_entry {
     uint64_t site, epoch, counter;
 };
 
-static void put_hello(struct orset_buf *b, const struct vector_entry *v, size_t n, uint64_t nmodseqs, uint64_t nops)
+static void put_hello(struct orset_buf *b, const struct vector_entry *v, size_t n,
+                      uint64_t nmodseqs, uint64_t nops)
 {
     struct orset_buf batch = {.alloc = &HEAP};
     orset_buf_u8(&batch, 1);
@@ -185,14 +194,16 @@ static void put_hello(struct orset_buf *b, const struct vector_entry *v, size_t 
 
 START_TEST(a_vector_confirms_what_it_has_of_a_site)
 {
-    static const struct vector_entry vector[] = {{2, 77, 40}, {1, 76, 900}, {1, 77, 1000}, {3, 77, 1000}};
+    static const struct vector_entry vector[] = {
+        {2, 77, 40}, {1, 76, 900}, {1, 77, 1000}, {3, 77, 1000}};
     struct orset_buf b = {.alloc = &HEAP};
     put_hello(&b, vector, 4, 0, 0);
     ck_assert(parcel_confirms(all(&b), 1, 77, 1000));
     for (size_t len = 0; len + 1 < b.len; len++) /* the last byte: it has no mails */
         ck_assert(!parcel_confirms((struct text){b.data, len}, 1, 77, 1000));
     ck_assert(!parcel_confirms(all(&b), 1, 77, 1001)); /* one lacks */
-    ck_assert(!parcel_confirms(all(&b), 1, 77, 999));  /* more than were given: this state is an old copy */
+    /* more than were given: this state is an old copy */
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 999));
     ck_assert(!parcel_confirms(all(&b), 1, 76, 1000));
     ck_assert(!parcel_confirms(all(&b), 1, 78, 1000));
     ck_assert(!parcel_confirms(all(&b), 4, 77, 1000));
@@ -251,7 +262,8 @@ START_TEST(wants_and_bodies_come_through)
     ck_assert_int_eq(parcel_wants(all(&b), &n, &wants), 0);
     ck_assert_uint_eq(n, 1);
     ck_assert(parcel_next_want(&wants, &v));
-    ck_assert(v.site == 1 && v.epoch == UINT64_MAX && v.number == 77 && v.offset == 1 << 20 && v.sha256[0] == 9);
+    ck_assert(v.site == 1 && v.epoch == UINT64_MAX && v.number == 77 && v.offset == 1 << 20 &&
+              v.sha256[0] == 9);
     ck_assert(!parcel_next_want(&wants, &v));
     for (size_t len = 0; len < b.len; len++)
         ck_assert_int_eq(parcel_wants((struct text){b.data, len}, &n, &wants), -1);
