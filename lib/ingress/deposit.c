@@ -110,7 +110,7 @@ size_t deposit_count_done(const struct deposit *d)
     return n;
 }
 
-size_t deposit_count_delivered(const struct deposit *d)
+static size_t count_delivered(const struct deposit *d)
 {
     size_t n = 0;
     for (size_t i = 0; i < d->request.nentries; i++)
@@ -124,7 +124,7 @@ enum verdict deposit_verdict(const struct deposit *d, const struct config *c, bo
     return verdict_of(&(struct verdict_facts){
         .entries = d->request.nentries,
         .done = deposit_count_done(d),
-        .delivered = deposit_count_delivered(d),
+        .delivered = count_delivered(d),
         .tempfail = c->on_store_failure == ON_STORE_FAILURE_TEMPFAIL,
         .revoked = revoked,
         .queued = queued,

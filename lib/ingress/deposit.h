@@ -48,7 +48,6 @@ size_t deposit_entry(const struct deposit *, const char *destination);
 /* Nothing is left to do for it: it is stored by all its owners, or delivered already. */
 bool deposit_done(const struct store_entry *);
 size_t deposit_count_done(const struct deposit *);
-size_t deposit_count_delivered(const struct deposit *);
 /* With what the store says by now. revoked, queued: verdict.h. */
 enum verdict deposit_verdict(const struct deposit *, const struct config *, bool revoked,
                              bool queued);
