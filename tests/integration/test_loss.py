@@ -213,7 +213,8 @@ def test_nothing_is_lost(policy, victim, fault):
     run(policy, victim, fault, ROUNDS)
 
 
-@pytest.mark.parametrize("policy, fault", [(policy, fault) for policy, victim, fault in KINDS if victim == "milter"])
+@pytest.mark.parametrize("policy, fault", [pytest.param(policy, fault, marks=[pytest.mark.long] * (policy == "tempfail"))
+                                           for policy, victim, fault in KINDS if victim == "milter"])
 def test_nothing_is_lost_by_libmilter(policy, fault, monkeypatch):
     """The milter's other engine."""
     monkeypatch.setenv("DOVELANE_MILTER_ENGINE", "libmilter")
