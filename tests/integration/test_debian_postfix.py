@@ -196,8 +196,9 @@ def test_the_guide_quotes_the_examples_as_they_are():
 
 
 def test_the_guide_lists_every_reason():
-    milter = debian.REPOSITORY / "milter"
-    code = "".join((debian.REPOSITORY / name).read_text() for name in ("lib/ingress/reasons.c", "milter/rules.c", "proxy/rules.c")) + re.search(r"(?s)cannot_store\(.*?\n}", (milter / "divert.c").read_text())[0]
+    code = "".join((debian.REPOSITORY / name).read_text() for name in ("lib/ingress/reasons.c", "milter/rules.c", "proxy/rules.c"))
+    code += "".join(re.search(rf"(?s){function}\(.*?\n}}", (debian.REPOSITORY / name).read_text())[0]
+                    for function, name in (("cannot_store", "milter/divert.c"), ("deposit_misfit", "lib/ingress/deposit.c")))
     said = {word for statement in re.findall(r"(?:return|why =) ([^;]*);", code) for word in re.findall(r'"([a-z-]+)"', statement)}
     assert {"divert-off", "map", "postfix", "not-in-divert", "notify", "too-large", "busy", "address", "no-route", "local", "hops"} <= said
     listed = next(line for line in GUIDE.splitlines() if "action=queue reason=...`" in line)

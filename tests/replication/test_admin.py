@@ -87,14 +87,20 @@ def test_each_verb_answers_for_a_user_and_for_all(pair):
     wait_equal(pair.replicas, [USER], 420)
 
 
+def move_metrics(replica, path):
+    conf = Path(replica.note["base"]) / "dovelane.conf"
+    text, n = re.subn(r"(?m)^metrics_socket = .*$", f'metrics_socket = "{path}"', conf.read_text())
+    assert n == 1
+    conf.write_text(text)
+
+
 def test_counters_and_what_the_log_says_of_decisions(group):
     """metrics_socket answers with the counters; with debugging on, the log has why each mail is as it is."""
     user = "told@example.org"
     there = group("sdbox", "mdbox", more=dict.fromkeys(("2.3", "2.4"), "log_debug = category=dovelane\n"))
     a, b = there.replicas
     path = Path(a.note["base"]) / "counters"
-    with (Path(a.note["base"]) / "dovelane.conf").open("a") as conf:
-        conf.write(f'metrics_socket = "{dovecot.seen(path, Path(a.note["root"]) if a.note["root"] else None)}"\n')
+    move_metrics(a, dovecot.seen(path, Path(a.note["root"]) if a.note["root"] else None))
     there.restart(a.name)
     for replica in (b, a):      # an INBOX at both, before anybody else opens it
         with Site(replica, user) as site:
@@ -194,8 +200,7 @@ def test_main_is_the_user_of_its_service(group):
     directory = Path(a.note["base"]) / "replicator"
     for path in (directory, *directory.iterdir()):
         shutil.chown(path, "nobody")
-    with (Path(a.note["base"]) / "dovelane.conf").open("a") as settings:
-        settings.write('metrics_socket = "/nowhere/metrics"\n')
+    move_metrics(a, "/nowhere/metrics")
     there.restart(a.name)
     main, = a.processes("dovelane-replicator")
     assert Path(f"/proc/{main.pid}").owner() == "nobody"
