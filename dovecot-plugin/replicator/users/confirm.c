@@ -50,9 +50,18 @@ static void forget_older(struct user *u, const struct parcel_in_flight *newest)
         }
 }
 
+/* Of that site one that came later waits already: what waits is the newest. */
+static bool is_outdated(const struct parcel_in_flight *p)
+{
+    const struct parcel_in_flight *later = TAILQ_NEXT(p, in_user);
+    while (later && !(later->waits && later->peer == p->peer))
+        later = TAILQ_NEXT(later, in_user);
+    return later != NULL;
+}
+
 void confirm_heard(struct user *u, struct parcel_in_flight *p)
 {
-    if (p->waits || !may_wait(u, p))
+    if (p->waits || is_outdated(p) || !may_wait(u, p))
         return;
     p->waits = true;
     u->nwaiting++;
