@@ -110,6 +110,11 @@ def stored(system):
     return [len(list(lanes.entries(node, address))) for node, address in system.nodes.items()]
 
 
+def queue_ids(system, *nodes):
+    """Of all that these nodes hold."""
+    return {e.envelope["queue_id"] for node in nodes for e in lanes.entries(node, system.nodes[node])}
+
+
 def test_a_mail_is_answered_when_it_is_stored(system):
     wait(lambda: answers_to(system, mail(system, "PLAIN")) == b"d", lambda: log(system))  # again only if the machine stood still: what is not answered so is nowhere
     assert stored(system) == [1, 1] and "PLAIN: from=<s@x.example>" in log(system)
@@ -143,12 +148,12 @@ def test_who_hangs_up_leaves_no_copies(system):
     system.stop("redis-mx2")
     with connect(system) as connection:
         connection.sendall(CLIENT + mail(system, "GONE"))
-        if on_libmilter(system):
-            assert connection.recv(5, socket.MSG_WAITALL) == packet(b"c", b"")
+        if on_libmilter(system):  # what it has not read yet, it does not read after a hang-up: then no mail was complete
+            wait(lambda: "GONE" in queue_ids(system, "mx1"), lambda: log(system))
     wait(lambda: "GONE: Postfix hung up before the answer" in log(system), lambda: log(system))
     system.cont("redis-mx2")
     wait(lambda: answers_to(system, mail(system, "NEXT")) == b"d", lambda: log(system))
-    wait(lambda: {e.envelope["queue_id"] for node, address in system.nodes.items() for e in lanes.entries(node, address)} == {"NEXT"}, lambda: log(system))
+    wait(lambda: queue_ids(system, *system.nodes) == {"NEXT"}, lambda: log(system))
     assert "GONE: from=" not in log(system)
 
 
