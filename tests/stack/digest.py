@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .imap import Imap, ImapError, Lost, mailbox, parsed
 
@@ -286,9 +287,24 @@ def wait_equal(replicas, users, within=30.0, uids=True, moving=None):
             return agreed
         if time.monotonic() > end:
             lines = [f"{user}: {line}" for user, differences in told.items() for line in differences[:12]]
-            raise Unequal(f"not equal within {within:g} s, {len(told)} of {len(users)} users differ:\n  " + "\n  ".join(lines[:60]))
+            lines[1:1] = [line for replica in replicas for line in what_it_says(replica, next(iter(told)))]
+            raise Unequal(f"not equal within {within:g} s, {len(told)} of {len(users)} users differ:\n  " + "\n  ".join(lines[:80]))
         time.sleep(pause)
         pause = min(0.5, pause * 1.5)
+
+
+def what_it_says(replica, user):
+    """Of a replica whose user does not become equal: his row, what is under way, and the last complaints of its log."""
+    for words in (("status", "-u", user), ("lag", "-u", user)):
+        try:
+            said = replica.doveadm("dovelane", *words, timeout=20).decode(errors="replace")
+        except Exception as error:  # pylint: disable=broad-except  # the failure that is told stays the one of the mailboxes
+            said = f"{words[0]}: {error}"
+        yield from (f"{replica.name}: {' '.join(line.split())}" for line in said.splitlines()[:4])
+    with contextlib.suppress(OSError):
+        log = Path(replica.log).read_text(errors="replace").splitlines()
+        complaints = [line for line in log if re.search(r"(?i)warning|error|panic|fatal", line)]
+        yield from (f"{replica.name}: {line[:300]}" for line in complaints[-5:])
 
 
 def wait_same_uids(replicas, user, within=30.0):
