@@ -369,6 +369,8 @@ class Journal:
                 told.append(f"folder {folder}: LOST, though its creation was answered")
             if known.deleted == "yes" and folder in there and not holds:
                 told.append(f"folder {folder}: there and empty, though its deletion was answered")
+            elif known.deleted == "yes" and folder in there:
+                known.deleted = "no"  # it lives on for its mails' sake, also when they are removed one by one
         return told
 
     def judge_names(self, user, digest):
