@@ -33,11 +33,17 @@ static struct {
     int fd; /* -1: none that we want to know of */
     int msecs;
 } asked = {-1, TICK_MSECS};
+/* This thread's next epoll_wait() is the bridge's loop's. */
+static _Thread_local bool learns;
 
 /* Takes the place of the C library's, in libev as in all else of this process. The bridge's loop
  * never waits here. */
 int epoll_wait(int fd, struct epoll_event *events, int max, int msecs)
 {
+    if (learns) {
+        learns = FALSE;
+        asked.fd = fd;
+    }
     if (fd == asked.fd) {
         asked.msecs = msecs;
         msecs = 0;
@@ -92,19 +98,20 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)t, (void)events;
 }
 
-/* Has the loop wait for a timer of 1 ms, and sees whether it asks us. If not, it must not be made
- * to wait again. */
-static bool tells_its_wait(struct ev_loop *loop, int fd)
+/* Has the loop wait for a timer of 1 ms, and sees whether it asks us, and of which descriptor. If
+ * not, it must not be made to wait again. */
+static bool tells_its_wait(struct ev_loop *loop)
 {
     ev_timer probe;
 
-    asked.fd = fd;
-    asked.msecs = -1;
+    asked.fd = asked.msecs = -1;
+    learns = TRUE;
     ev_timer_init(&probe, on_probe, 0.001, 0.);
     ev_timer_start(loop, &probe);
     ev_run(loop, EVRUN_ONCE);
     ev_timer_stop(loop, &probe);
-    return asked.msecs >= 0;
+    learns = FALSE;
+    return asked.fd >= 0;
 }
 
 static bool is_epoll(int fd)
@@ -120,25 +127,27 @@ struct bridge *bridge_open(void)
 {
     struct bridge *b = i_new(struct bridge, 1);
 
-    b->fd = dup(STDERR_FILENO);
-    if (b->fd < 0 || close(b->fd) < 0)
+    int lowest = dup(STDERR_FILENO);
+    if (lowest < 0 || close(lowest) < 0)
         i_fatal("dup(stderr): %m");
     b->loop = ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
     if (b->loop == NULL)
         i_fatal("libev: no loop on epoll");
-    if (!is_epoll(b->fd))
-        i_fatal("libev: descriptor %d is not the epoll descriptor of the loop that was just made",
-                b->fd);
     b->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (b->alarm < 0)
         i_fatal("timerfd_create: %m");
     b->flags = EVRUN_ONCE;
-    if (!tells_its_wait(b->loop, b->fd)) {
+    if (!tells_its_wait(b->loop)) {
         i_warning("libev: its loop does not wait by epoll_wait(): asked every %d ms instead",
                   TICK_MSECS);
         b->flags = EVRUN_NOWAIT;
+        asked.fd = lowest;
         asked.msecs = TICK_MSECS;
     }
+    b->fd = asked.fd;
+    if (!is_epoll(b->fd))
+        i_fatal("libev: descriptor %d is not the epoll descriptor of the loop that was just made",
+                b->fd);
     ev_set_userdata(b->loop, b);
     ev_set_invoke_pending_cb(b->loop, invoke);
     return b;

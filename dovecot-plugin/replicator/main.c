@@ -184,6 +184,10 @@ static void open_log(const struct config *c)
         log_stderr_to(to_dovecots_log);
     if (log_open("dovelane-replicator", c->log, (enum log_level)c->log_level) < 0)
         i_fatal("log = %s: %m", c->log);
+}
+
+static void serve_metrics(const struct config *c)
+{
     if (metrics_serve(c->metrics_socket, "dovelane-replicator") < 0)
         i_error("metrics_socket = %s: %m: nobody can ask for the counters; its directory must be "
                 "the service's user's",
@@ -232,6 +236,7 @@ int main(int argc, char *argv[])
         i_warning("replicator_nice = %d: %m", (int)config->replicator_nice);
 
     bridge = bridge_open();
+    serve_metrics(config);
     const char *base_dir = compat_base_dir(master_service);
     replicator = replicator_open(bridge_loop(bridge), config, (size_t)self,
                                  t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));
