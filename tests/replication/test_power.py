@@ -80,11 +80,17 @@ def older_states(replica, users, into):
     subprocess.run(["sh", "-c", f"cp -a {Path(replica.note['base'])}/replicator/replicator.db* {into}/ 2>/dev/null || true"], check=True)
 
 
+def is_the_same(one, other):
+    return other.exists() and one.read_bytes() == other.read_bytes()
+
+
 def put_back(replica, users, kept, dice):
     """What was not synced is gone: each state is an older one, its log cut anywhere behind what was synced of it. The mail is all there: it is synced with its answer."""
     owner = Path(replica.note["mail"]).stat()
     for user in users:
         state = replica.store(user) / "dovelane"
+        if (state / "state.db").exists() and not is_the_same(state / "state.db", kept / user / "state.db"):
+            copy_state(state, kept / user)  # its log was moved into it since: both were synced, and what is older is gone for good
         for name in ("state.db", "state.db-wal", "state.db-shm"):
             (state / name).unlink(missing_ok=True)
         for name in ("state.db", "state.db-wal"):
