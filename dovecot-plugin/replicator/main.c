@@ -236,7 +236,7 @@ int main(int argc, char *argv[])
         i_warning("replicator_nice = %d: %m", (int)config->replicator_nice);
 
     bridge = bridge_open();
-    serve_metrics(config);
+    serve_metrics(config); /* it has a thread, and before the bridge none may run (bridge.h) */
     const char *base_dir = compat_base_dir(master_service);
     replicator = replicator_open(bridge_loop(bridge), config, (size_t)self,
                                  t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));

@@ -112,7 +112,8 @@ def stored(system):
 
 def queue_ids(system, *nodes):
     """Of all that these nodes hold."""
-    return {e.envelope["queue_id"] for node in nodes for e in lanes.entries(node, system.nodes[node])}
+    entries = [e for node in nodes for e in lanes.entries(node, system.nodes[node])]
+    return {e.envelope["queue_id"] for e in entries}
 
 
 def test_a_mail_is_answered_when_it_is_stored(system):
@@ -148,7 +149,8 @@ def test_who_hangs_up_leaves_no_copies(system):
     system.stop("redis-mx2")
     with connect(system) as connection:
         connection.sendall(CLIENT + mail(system, "GONE"))
-        if on_libmilter(system):  # what it has not read yet, it does not read after a hang-up: then no mail was complete
+        # What libmilter has not read yet, it does not read after a hang-up: no mail was complete.
+        if on_libmilter(system):
             wait(lambda: "GONE" in queue_ids(system, "mx1"), lambda: log(system))
     wait(lambda: "GONE: Postfix hung up before the answer" in log(system), lambda: log(system))
     system.cont("redis-mx2")

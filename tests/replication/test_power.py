@@ -89,8 +89,10 @@ def put_back(replica, users, kept, dice):
     owner = Path(replica.note["mail"]).stat()
     for user in users:
         state = replica.store(user) / "dovelane"
-        if (state / "state.db").exists() and not is_the_same(state / "state.db", kept / user / "state.db"):
-            copy_state(state, kept / user)  # its log was moved into it since: both were synced, and what is older is gone for good
+        now, then = state / "state.db", kept / user / "state.db"
+        # Its log was moved into it since: both were synced, so no power loss brings the older one.
+        if now.exists() and not is_the_same(now, then):
+            copy_state(state, kept / user)
         for name in ("state.db", "state.db-wal", "state.db-shm"):
             (state / name).unlink(missing_ok=True)
         for name in ("state.db", "state.db-wal"):

@@ -287,18 +287,21 @@ def wait_equal(replicas, users, within=30.0, uids=True, moving=None):
             return agreed
         if time.monotonic() > end:
             lines = [f"{user}: {line}" for user, differences in told.items() for line in differences[:12]]
-            lines[1:1] = [line for replica in replicas for line in what_it_says(replica, next(iter(told)))]
-            raise Unequal(f"not equal within {within:g} s, {len(told)} of {len(users)} users differ:\n  " + "\n  ".join(lines[:80]))
+            first = next(iter(told))
+            lines[1:1] = [line for replica in replicas for line in what_it_says(replica, first)]
+            head = f"not equal within {within:g} s, {len(told)} of {len(users)} users differ:"
+            raise Unequal("\n  ".join([head, *lines[:80]]))
         time.sleep(pause)
         pause = min(0.5, pause * 1.5)
 
 
 def what_it_says(replica, user):
-    """Of a replica whose user does not become equal: his row, what is under way, and the last complaints of its log."""
+    """Of a replica whose user does not become equal: what it knows of him, what is under way, and
+    the last complaints of its log."""
     for words in (("status", "-u", user), ("lag", "-u", user)):
         try:
             said = replica.doveadm("dovelane", *words, timeout=20).decode(errors="replace")
-        except Exception as error:  # pylint: disable=broad-except  # the failure that is told stays the one of the mailboxes
+        except Exception as error:  # pylint: disable=broad-except  # the mailboxes' failure is told
             said = f"{words[0]}: {error}"
         yield from (f"{replica.name}: {' '.join(line.split())}" for line in said.splitlines()[:4])
     with contextlib.suppress(OSError):

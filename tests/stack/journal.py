@@ -370,7 +370,7 @@ class Journal:
             if known.deleted == "yes" and folder in there and not holds:
                 told.append(f"folder {folder}: there and empty, though its deletion was answered")
             elif known.deleted == "yes" and folder in there:
-                known.deleted = "no"  # it lives on for its mails' sake, also when they are removed one by one
+                known.deleted = "no"  # its mails keep it, and it stays when they are removed
         return told
 
     def judge_names(self, user, digest):
