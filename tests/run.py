@@ -82,7 +82,7 @@ def counts(junit):
         for kind in ("failure", "error"):
             for trouble in case.findall(kind):
                 said = " ".join((trouble.get("message") or told(case)).split())
-                failures.append(f"{case.get('classname', '')} {case.get('name')}: {kind}: {said[:400]}")
+                failures.append(f"{case.get('classname', '')} {case.get('name')}: {kind}: {said[:1200]}")
     return total - failed - skipped, failed, skipped, failures
 
 
