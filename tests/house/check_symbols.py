@@ -70,8 +70,8 @@ FOR_TESTS = {
 TEST_BUILDS = {"dovecot-plugin/worker/dovelane-worker-crashing"}
 
 
-def nm(*files, folder="."):
-    """Per object what it gives to others, and what it wants from them."""
+def nm(*files, folder=".", kinds="ABCDGRSTVW"):
+    """Per object what it gives to others (of these kinds), and what it wants from them."""
     run = subprocess.run(["nm", "-A", *files], cwd=folder, capture_output=True, text=True)
     if run.returncode or "plugin needed" in run.stderr:  # to read what is compiled with -flto
         sys.exit(run.stderr or f"nm: status {run.returncode}")
@@ -80,7 +80,7 @@ def nm(*files, folder="."):
         place, kind, name = re.match(r"(.*?):\s*(?:[0-9a-f]+ )?\s*(\w) (\S+)", line).groups()
         if kind in "Uwv":
             wanted[place].add(name)
-        elif kind.isupper():
+        elif kind in kinds:
             given[place].add(name)
     return given, wanted
 
@@ -108,7 +108,7 @@ class Build:
     """build.ninja's word: an object's source, and what programs and modules are linked from."""
 
     def __init__(self, folder, root):
-        self.source, self.inputs, archives = {}, {}, set()
+        self.folder, self.source, self.inputs, archives = folder, {}, {}, set()
         text = (folder / "build.ninja").read_text().replace("$\n", "")
         for output, rule, rest in re.findall(r"^build (\S+): (\w+) (.*)$", text, re.M):
             inputs = [i for i in rest.split() if not i.startswith("|")]
@@ -221,10 +221,10 @@ FOUND = [("circle.c", "dead_b"), ("dead.c", "dead_a"), ("lib.c", "own"), ("lib.c
          ("namesake.c", "dead_c")]
 
 
-def plant(folder):
+def plant(folder, files, ninja):
     (folder / "tests").mkdir()
-    (folder / "build.ninja").write_text(NINJA)
-    for name, text in PLANTED.items():
+    (folder / "build.ninja").write_text(ninja)
+    for name, text in files.items():
         (folder / name).write_text(text)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         subprocess.run([*compiler, "-c", name, "-o", name + ".o"], cwd=folder, check=True)
@@ -233,7 +233,7 @@ def plant(folder):
 
 def self_test():
     with tempfile.TemporaryDirectory() as folder:
-        build = plant(pathlib.Path(folder).resolve())
+        build = plant(pathlib.Path(folder).resolve(), PLANTED, NINJA)
     mains = {("main.c", "main"): "", ("other.c", "main"): ""}
     assert [w[:2] for w in unused(build, mains, {})] == FOUND
     entries = {**mains, **{e: "" for e in FOUND if e[1] != "tested"}}
