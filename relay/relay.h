@@ -49,6 +49,7 @@ struct relay {
 
     /* NULL with takeover = manual */
     struct heartbeat *heartbeat;
+    struct cluster_view *view;
     struct role *role;
     struct resync *resync;
     struct rereplicate *rereplicate;

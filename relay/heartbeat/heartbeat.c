@@ -8,6 +8,7 @@
 #include "lib/base/clock.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
+#include "relay/state/cluster_view.h"
 #include "relay/state/role.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
@@ -29,20 +30,18 @@
 
 struct heartbeat {
     struct relay *relay;
-    struct liveness *liveness;
-    size_t n, self;
+    struct cluster_view view; /* the relay's */
     char **name;
     char incarnation[BEAT_INCARNATION];
     char config[CONFIG_DIGEST];
     uint64_t counter;
     struct buf text;
-    ev_timer tick;
-    bool asked_own, awake, up;
+    bool asked_own;
     /* per node: when the BEAT was sent that its server has not answered yet; 0: none */
     double *asked;
     bool *suspected; /* per node: as the log said last */
     bool *refused;   /* per node: its server took no beat, and the log said so */
-    bool *busy, *called_dead;
+    bool *busy;
     bool *away; /* per node: as lanes were judged by last */
     struct contact *contact;
     bool serving; /* the same */
@@ -92,9 +91,9 @@ static void read_beats(struct heartbeat *v, size_t server, unsigned generation,
                                                : 0.};
         if (membership_joining(v->relay) && b->element[3]->integer < v->relay->config->dead_after)
             contact_beat(v->contact, b->element[0]->str, b->element[4]->str,
-                         clock_monotonic() - news[n - 1].age, server == v->self);
+                         clock_monotonic() - news[n - 1].age, server == v->view.self);
     }
-    liveness_update(v->liveness, server, generation, news, n, clock_monotonic());
+    liveness_update(v->view.liveness, server, generation, news, n, clock_monotonic());
 }
 
 /* True when it was an answer. */
@@ -106,7 +105,7 @@ static bool heard(struct beating *b, const redisReply *reply)
             v->refused[b->node] = true;
             log_warning("node %s: BEAT was refused: %s; %s", v->name[b->node],
                         reply->str ? reply->str : "no list",
-                        b->node == v->self ? "the others will think that this node is dead"
+                        b->node == v->view.self ? "the others will think that this node is dead"
                                            : "nothing is heard by that server");
         }
         return false;
@@ -134,10 +133,10 @@ static bool beat(struct heartbeat *v, struct wire *w, size_t node, wire_reply_fn
 {
     char counter[24];
     struct beating *b = mem_alloc(sizeof *b);
-    *b = (struct beating){v, node, liveness_generation(v->liveness)};
-    const char *argv[] = {"LANE.BEAT", v->name[v->self], v->incarnation, counter, v->text.data};
+    *b = (struct beating){v, node, liveness_generation(v->view.liveness)};
+    const char *argv[] = {"LANE.BEAT", v->name[v->view.self], v->incarnation, counter, v->text.data};
     size_t len[] = {
-        9, strlen(v->name[v->self]), strlen(v->incarnation),
+        9, strlen(v->name[v->view.self]), strlen(v->incarnation),
         (size_t)snprintf(counter, sizeof counter, "%llu", (unsigned long long)v->counter),
         v->text.len};
     if (wire_send(w, fn, b, 5, argv, len))
@@ -149,8 +148,8 @@ static bool beat(struct heartbeat *v, struct wire *w, size_t node, wire_reply_fn
 static void tell_peer(struct node *node, void *arg)
 {
     struct heartbeat *v = arg;
-    for (size_t i = 0; i < v->n; i++)
-        if (i != v->self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) &&
+    for (size_t i = 0; i < v->view.n; i++)
+        if (i != v->view.self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) &&
             node_ready(node) && !strcmp(v->name[i], node_name(node)) &&
             beat(v, node_wire(node), i, on_peer_beat)) {
             v->asked[i] = clock_monotonic();
@@ -164,7 +163,7 @@ static void tell_peer(struct node *node, void *arg)
 static void drop_hung(struct node *node, void *arg)
 {
     struct heartbeat *v = arg;
-    for (size_t i = 0; i < v->n; i++)
+    for (size_t i = 0; i < v->view.n; i++)
         if (v->asked[i] > 0. &&
             clock_monotonic() - v->asked[i] > (double)v->relay->config->dead_after / 1000. &&
             !strcmp(v->name[i], node_name(node)))
@@ -197,7 +196,7 @@ static void compose(struct heartbeat *v)
     snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
     snprintf(b.config, sizeof b.config, "%s", v->config);
     buf_consume(&v->text, v->text.len);
-    beat_encode(&b, v->liveness, role_taken(r->role), now, &v->text);
+    beat_encode(&b, v->view.liveness, role_taken(r->role), now, &v->text);
     v->counter++;
 }
 
@@ -207,7 +206,7 @@ static void say(struct heartbeat *v)
     if (v->asked_own || !owners_ready(r) || v->doubled)
         return;
     compose(v);
-    v->asked_own = beat(v, owners_wire(r), v->self, on_own_beat);
+    v->asked_own = beat(v, owners_wire(r), v->view.self, on_own_beat);
 }
 
 /* ---- what follows ---- */
@@ -223,10 +222,10 @@ static bool owner_before(const struct lane *lane, const char *self, const char *
 static void fill_busy(struct heartbeat *v)
 {
     struct relay *r = v->relay;
-    for (size_t i = 0; i < v->n; i++) {
+    for (size_t i = 0; i < v->view.n; i++) {
         v->busy[i] = false;
         if (!role_taken(r->role)[i] ||
-            liveness_state(v->liveness, i, clock_monotonic()) != STATE_READY)
+            liveness_state(v->view.liveness, i, clock_monotonic()) != STATE_READY)
             continue;
         v->busy[i] = owners_owes(r, v->name[i]);
         for (struct entry *e = inflight_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
@@ -236,8 +235,8 @@ static void fill_busy(struct heartbeat *v)
 
 static void fill_called_dead(struct heartbeat *v)
 {
-    for (size_t i = 0; i < v->n; i++)
-        v->called_dead[i] = config_list_has(&v->relay->config->dead, v->name[i]);
+    for (size_t i = 0; i < v->view.n; i++)
+        v->view.called_dead[i] = config_list_has(&v->relay->config->dead, v->name[i]);
 }
 
 static struct role_view view(struct heartbeat *v)
@@ -247,7 +246,7 @@ static struct role_view view(struct heartbeat *v)
                             .own_up = owners_ready(r),
                             .in_flight = inflight_count(r),
                             .busy = v->busy,
-                            .called_dead = v->called_dead};
+                            .called_dead = v->view.called_dead};
     fill_busy(v);
     see.comparing = resync_comparing(r);
     see.nsets = resync_sets(r, &see.set);
@@ -275,8 +274,8 @@ static void tell(struct heartbeat *v, const struct role_event *e)
         break;
     case ROLE_TOOK:
         metric_add(relay_takeovers, 1);
-        silence = liveness_silence(v->liveness, e->node, now);
-        if (v->called_dead[e->node])
+        silence = liveness_silence(v->view.liveness, e->node, now);
+        if (v->view.called_dead[e->node])
             log_warning("node %s is dead, as the configuration says: its mail is delivered here "
                         "where this is the next owner",
                         v->name[e->node]);
@@ -284,7 +283,7 @@ static void tell(struct heartbeat *v, const struct role_event *e)
             log_warning("node %s is %s for too long: its mail is delivered here where this is the "
                         "next owner",
                         v->name[e->node],
-                        node_state_word(liveness_state(v->liveness, e->node, now)));
+                        node_state_word(liveness_state(v->view.liveness, e->node, now)));
         else
             log_warning("node %s is dead (silent for %.0f s, and nobody hears it): its mail is "
                         "delivered here where this is the next owner",
@@ -311,9 +310,9 @@ static void tell_silence(struct heartbeat *v)
     }
     double long_enough =
         (double)(v->relay->config->suspect_after + QUIET_SAID * v->relay->config->beat) / 1000.;
-    for (size_t i = 0; i < v->n; i++) {
-        double silence = liveness_silence(v->liveness, i, now);
-        if (i == v->self || silence < 0.)
+    for (size_t i = 0; i < v->view.n; i++) {
+        double silence = liveness_silence(v->view.liveness, i, now);
+        if (i == v->view.self || silence < 0.)
             continue;
         if (!v->suspected[i] && silence >= long_enough) {
             v->suspected[i] = true;
@@ -322,26 +321,20 @@ static void tell_silence(struct heartbeat *v)
         } else if (v->suspected[i] && silence < (double)v->relay->config->suspect_after / 1000.) {
             v->suspected[i] = false;
             log_info("node %s is heard again: %s", v->name[i],
-                     node_state_word(liveness_state(v->liveness, i, now)));
+                     node_state_word(liveness_state(v->view.liveness, i, now)));
         }
     }
-}
-
-static bool is_away(const struct heartbeat *v, size_t node, double now)
-{
-    int before = (int)node;
-    return role_serves(v->relay->role, &before, 1, v->called_dead, now);
 }
 
 /* Which lanes are ours depends on these alone. */
 static bool changed(struct heartbeat *v)
 {
     double now = clock_monotonic();
-    bool serving = role_serves(v->relay->role, NULL, 0, v->called_dead, now),
+    bool serving = role_serves(v->relay->role, NULL, 0, v->view.called_dead, now),
          change = serving != v->serving;
     v->serving = serving;
-    for (size_t i = 0; i < v->n; i++) {
-        bool away = i != v->self && is_away(v, i, now);
+    for (size_t i = 0; i < v->view.n; i++) {
+        bool away = i != v->view.self && cluster_away(v->relay, i, now);
         change |= away != v->away[i];
         v->away[i] = away;
     }
@@ -367,7 +360,7 @@ static bool may_work(const struct heartbeat *v)
 static void look(struct heartbeat *v)
 {
     struct relay *r = v->relay;
-    if (liveness_duplicate_name(v->liveness) && !v->doubled) {
+    if (liveness_duplicate_name(v->view.liveness) && !v->doubled) {
         v->doubled = true;
         log_error("another relay beats as node %s: nothing is taken by either until one is "
                   "stopped, and the other restarted",
@@ -375,9 +368,9 @@ static void look(struct heartbeat *v)
         role_return(r->role, "another relay has this node's name", clock_monotonic());
     }
     bool up = owners_ready(r);
-    if (up && !v->up)
+    if (up && !v->view.up)
         role_up(r->role, clock_monotonic());
-    v->up = up;
+    v->view.up = up;
     struct role_view see = view(v);
     for (struct role_event e;
          see.own_up = may_work(v), (e = role_next(r->role, &see)).kind != ROLE_SAME;) {
@@ -393,7 +386,7 @@ static void look(struct heartbeat *v)
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct heartbeat *v = t->data;
-    v->awake = false;
+    v->view.awake = false;
     owners_each_peer(v->relay, drop_hung, v);
     look(v);
     say(v);
@@ -401,106 +394,10 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 
 /* ---- the rest of the relay ---- */
 
-enum ownership heartbeat_judge(const struct relay *r, const struct lanename *name, size_t *place_r)
-{
-    int before[LANENAME_OWNERS_MAX];
-    struct heartbeat *v = r->heartbeat;
-    if (!v)
-        return ownership_judge(r->config, r->node, name, place_r);
-    *place_r = 0;
-    for (size_t i = 0; i < name->nowners; i++) {
-        if (!strcmp(name->owner[i], r->node)) {
-            *place_r = i;
-            return role_serves(r->role, before, i, v->called_dead, clock_monotonic())
-                       ? OWNERSHIP_OURS
-                       : OWNERSHIP_LATER;
-        }
-        before[i] = config_node_index(r->config, name->owner[i]);
-    }
-    return OWNERSHIP_NONE;
-}
-
-bool heartbeat_dead(const struct relay *r, const char *node)
-{
-    int i = config_node_index(r->config, node);
-    if (!r->heartbeat || i < 0 || r->heartbeat->called_dead[i])
-        return ownership_dead(r->config, node);
-    return i != (int)r->heartbeat->self && is_away(r->heartbeat, (size_t)i, clock_monotonic());
-}
-
-bool heartbeat_alive(const struct relay *r, const char *node)
-{
-    int i = config_node_index(r->config, node);
-    if (!r->heartbeat || i < 0)
-        return true;
-    return (size_t)i == r->heartbeat->self ? role_state(r->role) == STATE_ALIVE
-                                           : liveness_state(r->heartbeat->liveness, (size_t)i,
-                                                            clock_monotonic()) == STATE_ALIVE;
-}
-
-bool heartbeat_lost_for_good(const struct relay *r, int node, double now)
-{
-    const struct heartbeat *v = r->heartbeat;
-    const struct config *c = r->config;
-    double alive = role_state(r->role) == STATE_ALIVE ? role_since(r->role, now) : 0.,
-           least = (double)(c->dead_after + c->settle) / 1000.;
-    if (node < 0)
-        return alive >= least;
-    if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != STATE_SILENT ||
-        liveness_others_hear(v->liveness, (size_t)node, now))
-        return false;
-    double silence = liveness_silence(v->liveness, (size_t)node, now),
-           replace = (double)c->replace_after / 1000.;
-    if (silence < 0.)
-        silence = alive;
-    if (v->called_dead[node])
-        return silence >= least;
-    return role_taken(r->role)[node] && replace > 0. &&
-           silence >= (replace > least ? replace : least);
-}
-
-bool heartbeat_mutual(const struct relay *r, size_t node, double now)
-{
-    const struct heartbeat *v = r->heartbeat;
-    return node != v->self && !v->called_dead[node] &&
-           liveness_state_for_placement(v->liveness, node, now) == STATE_ALIVE &&
-           !role_taken(r->role)[node] &&
-           liveness_reported_state(v->liveness, node, v->self) == STATE_ALIVE &&
-           !liveness_has_taken_over(v->liveness, node, v->self);
-}
-
-void heartbeat_own_server(struct relay *r, bool restarted)
-{
-    double now = clock_monotonic();
-    if (!r->heartbeat)
-        return;
-    r->heartbeat->up = true;
-    if (restarted)
-        role_return(r->role, "the node's Redis was restarted", now);
-    else
-        role_up(r->role, now);
-    heartbeat_wake(r);
-}
-
-void heartbeat_stood_still(struct relay *r, bool ourselves, double seconds)
-{
-    double now = clock_monotonic();
-    if (!r->heartbeat || seconds < (double)r->config->suspect_after / 1000.)
-        return;
-    if (ourselves)
-        liveness_begin(r->heartbeat->liveness, now);
-    if (ourselves || role_state(r->role) != STATE_RETURNING)
-        role_return(r->role, ourselves ? "the relay stood still" : "the node's Redis stood still",
-                    now);
-    else
-        role_up(r->role, now);
-    heartbeat_wake(r);
-}
-
 struct unmet_node heartbeat_unmet(const struct relay *r)
 {
     return r->heartbeat
-               ? contact_unmet(r->heartbeat->contact, r->heartbeat->liveness, clock_monotonic())
+               ? contact_unmet(r->heartbeat->contact, r->heartbeat->view.liveness, clock_monotonic())
                : (struct unmet_node){NULL};
 }
 
@@ -514,7 +411,7 @@ void heartbeat_greet(struct relay *r, struct wire *w)
 {
     struct heartbeat *v = r->heartbeat;
     if (v && v->text.len && !v->doubled)
-        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->self], v->incarnation,
+        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->view.self], v->incarnation,
                    (unsigned long long)v->counter, v->text.data, v->text.len);
 }
 
@@ -526,7 +423,7 @@ void heartbeat_exclude(struct relay *r, const char *why)
     v->outcast = why;
     if (why)
         heartbeat_return(r, why);
-    heartbeat_wake(r);
+    cluster_wake(r);
 }
 
 void heartbeat_return(struct relay *r, const char *why)
@@ -534,15 +431,7 @@ void heartbeat_return(struct relay *r, const char *why)
     if (!r->heartbeat)
         return;
     role_return(r->role, why, clock_monotonic());
-    heartbeat_wake(r);
-}
-
-void heartbeat_wake(struct relay *r)
-{
-    if (!r->heartbeat || r->heartbeat->awake)
-        return;
-    r->heartbeat->awake = true;
-    ev_feed_event(r->loop, &r->heartbeat->tick, EV_TIMER);
+    cluster_wake(r);
 }
 
 void heartbeat_leave(struct relay *r)
@@ -562,19 +451,19 @@ bool heartbeat_unanswered(const struct relay *r)
     return r->heartbeat && r->heartbeat->leaving && r->heartbeat->open;
 }
 
-/* Places for v->n nodes. */
+/* Places for v->view.n nodes. */
 static void make_places(struct heartbeat *v, size_t had)
 {
 #define MORE(array)                                         \
-    v->array = mem_grow(v->array, v->n * sizeof *v->array); \
-    memset(v->array + had, 0, (v->n - had) * sizeof *v->array)
+    v->array = mem_grow(v->array, v->view.n * sizeof *v->array); \
+    memset(v->array + had, 0, (v->view.n - had) * sizeof *v->array)
     MORE(name);
     MORE(asked);
     MORE(told);
     MORE(suspected);
     MORE(refused);
     MORE(busy);
-    MORE(called_dead);
+    MORE(view.called_dead);
     MORE(away);
 #undef MORE
 }
@@ -583,14 +472,14 @@ static void make_places(struct heartbeat *v, size_t had)
 static void add_names(struct heartbeat *v)
 {
     const struct config *c = v->relay->config;
-    size_t had = v->n;
+    size_t had = v->view.n;
     if (c->nnodes <= had)
         return;
-    v->n = c->nnodes;
+    v->view.n = c->nnodes;
     make_places(v, had);
-    for (size_t i = had; i < v->n; i++) {
+    for (size_t i = had; i < v->view.n; i++) {
         v->name[i] = mem_strdup(c->node[i].name);
-        liveness_add(v->liveness, v->name[i], clock_monotonic());
+        liveness_add(v->view.liveness, v->name[i], clock_monotonic());
         role_add(v->relay->role);
         log_info("node %s is one of the group now", v->name[i]);
     }
@@ -599,26 +488,26 @@ static void add_names(struct heartbeat *v)
 static void open_names(struct heartbeat *v)
 {
     const struct config *c = v->relay->config;
-    v->n = c->nnodes;
-    v->self = (size_t)config_node_index(c, v->relay->node);
+    v->view.n = c->nnodes;
+    v->view.self = (size_t)config_node_index(c, v->relay->node);
     make_places(v, 0);
-    for (size_t i = 0; i < v->n; i++)
+    for (size_t i = 0; i < v->view.n; i++)
         v->name[i] = mem_strdup(c->node[i].name);
     struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000.,
                                    (double)c->return_max / 1000.};
-    v->liveness =
-        liveness_open((const char *const *)v->name, v->n, (int)v->self, times, clock_monotonic());
-    liveness_own(v->liveness, v->incarnation);
+    v->view.liveness =
+        liveness_open((const char *const *)v->name, v->view.n, (int)v->view.self, times, clock_monotonic());
+    liveness_own(v->view.liveness, v->incarnation);
     struct role_times role = {(double)c->beat / 1000.,       times.dead_after,
                               (double)c->settle / 1000.,     (double)c->handover_wait / 1000.,
                               (double)c->alone_wait / 1000., (double)c->restless_most / 1000.};
-    v->relay->role = role_open(v->liveness, v->n, v->self, role, clock_monotonic());
+    v->relay->role = role_open(v->view.liveness, v->view.n, v->view.self, role, clock_monotonic());
     fill_called_dead(v);
 }
 
 static void close_names(struct heartbeat *v)
 {
-    for (size_t i = 0; i < v->n; i++)
+    for (size_t i = 0; i < v->view.n; i++)
         free(v->name[i]);
     free(v->name);
     free(v->asked);
@@ -626,10 +515,10 @@ static void close_names(struct heartbeat *v)
     free(v->suspected);
     free(v->refused);
     free(v->busy);
-    free(v->called_dead);
+    free(v->view.called_dead);
     free(v->away);
     role_free(v->relay->role);
-    liveness_free(v->liveness);
+    liveness_free(v->view.liveness);
 }
 
 struct heartbeat *heartbeat_open(struct relay *r)
@@ -639,6 +528,7 @@ struct heartbeat *heartbeat_open(struct relay *r)
         return NULL;
     struct heartbeat *v = mem_zero(sizeof *v);
     r->heartbeat = v;
+    r->view = &v->view;
     v->relay = r;
     if (getrandom(random, sizeof random, 0) != sizeof random)
         log_warning("getrandom failed");
@@ -650,9 +540,9 @@ struct heartbeat *heartbeat_open(struct relay *r)
     r->resync = resync_open(r);
     r->rereplicate = rereplicate_open(r);
     double beat = (double)r->config->beat / 1000.;
-    ev_timer_init(&v->tick, on_tick, 0., beat);
-    v->tick.data = v;
-    ev_timer_start(r->loop, &v->tick);
+    ev_timer_init(&v->view.tick, on_tick, 0., beat);
+    v->view.tick.data = v;
+    ev_timer_start(r->loop, &v->view.tick);
     return v;
 }
 
@@ -661,8 +551,9 @@ void heartbeat_close(struct relay *r)
     struct heartbeat *v = r->heartbeat;
     if (!v)
         return;
-    ev_timer_stop(r->loop, &v->tick);
+    ev_timer_stop(r->loop, &v->view.tick);
     r->heartbeat = NULL;
+    r->view = NULL;
     rereplicate_close(r->rereplicate);
     resync_close(r->resync);
     rereplicate_free(r->rereplicate);
@@ -684,5 +575,5 @@ void heartbeat_reload(struct relay *r)
     add_names(v);
     fill_called_dead(v);
     resync_reload(r);
-    heartbeat_wake(r);
+    cluster_wake(r);
 }

@@ -8,6 +8,7 @@
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/heartbeat/membership_join.h"
+#include "relay/state/cluster_view.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -278,7 +279,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     membership_join_look(m->join, &m->table);
     if (m->own_told && !m->open && !m->changed && !m->known) {
         m->known = true;
-        heartbeat_wake(r);
+        cluster_wake(r);
     }
     owners_each_node(r, ask, m);
 }

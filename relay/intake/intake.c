@@ -16,7 +16,7 @@
 #include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill.h"
 #include "relay/intake/stall.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 #include "relay/repair/resync.h"
 
 #define TAKE_BYTES (1024 * 1024) /* one answer; a larger entry comes alone */
@@ -181,7 +181,7 @@ static void give_all_back(struct relay *r, struct lane *lane, const redisReply *
     /* By then the beats have said so, and this node returns; or there is nobody who has what is
      * lost, and it goes on. */
     ordered_pause(lane, 2. * (double)r->config->beat / 1000.);
-    heartbeat_wake(r);
+    cluster_wake(r);
 }
 
 static struct taken take_lane(struct relay *r, struct lane *lane, const redisReply *l,

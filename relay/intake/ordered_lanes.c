@@ -11,7 +11,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/owners/owners.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 
 #define TICK 0.1     /* seconds: how exactly pauses end */
 #define SOON 0.02    /* between two rounds when another lane waits */
@@ -329,7 +329,7 @@ static void add_node(const char *node, struct wire *wire, void *arg)
         return;
     r->asked = mem_grow(r->asked, (r->nasked + 1) * sizeof *r->asked);
     struct asked *at = &r->asked[r->nasked++];
-    *at = (struct asked){.round = r, .alive = heartbeat_alive(r->relay, node)};
+    *at = (struct asked){.round = r, .alive = cluster_alive(r->relay, node)};
     snprintf(at->node, sizeof at->node, "%s", node);
 }
 

@@ -39,7 +39,7 @@
 #include "lib/base/metrics.h"
 #include "relay/delivery/mail.h"
 #include "relay/owners/owners.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 
 #define LOOK 0.1 /* seconds between two looks, also the longest time that the loop sleeps */
 #define PING 0.2 /* seconds between two pings */
@@ -71,7 +71,7 @@ bool stall_now(const struct relay *r)
 static void stood_still(struct stall *s, bool ourselves, double seconds)
 {
     const char *who = ourselves ? "the relay" : "the node's Redis";
-    heartbeat_stood_still(s->relay, ourselves, seconds);
+    cluster_stood_still(s->relay, ourselves, seconds);
     s->until = clock_monotonic() + (double)s->relay->config->settle / 1000.;
     if (!ourselves)
         owners_silent(s->relay);

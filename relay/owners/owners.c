@@ -13,7 +13,7 @@
 #include "lib/base/number.h"
 #include "relay/owners/peers.h"
 #include "relay/state/poison.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 
 #define AGAIN 1.  /* seconds until what was refused is repeated */
 #define BATCH 500 /* entries in one META or ACK */
@@ -599,7 +599,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     if (!ready)
         return;
     o->generation++;
-    heartbeat_own_server(o->relay, new_life && node_life(node) > 1);
+    cluster_own_server(o->relay, new_life && node_life(node) > 1);
     lane_watch_list(o->relay);
     intake_want_all(o->relay);
 }

@@ -8,7 +8,7 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/owners/pending.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 
 #define AGAIN 1.                      /* seconds, after a refusal */
 #define ABSENT_AGAIN 0.2              /* seconds, after an answer that the entry is not there */
@@ -242,7 +242,7 @@ bool peers_reachable(const struct peers *peers, const struct lane *lane)
     for (size_t i = 0; i < lane->parsed.nowners; i++) {
         const char *owner = lane->parsed.owner[i];
         const struct peer *p = find(peers, owner);
-        if (p && !heartbeat_dead(peers->relay, owner) && !can_be_told(p))
+        if (p && !cluster_dead(peers->relay, owner) && !can_be_told(p))
             return false;
     }
     return true;

@@ -16,7 +16,7 @@
 #include "relay/repair/backfill.h"
 #include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 #include "relay/repair/resync.h"
 
 #define BLOCK_LEAST 1
@@ -173,7 +173,7 @@ static bool fit(const struct rereplicate *p, const struct job *j)
         name[i] = c->node[j->owner[i]].name;
     for (size_t i = 0; i < j->nowners; i++) {
         bool own = !strcmp(name[i], p->relay->node);
-        if ((!own && !heartbeat_mutual(p->relay, j->owner[i], now)) ||
+        if ((!own && !cluster_mutual(p->relay, j->owner[i], now)) ||
             !resync_wire(p->relay, j->owner[i]) ||
             !resync_node_is_whole(p->relay, j->owner[i], name, j->nowners))
             return false;
@@ -190,7 +190,7 @@ static bool fill_places(struct rereplicate *p, struct job *j, size_t n, size_t f
     size_t self = (size_t)config_node_index(c, p->relay->node);
     for (size_t k = from; k < c->nnodes; k++) {
         size_t node = (self + k) % c->nnodes;
-        if (is_in(j, node) || !heartbeat_mutual(p->relay, node, clock_monotonic()))
+        if (is_in(j, node) || !cluster_mutual(p->relay, node, clock_monotonic()))
             continue;
         j->owner[j->nowners++] = node;
         if (fill_places(p, j, n, k + 1))
@@ -206,7 +206,7 @@ static bool choose(struct rereplicate *p, struct job *j, const struct lanename *
     const struct config *c = p->relay->config;
     for (size_t i = 0; i < lane->nowners; i++) {
         int node = config_node_index(c, lane->owner[i]);
-        if (!heartbeat_lost_for_good(p->relay, node, clock_monotonic()))
+        if (!cluster_lost_for_good(p->relay, node, clock_monotonic()))
             j->owner[j->nowners++] = (size_t)node;
         else if (!j->lost)
             j->lost = mem_strdup(lane->owner[i]);
@@ -238,7 +238,7 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
     const char *owner[LANENAME_OWNERS_MAX];
     size_t place;
     const struct aside *aside = find_aside(p, name, len);
-    if (heartbeat_judge(p->relay, parsed, &place) != OWNERSHIP_OURS ||
+    if (cluster_judge(p->relay, parsed, &place) != OWNERSHIP_OURS ||
         (aside && clock_monotonic() < aside->until))
         return NULL;
     struct job *j = mem_zero(sizeof *j);
@@ -620,7 +620,7 @@ static bool still_gone(struct rereplicate *p, const struct job *j)
     for (size_t i = 0; i < lane.nowners; i++) {
         int node = config_node_index(p->relay->config, lane.owner[i]);
         gone &= (node >= 0 && is_in(j, (size_t)node)) ||
-                heartbeat_lost_for_good(p->relay, node, clock_monotonic());
+                cluster_lost_for_good(p->relay, node, clock_monotonic());
     }
     lanename_free(&lane);
     return gone;
@@ -670,7 +670,7 @@ static void on_rested(struct ev_loop *loop, ev_timer *t, int events)
 static bool anyone_gone(const struct relay *r, double now)
 {
     for (size_t i = 0; i < r->config->nnodes; i++)
-        if (heartbeat_lost_for_good(r, (int)i, now))
+        if (cluster_lost_for_good(r, (int)i, now))
             return true;
     return resync_unknown_owners(r);
 }

@@ -11,7 +11,7 @@
 #include "relay/repair/lane_scan.h"
 #include "lib/base/log.h"
 #include "relay/repair/backfill.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
 #define AGAIN_MOST 30.
@@ -113,7 +113,7 @@ static void finish(struct resync *w)
     w->again = !vain ? AGAIN_FIRST : 2 * w->again < AGAIN_MOST ? 2 * w->again : AGAIN_MOST;
     w->not_before = now + w->again;
     w->abandoned = false;
-    heartbeat_wake(w->relay);
+    cluster_wake(w->relay);
 }
 
 void resync_fail_set(struct set *s, const char *why)

@@ -12,7 +12,7 @@
 #include "relay/state/namehash.h"
 #include "relay/delivery/mail.h"
 #include "relay/intake/ordered_lanes.h"
-#include "relay/heartbeat/heartbeat.h"
+#include "relay/state/cluster_view.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
 #define REAP 60.     /* seconds between looking for lanes that nobody needs to remember */
@@ -46,7 +46,7 @@ static void judge(struct relay *r, struct lane *lane)
 {
     bool was_ours = lane->ownership == OWNERSHIP_OURS;
     lane->ownership =
-        lane->parsed.nowners ? heartbeat_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
+        lane->parsed.nowners ? cluster_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
     bool ours = lane->ownership == OWNERSHIP_OURS;
     if (ours == was_ours)
         return;
