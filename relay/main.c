@@ -26,7 +26,10 @@
 #include "relay/owners/owners.h"
 #include "relay/state/poison.h"
 #include "lib/postfix/postfix.h"
-#include "relay/state/pressure.h"
+#include "relay/owners/pressure.h"
+#include "relay/delivery/reinject.h"
+#include "relay/state/lane_pause.h"
+#include "relay/state/whole_sets.h"
 #include "relay/relay.h"
 #include "relay/smtp/smtp.h"
 #include "relay/intake/ordered_lanes.h"
@@ -67,6 +70,9 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
 {
     struct stop *stop = c->data;
     struct relay *r = stop->relay;
+    if (r->kicked & RELAY_LIST)
+        lane_watch_list(r);
+    r->kicked = 0;
     intake_run(r);
     spill_run(r);
     owners_flush(r);
@@ -185,21 +191,22 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     naming_reload(r);
     owners_reload(r);
     heartbeat_reload(r);
-    lanes_judge(r);
-    lane_watch_list(r);
-    intake_want_all(r);
+    lane_watch_judge(r);
 }
 
 /* ---- main ---- */
 
 static void open_all(struct relay *r)
 {
-    r->destinations = destinations_open(r);
+    r->destinations = destinations_open();
     r->intake = intake_open(r);
     r->poison = poison_open();
+    r->reinject = reinject_open();
+    r->whole_sets = whole_sets_open();
     r->ordered_lanes = ordered_open(r);
-    r->lanes = lanes_open(r);
-    r->inflight = inflight_open(r);
+    r->lane_pauses = lane_pauses_open(r);
+    r->lanes = lanes_open(r, ordered_forget);
+    r->inflight = inflight_open();
     r->owners = owners_open(r);
     r->membership = membership_open(r);
     r->notices = notices_open(r);
@@ -236,9 +243,12 @@ static void close_all(struct relay *r)
     pressure_close(r->pressure);
     stall_close(r->stall);
     lanes_close(r->lanes);
+    lane_pauses_close(r->lane_pauses);
     ordered_close(r->ordered_lanes);
     destinations_close(r);
     intake_close(r->intake);
+    whole_sets_close(r->whole_sets);
+    reinject_close(r->reinject);
     poison_close(r->poison);
     naming_close();
     config_free(r->config);

@@ -14,8 +14,13 @@
  *
  *                                                                  rereplicate ─▶ lane_scan, backfill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, role.h says what follows from that, resync.h makes this
- * node hold what it promised; membership.h learns which nodes there are. */
+ * heartbeat.h hears the other nodes, role.h says what follows from that, cluster_view.h is where
+ * the rest of the relay looks it up; resync.h makes this node hold what it promised;
+ * membership.h learns which nodes there are.
+ *
+ * Calls go down: smtp, state, owners, delivery, intake, repair, heartbeat, main. What a room finds
+ * for one above it goes through state (destination_want(), cluster_wake(), lanes_mark()), a
+ * callback (struct entry_calls, lanes_open()) or relay_kick(). */
 #ifndef DOVELANE_RELAY_RELAY_H
 #define DOVELANE_RELAY_RELAY_H
 
@@ -31,10 +36,14 @@ struct relay {
     struct config *config; /* replaced at SIGHUP: nobody keeps a pointer into it */
     unsigned config_turn;  /* how often it was replaced */
     bool stopping;         /* nothing is taken any more, what is in flight is finished */
+    unsigned kicked;       /* enum relay_kick */
 
     struct lanes *lanes;
     struct admin_requests *admin_requests;
     struct poison *poison;
+    struct whole_sets *whole_sets;
+    struct lane_pauses *lane_pauses;
+    struct reinject *reinject;
     struct ordered_lanes *ordered_lanes;
     struct pressure *pressure;
     struct spill *spill;
@@ -54,5 +63,15 @@ struct relay {
     struct resync *resync;
     struct rereplicate *rereplicate;
 };
+
+/* What a room asks of one above it; main.c sees to it at the end of this turn of the loop. */
+enum relay_kick {
+    RELAY_LIST = 1 << 0, /* lane_watch_list() */
+};
+
+static inline void relay_kick(struct relay *r, enum relay_kick what)
+{
+    r->kicked |= what;
+}
 
 #endif

@@ -83,7 +83,7 @@ static void without_port(struct entry *e)
         e->tried[i] |= TRIED_BOUNCE;
         count_try(e, i);
         log_warning("%s: to=<%s>: cannot be bounced, bounce_port is not set; stays in lane=%s",
-                    delivery_queue_id(e), e->envelope.recipient[i].address, e->lane->name);
+                    entry_queue_id(e), e->envelope.recipient[i].address, e->lane->name);
     }
 }
 
@@ -179,7 +179,7 @@ void bounce_results(struct entry *e, const char *relay)
             to->state = RECIPIENT_BOUNCED;
             e->dirty = true;
             metric_add(relay_bounced, 1);
-            log_info("%s: to=<%s>, relay=%s: given to the bounce port (%s)", delivery_queue_id(e),
+            log_info("%s: to=<%s>, relay=%s: given to the bounce port (%s)", entry_queue_id(e),
                      to->address, relay, from->text);
             continue;
         }
@@ -191,6 +191,6 @@ void bounce_results(struct entry *e, const char *relay)
                                               : "no connection";
         log_warning(
             "%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s%s",
-            delivery_queue_id(e), to->address, relay, reason, e->lane->name, bounce_cure(reason));
+            entry_queue_id(e), to->address, relay, reason, e->lane->name, bounce_cure(reason));
     }
 }

@@ -5,13 +5,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/logline.h"
 #include "relay/owners/owners.h"
-#include "relay/repair/resync.h"
-
-const char *delivery_queue_id(const struct entry *e)
-{
-    const char *id = e->envelope.queue_id;
-    return id && *id ? id : "NOQUEUE";
-}
+#include "relay/state/whole_sets.h"
 
 static bool was_unknown(const struct recipient *r)
 {
@@ -31,7 +25,7 @@ const char *delivery_why(const struct entry *e, const struct recipient *r)
      * of the begin of its turn; nobody stores new mail within a beat of a return's end. */
     double stored_at = e->stored_at - (double)e->relay->config->beat / 1000.;
     if (stored_at <= owners_loaded(e->relay) ||
-        resync_brought(e->relay, &e->lane->parsed, stored_at))
+        whole_sets_brought(e->relay, &e->lane->parsed, stored_at))
         return "return";
     /* A lease that failed without leaving a trace in the envelope: a relay ended in the middle
      * of it. */
@@ -84,7 +78,7 @@ static void begin(struct logline *l, const struct entry *e, const struct recipie
                   const char *relay)
 {
     l->len = 0;
-    logline_add(l, delivery_queue_id(e), 100);
+    logline_add(l, entry_queue_id(e), 100);
     LOGLINE(l, ": to=<");
     logline_add(l, to->address, 256);
     LOGLINE(l, ">, relay=");
@@ -169,7 +163,7 @@ void delivery_log_aside(const struct entry *e, const char *why)
 {
     struct logline l;
     l.len = 0;
-    logline_add(&l, delivery_queue_id(e), 100);
+    logline_add(&l, entry_queue_id(e), 100);
     LOGLINE(&l, ": out of order: ");
     logline_add(&l, why, 200);
     LOGLINE(&l, "; those behind it go first");
@@ -181,7 +175,7 @@ void delivery_log_removed(const struct entry *e)
 {
     struct logline l;
     l.len = 0;
-    logline_add(&l, delivery_queue_id(e), 100);
+    logline_add(&l, entry_queue_id(e), 100);
     LOGLINE(&l, ": removed");
     logline_say(&l);
 }

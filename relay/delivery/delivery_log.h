@@ -35,6 +35,4 @@ void delivery_log_removed(const struct entry *);
 /* A delay as Postfix prints it: two significant digits, none below 10 ms. Points into out. */
 char *delivery_seconds(double s, char out[16]);
 
-const char *delivery_queue_id(const struct entry *);
-
 #endif

@@ -5,23 +5,16 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "relay/intake/intake.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/state/namehash.h"
 #include "relay/delivery/naming.h"
-#include "relay/state/poison.h"
+#include "relay/owners/owners.h"
 
-#define BUCKETS 1024      /* next hops of a gateway are few; a power of two */
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
 #define LIMIT_FRESH 60.   /* seconds for which "too many connections" is believed */
 #define PROBE_FIRST 1.    /* or retry_first when that is shorter */
 #define PROBE_MOST 60.    /* or retry_most */
-
-struct destinations {
-    struct destination *bucket[BUCKETS];
-};
 
 struct connection {
     TAILQ_ENTRY(connection) link;
@@ -38,25 +31,17 @@ static void open_connection(struct destination *);
 
 /* ---- the window ---- */
 
-static double window_first(const struct destination *d)
-{
-    const struct config *c = d->relay->config;
-    return (double)(c->destination_concurrency_first < c->destination_concurrency
-                        ? c->destination_concurrency_first
-                        : c->destination_concurrency);
-}
-
 static void went_well(struct destination *d)
 {
     d->failed = 0.;
     d->probe_wait = 0.;
     if (d->proving) {
         d->proving = false;
-        intake_want(d);
+        destination_want(d);
     }
     /* Only a window that is used shows that a wider one could be. */
     if (d->window >= (double)d->relay->config->destination_concurrency ||
-        d->window >= (double)d->ncarrying + window_first(d))
+        d->window >= (double)d->ncarrying + destination_window_first(d))
         return;
     d->grown += 1. / d->window;
     if (d->grown < 0.999)
@@ -78,6 +63,16 @@ static bool went_wrong(struct destination *d)
 
 /* ---- down and up ---- */
 
+static void on_probe(struct ev_loop *, ev_timer *, int events);
+
+static void probe_in(struct destination *d, double seconds)
+{
+    ev_timer_stop(d->relay->loop, &d->probe);
+    ev_timer_init(&d->probe, on_probe, seconds, 0.);
+    d->probe.data = d;
+    ev_timer_start(d->relay->loop, &d->probe);
+}
+
 static void start_probe(struct destination *d)
 {
     const struct config *c = d->relay->config;
@@ -89,9 +84,7 @@ static void start_probe(struct destination *d)
     d->probe_wait = d->probe_wait > 0. ? 2 * d->probe_wait : first;
     if (d->probe_wait > most)
         d->probe_wait = most;
-    ev_timer_stop(d->relay->loop, &d->probe);
-    ev_timer_set(&d->probe, d->probe_wait * (0.75 + 0.25 * drand48()), 0.);
-    ev_timer_start(d->relay->loop, &d->probe);
+    probe_in(d, d->probe_wait * (0.75 + 0.25 * drand48()));
 }
 
 static void go_down(struct destination *d, const char *dsn, const char *why)
@@ -124,11 +117,51 @@ static void go_up(struct destination *d)
     d->down = false;
     d->proving = true;
     d->failed = 0.;
-    d->window = window_first(d);
+    d->window = destination_window_first(d);
     free(d->trouble);
     d->trouble = NULL;
     log_info("next hop %s is back", d->name);
-    intake_want(d);
+    destination_want(d);
+}
+
+/* ---- is it worth a probe ---- */
+
+struct length {
+    struct lane *lane;
+    unsigned told;
+};
+
+static void on_length(struct wire *w, redisReply *reply, void *arg)
+{
+    struct length *l = arg;
+    l->lane->commands--;
+    if (reply && reply->type == REDIS_REPLY_INTEGER && !reply->integer && l->lane->told == l->told)
+        l->lane->waiting = false;
+    free(l);
+}
+
+/* Whether a lane of it may hold something. Asks the server for the lengths on the way, so that
+ * the next answer knows better. */
+static bool is_needed(struct destination *d)
+{
+    bool waits = d->queued > 0;
+    struct lane *lane;
+    TAILQ_FOREACH (lane, &d->lanes, beside) {
+        if (lane->ownership != OWNERSHIP_OURS || !lane->waiting)
+            continue;
+        waits = true;
+        if (!owners_ready(d->relay))
+            continue;
+        struct length *l = mem_alloc(sizeof *l);
+        *l = (struct length){lane, lane->told};
+        lane->commands++;
+        if (!wire_sendf(owners_wire(d->relay), on_length, l, "LANE.LEN %b", lane->name,
+                        lane->name_len)) {
+            lane->commands--;
+            free(l);
+        }
+    }
+    return waits;
 }
 
 static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
@@ -136,7 +169,7 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
     struct destination *d = t->data;
     /* What waits in the lanes may have been taken over or revoked meanwhile: then there is
      * nothing to probe for. */
-    if (!intake_waits(d)) {
+    if (!is_needed(d)) {
         d->down = false;
         d->probe_wait = 0.;
         free(d->trouble);
@@ -387,125 +420,12 @@ bool destination_withdraw(struct destination *d, struct smtp_mail *m)
     return true;
 }
 
-static unsigned bucket_of(const char *name)
-{
-    return namehash(name, strlen(name)) & (BUCKETS - 1);
-}
-
-static struct destination *find(struct relay *r, const char *name)
-{
-    struct destination *d = r->destinations->bucket[bucket_of(name)];
-    while (d && strcmp(d->name, name))
-        d = d->next;
-    return d;
-}
-
-static struct destination *add(struct relay *r, const char *name)
-{
-    struct destination *d = mem_zero(sizeof *d),
-                       **bucket = &r->destinations->bucket[bucket_of(name)];
-    d->relay = r;
-    d->name = mem_strdup(name);
-    d->window = window_first(d);
-    TAILQ_INIT(&d->queue);
-    TAILQ_INIT(&d->idle);
-    TAILQ_INIT(&d->busy);
-    TAILQ_INIT(&d->lanes);
-    ev_init(&d->probe, on_probe);
-    d->probe.data = d;
-    d->next = *bucket;
-    *bucket = d;
-    return d;
-}
-
-struct destination *destination_get(struct relay *r, const char *name)
-{
-    struct destination *d = find(r, name);
-    if (d)
-        return d;
-    d = add(r, name);
-    d->deliverable = nexthop_parse(name, &d->hop);
-    const char *elsewhere =
-        d->deliverable && !d->hop.port ? config_socket_at(r->config, d->hop.host) : NULL;
-    if (elsewhere) {
-        free(d->hop.host);
-        d->hop.host = mem_strdup(elsewhere);
-    }
-    if (!d->deliverable)
-        log_error(
-            "destination %s: no next hop with an address (smtp:[host]:port, lmtp:unix:/path); its "
-            "lanes are left alone",
-            name);
-    return d;
-}
-
-/* A port of our own Postfix. */
-static struct destination *own_port(struct relay *r, const char *setting, const char *address)
-{
-    if (!*address)
-        return NULL;
-    char *name = mem_printf("%s:%s", setting, address);
-    struct destination *d = find(r, name);
-    if (!d) {
-        d = add(r, name);
-        d->deliverable = nexthop_from_address(address, &d->hop);
-        d->own = true;
-    }
-    free(name);
-    return d;
-}
-
-struct destination *destination_bounce(struct relay *r)
-{
-    return own_port(r, "bounce_port", r->config->bounce_port);
-}
-
-struct destination *destination_reinject(struct relay *r)
-{
-    return own_port(r, "reinject_port", r->config->reinject_port);
-}
-
-size_t destination_in_hand_most(const struct destination *d)
-{
-    return d->proving ? 1 : (size_t)d->relay->config->destination_in_flight;
-}
-
-struct smtp_policy *destination_policy(struct destination *d)
-{
-    const struct config *c = d->relay->config;
-    if (d->policy && d->policy_turn == d->relay->config_turn)
-        return d->policy;
-    smtp_policy_release(d->policy);
-    d->policy = d->own ? smtp_policy_own(c) : smtp_policy_new(c, d->name, &d->hop);
-    d->policy_turn = d->relay->config_turn;
-    return d->policy;
-}
-
-struct destination *destination_hold(struct relay *r)
-{
-    struct destination *d = own_port(r, "hold", r->config->reinject_port);
-    if (d)
-        d->helo = POISON_HELO;
-    return d;
-}
-
 void destination_probe(struct destination *d)
 {
     if (!d->down)
         return;
-    ev_timer_stop(d->relay->loop, &d->probe);
     d->probe_wait = 0.;
-    ev_timer_set(&d->probe, 0., 0.);
-    ev_timer_start(d->relay->loop, &d->probe);
-}
-
-void destinations_each(struct relay *r, void (*fn)(struct destination *, void *), void *arg)
-{
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct destination *d = r->destinations->bucket[i], *next; d; d = next) {
-            next = d->next;
-            fn(d, arg);
-        }
+    probe_in(d, 0.);
 }
 
 static void drop_busy(struct destination *d, void *why)
@@ -521,42 +441,6 @@ void destinations_drop(struct relay *r, const char *why)
     destinations_each(r, drop_busy, (void *)why);
 }
 
-static void free_destination(struct destination *d)
-{
-    resolve_cancel(d->resolving);
-    ev_timer_stop(d->relay->loop, &d->probe);
-    nexthop_free(&d->hop);
-    smtp_policy_release(d->policy);
-    free(d->trouble);
-    free(d->name);
-    free(d);
-}
-
-static bool in_use(const struct destination *d)
-{
-    return d->queued || d->nopening || d->nready || d->resolving || d->in_flight || d->taking ||
-           d->wanted || !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
-}
-
-void destinations_reap(struct relay *r)
-{
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct destination **at = &r->destinations->bucket[i]; *at;) {
-            struct destination *d = *at;
-            if (in_use(d)) {
-                at = &d->next;
-                continue;
-            }
-            *at = d->next;
-            free_destination(d);
-        }
-}
-
-struct destinations *destinations_open(struct relay *r)
-{
-    return mem_zero(sizeof(struct destinations));
-}
-
 static void quit_one(struct destination *d, void *arg)
 {
     struct connection *c;
@@ -568,15 +452,4 @@ void destinations_quit(struct relay *r)
 {
     destinations_drop(r, "the relay ends");
     destinations_each(r, quit_one, NULL);
-}
-
-static void free_one(struct destination *d, void *arg)
-{
-    free_destination(d);
-}
-
-void destinations_close(struct relay *r)
-{
-    destinations_each(r, free_one, NULL);
-    free(r->destinations);
 }

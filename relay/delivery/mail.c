@@ -13,10 +13,10 @@
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
 #include "relay/state/poison.h"
+#include "relay/delivery/reinject.h"
 #include "relay/delivery/retry.h"
-#include "relay/intake/ordered_lanes.h"
+#include "relay/state/lane_pause.h"
 #include "relay/smtp/smtp_compose.h"
-#include "relay/intake/spill.h"
 
 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
 #define DELETE_AGAIN 10000
@@ -68,7 +68,7 @@ static bool convert(struct entry *e, struct smtp_mail *m)
 {
     if (!*e->relay->config->reinject_port)
         return false;
-    bool able = spill_able(e->relay);
+    bool able = reinject_able(e->relay);
     for (size_t i = 0; i < m->nrcpt; i++) {
         m->rcpt[i].verdict = SMTP_DEFERRED;
         m->rcpt[i].dsn[0] = '4';
@@ -76,7 +76,7 @@ static bool convert(struct entry *e, struct smtp_mail *m)
             e->tried[m->rcpt[i].index] &= (unsigned char)~TRIED_DELIVERY;
     }
     if (able)
-        spill_mark(e, SPILL_8BITMIME);
+        inflight_spill(e, SPILL_8BITMIME);
     return able;
 }
 
@@ -106,7 +106,7 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
 
 static void on_spilled(struct smtp_mail *m, const char *relay)
 {
-    spill_results(m->owner, relay);
+    reinject_results(m->owner, relay);
     go_on(m->owner);
 }
 
@@ -206,17 +206,17 @@ static void give_back(struct entry *e)
 {
     struct retry_policy p = policy(e->relay);
     if (e->envelope.marks & ENVELOPE_ADMIN) {
-        if (ordered_keeps(e) && !(e->envelope.marks & ENVELOPE_DELETED))
+        if (entry_keeps_place(e) && !(e->envelope.marks & ENVELOPE_DELETED))
             delivery_log_aside(e, e->envelope.marks & ENVELOPE_HELD ? "an admin holds it"
                                                                     : "it goes to Postfix's queue");
         owners_remind(e);
         if (e->envelope.marks & (ENVELOPE_DELETED | ENVELOPE_REQUEUE))
-            spill_look_again(e);
+            lanes_mark(e->relay, e->lane);
         owners_return(e, e->envelope.marks & ENVELOPE_DELETED ? DELETE_AGAIN : p.most / 1000);
         return;
     }
     if (e->spill == SPILL_POISON) {
-        if (ordered_keeps(e))
+        if (entry_keeps_place(e))
             delivery_log_aside(e, "relays died of it, and it goes to Postfix's hold queue");
         owners_return(e, p.first / 1000);
         return;
@@ -224,9 +224,9 @@ static void give_back(struct entry *e)
     int64_t left = e->attempted || e->lane->parsed.generation
                        ? retry_left(&p, e->id, &e->envelope, clock_wall())
                        : 0;
-    if (!ordered_keeps(e))
+    if (!entry_keeps_place(e))
         owners_return(e, (left + 999) / 1000);
-    else if (ordered_wait_for(e, left))
+    else if (lane_wait_for(e, left))
         owners_return(e, 0);
     else
         step_aside(e);
@@ -237,7 +237,7 @@ static bool obey(struct entry *e)
 {
     uint32_t marks = e->envelope.marks;
     if ((marks & ENVELOPE_DELETED) && !e->dirty && owners_all_reachable(e)) {
-        log_info("%s: deleted, as an admin's mark says", delivery_queue_id(e));
+        log_info("%s: deleted, as an admin's mark says", entry_queue_id(e));
         owners_ack(e);
         return true;
     }
@@ -279,9 +279,21 @@ static void go_on(struct entry *e)
 
 /* ---- interface ---- */
 
+static void on_recorded(struct entry *e, bool held)
+{
+    /* Not held: revoked, or acked by another relay. */
+    if (held)
+        go_on(e);
+    else
+        inflight_release(e);
+}
+
+static const struct entry_calls calls = {on_recorded, delivery_log_removed};
+
 void mail_begin(struct entry *e, const char *meta, size_t len)
 {
     struct relay *r = e->relay;
+    e->calls = &calls;
     const char *wrong = envelope_decode(meta, len, &e->envelope);
     /* No milter stores such a mail: somebody wrote into Redis. */
     if (!wrong)
@@ -298,9 +310,9 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
         return;
     }
     if (poison_judge(r, e->id, e->failed_leases) == POISON_HOLD && *r->config->reinject_port)
-        spill_mark(e, SPILL_POISON);
-    else if ((e->envelope.marks & ENVELOPE_REQUEUE) && !e->spill && spill_able(r))
-        spill_mark(e, SPILL_REQUEUE);
+        inflight_spill(e, SPILL_POISON);
+    else if ((e->envelope.marks & ENVELOPE_REQUEUE) && !e->spill && reinject_able(r))
+        inflight_spill(e, SPILL_REQUEUE);
     /* After a takeover, or when a NACK was lost, it comes before its time. */
     struct retry_policy p = policy(r);
     int64_t left = e->spill || (e->envelope.marks & ENVELOPE_ADMIN)
@@ -316,15 +328,6 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
         return;
     }
     go_on(e);
-}
-
-void mail_recorded(struct entry *e, bool held)
-{
-    /* Not held: revoked, or acked by another relay. */
-    if (held)
-        go_on(e);
-    else
-        inflight_release(e);
 }
 
 bool mail_due(struct relay *r, const unsigned char id[ENTRYID_LEN], const struct envelope *env)

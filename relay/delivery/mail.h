@@ -14,9 +14,6 @@
  * envelope. */
 void mail_begin(struct entry *, const char *meta, size_t len);
 
-/* The own node answered META: held = false when it does not hold the entry any more. */
-void mail_recorded(struct entry *, bool held);
-
 /* Whether its schedule lets it be tried now. */
 bool mail_due(struct relay *, const unsigned char id[ENTRYID_LEN], const struct envelope *);
 

@@ -7,7 +7,6 @@
 
 #include "lib/base/clock.h"
 #include "relay/intake/lane_watch.h"
-#include "relay/intake/intake.h"
 #include "relay/state/cluster_view.h"
 #include "relay/state/role.h"
 #include "relay/state/inflight.h"
@@ -106,7 +105,7 @@ static bool heard(struct beating *b, const redisReply *reply)
             log_warning("node %s: BEAT was refused: %s; %s", v->name[b->node],
                         reply->str ? reply->str : "no list",
                         b->node == v->view.self ? "the others will think that this node is dead"
-                                           : "nothing is heard by that server");
+                                                : "nothing is heard by that server");
         }
         return false;
     }
@@ -134,7 +133,8 @@ static bool beat(struct heartbeat *v, struct wire *w, size_t node, wire_reply_fn
     char counter[24];
     struct beating *b = mem_alloc(sizeof *b);
     *b = (struct beating){v, node, liveness_generation(v->view.liveness)};
-    const char *argv[] = {"LANE.BEAT", v->name[v->view.self], v->incarnation, counter, v->text.data};
+    const char *argv[] = {"LANE.BEAT", v->name[v->view.self], v->incarnation, counter,
+                          v->text.data};
     size_t len[] = {
         9, strlen(v->name[v->view.self]), strlen(v->incarnation),
         (size_t)snprintf(counter, sizeof counter, "%llu", (unsigned long long)v->counter),
@@ -346,9 +346,7 @@ static void obey(struct heartbeat *v)
     struct relay *r = v->relay;
     if (!changed(v))
         return;
-    lanes_judge(r);
-    lane_watch_list(r);
-    intake_want_all(r);
+    lane_watch_judge(r);
 }
 
 static bool may_work(const struct heartbeat *v)
@@ -396,9 +394,9 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 
 struct unmet_node heartbeat_unmet(const struct relay *r)
 {
-    return r->heartbeat
-               ? contact_unmet(r->heartbeat->contact, r->heartbeat->view.liveness, clock_monotonic())
-               : (struct unmet_node){NULL};
+    return r->heartbeat ? contact_unmet(r->heartbeat->contact, r->heartbeat->view.liveness,
+                                        clock_monotonic())
+                        : (struct unmet_node){NULL};
 }
 
 static void on_greeted(struct wire *w, redisReply *reply, void *arg)
@@ -411,8 +409,8 @@ void heartbeat_greet(struct relay *r, struct wire *w)
 {
     struct heartbeat *v = r->heartbeat;
     if (v && v->text.len && !v->doubled)
-        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->view.self], v->incarnation,
-                   (unsigned long long)v->counter, v->text.data, v->text.len);
+        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->view.self],
+                   v->incarnation, (unsigned long long)v->counter, v->text.data, v->text.len);
 }
 
 void heartbeat_exclude(struct relay *r, const char *why)
@@ -454,7 +452,7 @@ bool heartbeat_unanswered(const struct relay *r)
 /* Places for v->view.n nodes. */
 static void make_places(struct heartbeat *v, size_t had)
 {
-#define MORE(array)                                         \
+#define MORE(array)                                              \
     v->array = mem_grow(v->array, v->view.n * sizeof *v->array); \
     memset(v->array + had, 0, (v->view.n - had) * sizeof *v->array)
     MORE(name);
@@ -495,8 +493,8 @@ static void open_names(struct heartbeat *v)
         v->name[i] = mem_strdup(c->node[i].name);
     struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000.,
                                    (double)c->return_max / 1000.};
-    v->view.liveness =
-        liveness_open((const char *const *)v->name, v->view.n, (int)v->view.self, times, clock_monotonic());
+    v->view.liveness = liveness_open((const char *const *)v->name, v->view.n, (int)v->view.self,
+                                     times, clock_monotonic());
     liveness_own(v->view.liveness, v->incarnation);
     struct role_times role = {(double)c->beat / 1000.,       times.dead_after,
                               (double)c->settle / 1000.,     (double)c->handover_wait / 1000.,

@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "relay/intake/lane_watch.h"
-#include "relay/intake/intake.h"
 #include "relay/heartbeat/membership_join.h"
 #include "relay/state/cluster_view.h"
-#include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
@@ -67,9 +65,7 @@ static void use(struct membership *m)
                  r->config->forgotten.v[i]);
     owners_reload(r);
     heartbeat_reload(r);
-    lanes_judge(r);
-    lane_watch_list(r);
-    intake_want_all(r);
+    lane_watch_judge(r);
 }
 
 /* Kept first: who is whole for owners that it does not know after a restart would deliver what

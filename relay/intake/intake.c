@@ -12,12 +12,14 @@
 #include "relay/delivery/mail.h"
 #include "lib/base/number.h"
 #include "relay/owners/owners.h"
+#include "relay/state/lane_pause.h"
 #include "relay/state/poison.h"
 #include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill.h"
 #include "relay/intake/stall.h"
 #include "relay/state/cluster_view.h"
-#include "relay/repair/resync.h"
+#include "relay/state/destinations.h"
+#include "relay/state/whole_sets.h"
 
 #define TAKE_BYTES (1024 * 1024) /* one answer; a larger entry comes alone */
 /* in flight for one next hop, beyond which no more is taken */
@@ -29,17 +31,13 @@
 /* milliseconds until a suspect is taken again when there is another one in flight */
 #define SUSPECT_AGAIN 200
 
-TAILQ_HEAD(want_list, destination);
-
 struct intake {
     struct relay *relay;
-    struct want_list want;
     ev_timer pause; /* active: TAKE was refused */
     ev_timer later; /* active: a lane's `later` is set */
     struct batch_window batch_window;
     bool full;    /* INFLIGHT_BYTES was the reason to stop */
-    bool suspect; /* one is in flight */
-    bool looking; /* a TAKE that may bring one is under way */
+    bool looking; /* a TAKE that may bring a suspect is under way */
 };
 
 struct take {
@@ -53,25 +51,6 @@ struct take {
     bool lost;   /* the server was emptied, and nobody has noticed yet */
     bool unsent; /* its end is the answer to LANE.WHOLE */
 };
-
-void intake_want(struct destination *d)
-{
-    if (d->wanted)
-        return;
-    d->wanted = true;
-    TAILQ_INSERT_TAIL(&d->relay->intake->want, d, want);
-}
-
-static void want_one(struct destination *d, void *arg)
-{
-    if (!TAILQ_EMPTY(&d->lanes))
-        intake_want(d);
-}
-
-void intake_want_all(struct relay *r)
-{
-    destinations_each(r, want_one, NULL);
-}
 
 /* ---- what comes out of TAKE ---- */
 
@@ -90,7 +69,7 @@ static bool well_formed(const redisReply *e)
 /* Whether an entry under suspicion may be taken: alone. */
 static bool alone(struct relay *r, struct lane *lane, size_t in_reply)
 {
-    if (in_reply == 1 && !lane->in_flight && !r->intake->suspect)
+    if (in_reply == 1 && !lane->in_flight && !inflight_has_suspect(r))
         return true;
     lane->careful = true;
     return false;
@@ -126,9 +105,8 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
     entry->revision = (uint32_t)e->element[2]->integer;
     entry->failed_leases = e->element[3]->integer;
     entry->stored_at = asked_at - (double)e->element[4]->integer / 1000.;
-    entry->suspect = verdict != POISON_NO;
-    if (entry->suspect)
-        r->intake->suspect = true;
+    if (verdict != POISON_NO)
+        inflight_suspect(entry);
     else if (in_reply == 1)
         lane->careful = false;
     metric_add(relay_taken, 1);
@@ -153,9 +131,9 @@ static int64_t back_for(struct relay *r, const struct lane *lane, const redisRep
             metric_add(relay_poison_left, 1);
             return r->config->retry_most;
         }
-        return elsewhere                                    ? r->config->retry_first
-               : verdict != POISON_NO && r->intake->suspect ? SUSPECT_AGAIN
-                                                            : 0;
+        return elsewhere                                         ? r->config->retry_first
+               : verdict != POISON_NO && inflight_has_suspect(r) ? SUSPECT_AGAIN
+                                                                 : 0;
     }
     log_error("lane=%s: an entry without an id of %d bytes (sequence %lld) is not ours, left alone",
               lane->name, ENTRYID_LEN, e->element[0]->integer);
@@ -180,7 +158,7 @@ static void give_all_back(struct relay *r, struct lane *lane, const redisReply *
                                 l->element[2]->element[i]->element[0]->integer, 0);
     /* By then the beats have said so, and this node returns; or there is nobody who has what is
      * lost, and it goes on. */
-    ordered_pause(lane, 2. * (double)r->config->beat / 1000.);
+    lane_pause(lane, 2. * (double)r->config->beat / 1000.);
     cluster_wake(r);
 }
 
@@ -208,7 +186,7 @@ static struct taken take_lane(struct relay *r, struct lane *lane, const redisRep
         lane->waiting = true;
         int64_t back = back_for(r, lane, e);
         if (lane->parsed.generation && back == SUSPECT_AGAIN) {
-            ordered_pause(lane, SUSPECT_AGAIN / 1000.); /* a delay would let those behind it out */
+            lane_pause(lane, SUSPECT_AGAIN / 1000.); /* a delay would let those behind it out */
             back = 0;
         }
         owners_return_taken(r, lane, lease, e->element[0]->integer, back);
@@ -225,7 +203,7 @@ static void now_after_all(struct destination *d, void *arg)
     TAILQ_FOREACH (lane, &d->lanes, beside)
         if (lane->later) {
             lane->later = false;
-            intake_want(d);
+            destination_want(d);
         }
 }
 
@@ -243,25 +221,10 @@ static void wait_with(struct lane *lane, struct relay *r)
     }
 }
 
-void intake_leaving(struct entry *e)
-{
-    struct lane *lane = e->lane;
-    if (e->leaving)
-        return;
-    e->leaving = true;
-    lane->leaving++;
-    if (lane->parsed.generation)
-        intake_want(lane->destination);
-    if (!lane->later || lane->leaving < lane->in_flight)
-        return;
-    lane->later = false;
-    intake_want(lane->destination);
-}
-
 static void on_pause_over(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct relay *r = t->data;
-    intake_want_all(r);
+    destinations_want_all(r);
 }
 
 static void on_take(struct wire *w, redisReply *reply, void *arg)
@@ -271,7 +234,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     t.lane->taking = t.destination->taking = false;
     if (t.careful) {
         t.relay->intake->looking = false;
-        intake_want_all(t.relay);
+        destinations_want_all(t.relay);
     }
     if (!reply)
         return; /* lanes.c asks for everything anew when the connection is back */
@@ -306,7 +269,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back &&
         t.lane->told == t.told && t.lane->in_flight > t.lane->leaving)
         wait_with(t.lane, t.relay);
-    intake_want(t.destination);
+    destination_want(t.destination);
 }
 
 static void on_whole(struct wire *w, redisReply *reply, void *arg)
@@ -316,9 +279,9 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
         free(t);
         return;
     }
-    bool whole = reply && resync_says_whole(t->relay, &t->lane->parsed, reply);
+    bool whole = reply && whole_sets_says(&t->lane->parsed, reply);
     t->lost =
-        reply && !whole && (t->lane->whole || resync_believed_whole(t->relay, &t->lane->parsed));
+        reply && !whole && (t->lane->whole || whole_sets_believed(t->relay, &t->lane->parsed));
     t->lane->whole = whole;
 }
 
@@ -362,7 +325,7 @@ static struct lane *next_lane(struct destination *d)
     TAILQ_FOREACH (lane, &d->lanes, beside) {
         if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later &&
             !busy(lane) &&
-            !(lane->careful && (d->relay->intake->suspect || d->relay->intake->looking)) &&
+            !(lane->careful && (inflight_has_suspect(d->relay) || d->relay->intake->looking)) &&
             ordered_may_take(lane))
             break;
     }
@@ -418,73 +381,23 @@ static void take(struct destination *d, int64_t n)
         d->relay->intake->looking = true;
 }
 
-void intake_released(const struct entry *e)
-{
-    intake_want(e->lane->destination);
-    if (!e->suspect)
-        return;
-    e->relay->intake->suspect = false;
-    intake_want_all(e->relay);
-}
-
 void intake_run(struct relay *r)
 {
     struct destination *d;
     bool was_full = r->intake->full, may = may_take(r);
     if (was_full && !r->intake->full)
-        intake_want_all(r);
-    while ((d = TAILQ_FIRST(&r->intake->want))) {
-        TAILQ_REMOVE(&r->intake->want, d, want);
-        d->wanted = false;
+        destinations_want_all(r);
+    while ((d = destinations_wanted(r))) {
         int64_t n = may ? credit(d) : 0;
         if (n > 0)
             take(d, n);
     }
 }
 
-/* ---- is it worth a probe ---- */
-
-struct length {
-    struct lane *lane;
-    unsigned told;
-};
-
-static void on_length(struct wire *w, redisReply *reply, void *arg)
-{
-    struct length *l = arg;
-    l->lane->commands--;
-    if (reply && reply->type == REDIS_REPLY_INTEGER && !reply->integer && l->lane->told == l->told)
-        l->lane->waiting = false;
-    free(l);
-}
-
-bool intake_waits(struct destination *d)
-{
-    bool waits = d->queued > 0;
-    struct lane *lane;
-    TAILQ_FOREACH (lane, &d->lanes, beside) {
-        if (lane->ownership != OWNERSHIP_OURS || !lane->waiting)
-            continue;
-        waits = true;
-        if (!owners_ready(d->relay))
-            continue;
-        struct length *l = mem_alloc(sizeof *l);
-        *l = (struct length){lane, lane->told};
-        lane->commands++;
-        if (!wire_sendf(owners_wire(d->relay), on_length, l, "LANE.LEN %b", lane->name,
-                        lane->name_len)) {
-            lane->commands--;
-            free(l);
-        }
-    }
-    return waits;
-}
-
 struct intake *intake_open(struct relay *r)
 {
     struct intake *intake = mem_zero(sizeof *intake);
     intake->relay = r;
-    TAILQ_INIT(&intake->want);
     ev_timer_init(&intake->pause, on_pause_over, 0., 0.);
     intake->pause.data = r;
     ev_timer_init(&intake->later, on_later, 0., 0.);

@@ -12,28 +12,12 @@
 #ifndef DOVELANE_RELAY_INTAKE_INTAKE_H
 #define DOVELANE_RELAY_INTAKE_INTAKE_H
 
-#include "relay/delivery/destination.h"
-#include "relay/state/inflight.h"
 #include "relay/relay.h"
 
 struct intake *intake_open(struct relay *);
 void intake_close(struct intake *);
 
-/* Something changed that may allow a TAKE: looked at at the end of this turn of the loop. */
-void intake_want(struct destination *);
-void intake_want_all(struct relay *);
-
-/* The entry is acked or given back, and what tells the node so leaves at the end of this turn. */
-void intake_leaving(struct entry *);
-
-/* An entry leaves the in-flight table. */
-void intake_released(const struct entry *);
-
 /* Takes what may be taken. */
 void intake_run(struct relay *);
-
-/* Whether a lane of it may hold something. Asks the server for the lengths on the way, so that
- * the next answer knows better. */
-bool intake_waits(struct destination *);
 
 #endif

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "relay/delivery/mail.h"
+#include "relay/state/destinations.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -158,4 +161,17 @@ void lane_watch_list(struct relay *r)
 {
     if (!r->stopping)
         list_page(r, "0");
+}
+
+void lane_watch_judge(struct relay *r)
+{
+    lanes_judge(r);
+    /* What nobody has begun with. */
+    for (struct entry *e = inflight_first(r), *next; e; e = next) {
+        next = TAILQ_NEXT(e, taken);
+        if (e->lane->ownership != OWNERSHIP_OURS)
+            mail_leave(e);
+    }
+    lane_watch_list(r);
+    destinations_want_all(r);
 }

@@ -14,4 +14,8 @@ void lane_watch_close(struct lane_watch *);
 /* Goes through all lanes of the server once. */
 void lane_watch_list(struct relay *);
 
+/* What decides which lanes are ours has changed: each is judged anew, what waits of those that are
+ * ours no more goes back, and the server's lanes are listed. */
+void lane_watch_judge(struct relay *);
+
 #endif

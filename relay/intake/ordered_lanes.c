@@ -5,15 +5,14 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "relay/delivery/destination.h"
-#include "relay/intake/intake.h"
+#include "relay/state/destinations.h"
 #include "lib/mail/envelope.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/owners/owners.h"
 #include "relay/state/cluster_view.h"
 
-#define TICK 0.1     /* seconds: how exactly pauses end */
+#define TICK 0.1     /* seconds: how exactly PATIENCE ends */
 #define SOON 0.02    /* between two rounds when another lane waits */
 #define AGAIN 0.25   /* when the same ones do */
 #define PATIENCE 0.5 /* a round ends without the nodes that have not answered by then */
@@ -29,11 +28,10 @@ TAILQ_HEAD(ordered_list, lane);
 struct ordered_lanes {
     struct relay *relay;
     struct ordered_list waiting; /* for their turn, until a round takes them */
-    struct ordered_list paused;
-    struct round *round; /* under way, or NULL */
-    double began;        /* the last one */
-    ev_timer begin;      /* the next one */
-    ev_timer tick;       /* while lanes are paused, or a round is under way */
+    struct round *round;         /* under way, or NULL */
+    double began;                /* the last one */
+    ev_timer begin;              /* the next one */
+    ev_timer tick;               /* while a round is under way */
 };
 
 /* ---- a round: what of lower generations is there ---- */
@@ -394,7 +392,7 @@ static void its_turn(struct lane *lane)
     lane->turn_since = 0.;
     lane->turn_told = false;
     if (lane->destination)
-        intake_want(lane->destination);
+        destination_want(lane->destination);
 }
 
 static void still_waits(struct ordered_lanes *s, struct seek *k, const char *why)
@@ -488,75 +486,14 @@ static void on_begin(struct ev_loop *loop, ev_timer *t, int events)
         begin_round(s);
 }
 
-/* ---- pauses ---- */
-
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct ordered_lanes *s = t->data;
-    struct lane *lane, *next;
-    double now = clock_monotonic();
-    for (lane = TAILQ_FIRST(&s->paused); lane; lane = next) {
-        next = TAILQ_NEXT(lane, pause_link);
-        if (now < lane->paused_until)
-            continue;
-        lane->paused = false;
-        TAILQ_REMOVE(&s->paused, lane, pause_link);
-        if (lane->destination)
-            intake_want(lane->destination);
-    }
     /* Without the own node nothing can be said; what others say later only counts down. */
-    if (s->round && now - s->began >= PATIENCE && !own_is_asked(s->round))
+    if (s->round && clock_monotonic() - s->began >= PATIENCE && !own_is_asked(s->round))
         end_round(s->round);
-    if (TAILQ_EMPTY(&s->paused) && !s->round)
+    if (!s->round)
         ev_timer_stop(loop, t);
-}
-
-void ordered_pause(struct lane *lane, double seconds)
-{
-    struct ordered_lanes *s = lane->destination->relay->ordered_lanes;
-    lane->paused_until = clock_monotonic() + seconds;
-    if (lane->paused)
-        return;
-    lane->ordered_lanes = s;
-    lane->paused = true;
-    TAILQ_INSERT_TAIL(&s->paused, lane, pause_link);
-    start_tick(s);
-}
-
-void ordered_hold(struct lane *lane, bool hold)
-{
-    lane->frozen = hold;
-    if (!hold && lane->destination && !lane->destination->relay->stopping)
-        intake_want(lane->destination);
-}
-
-void ordered_look(struct lane *lane)
-{
-    lane->paused_until = 0.;
-}
-
-bool ordered_keeps(const struct entry *e)
-{
-    /* What was read and not taken (spill.h) is where it is. */
-    return e->lane->parsed.generation && e->lease && !(e->envelope.marks & ENVELOPE_ASIDE);
-}
-
-bool ordered_wait_for(struct entry *e, int64_t left)
-{
-    struct lane *lane = e->lane;
-    double now = clock_monotonic(), most = (double)e->relay->config->head_hold / 1000.,
-           wait = (double)left / 1e6;
-    if (left <= 0)
-        return true;
-    if (!lane->head_since || memcmp(lane->head, e->id, ENTRYID_LEN)) {
-        memcpy(lane->head, e->id, ENTRYID_LEN);
-        lane->head_since = now;
-    }
-    double hold = lane->head_since + most - now;
-    if (hold <= 0.)
-        return false;
-    ordered_pause(lane, wait < hold ? wait : hold);
-    return true;
 }
 
 /* ---- turns ---- */
@@ -590,11 +527,8 @@ void ordered_forget(struct lane *lane)
 {
     if (lane->waits_turn)
         TAILQ_REMOVE(&lane->ordered_lanes->waiting, lane, turn_link);
-    if (lane->paused)
-        TAILQ_REMOVE(&lane->ordered_lanes->paused, lane, pause_link);
-    lane->waits_turn = lane->asks_turn = lane->paused = lane->turn = lane->whole = lane->turn_told =
-        false;
-    lane->turn_since = lane->head_since = 0.;
+    lane->waits_turn = lane->asks_turn = lane->turn = lane->whole = lane->turn_told = false;
+    lane->turn_since = 0.;
 }
 
 struct ordered_lanes *ordered_open(struct relay *r)
@@ -602,7 +536,6 @@ struct ordered_lanes *ordered_open(struct relay *r)
     struct ordered_lanes *s = mem_zero(sizeof *s);
     s->relay = r;
     TAILQ_INIT(&s->waiting);
-    TAILQ_INIT(&s->paused);
     ev_timer_init(&s->begin, on_begin, 0., 0.);
     ev_timer_init(&s->tick, on_tick, TICK, TICK);
     s->begin.data = s->tick.data = s;

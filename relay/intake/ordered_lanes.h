@@ -6,17 +6,14 @@
  * it, for all lanes that wait in one round. A generation that has a successor gets no more mail
  * (lib/store/store_order.c), so a lane whose turn has come need not ask again while we have it.
  *
- * Its first mail: one that was deferred goes back to its place without a delay, and the lane is
- * left alone until its time; a delay in the server would let the next one out. After head_hold
- * it steps aside: it is marked so in its envelope, on every owner, gets a delay as others do,
- * and TAKE passes it over. */
+ * Its first mail: one that was deferred keeps its place, and the lane is paused until its time
+ * (relay/state/lane_pause.h). After head_hold it steps aside: it is marked so in its envelope, on
+ * every owner, gets a delay as others do, and TAKE passes it over. */
 #ifndef DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 #define DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
-#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "relay/relay.h"
 
@@ -32,22 +29,5 @@ void ordered_forget(struct lane *);
 
 /* TAKE found nothing in this ordered lane: others may have waited for that. */
 void ordered_emptied(struct lane *);
-
-/* Nothing is taken from the lane until it is thawed. */
-void ordered_hold(struct lane *, bool hold);
-
-/* Nothing is taken from the lane for so many seconds. */
-void ordered_pause(struct lane *, double seconds);
-
-/* An admin changed entries of the lane: its first mail may be due now. */
-void ordered_look(struct lane *);
-
-/* A mail that came from the head of an ordered lane goes back, and is due again in `left`
- * microseconds (0: it was not its own fault). true: it stays the head, and the lane waits for
- * it; false: it was that for head_hold. */
-bool ordered_wait_for(struct entry *, int64_t left);
-
-/* Whether this entry keeps its place in an ordered lane. */
-bool ordered_keeps(const struct entry *);
 
 #endif

@@ -3,19 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/delivery/bounce.h"
 #include "lib/base/clock.h"
-#include "relay/delivery/delivery_log.h"
 #include "relay/delivery/destination.h"
-#include "relay/intake/intake.h"
+#include "relay/delivery/reinject.h"
 #include "lib/base/log.h"
 #include "relay/delivery/mail.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
-#include "relay/state/pressure.h"
-#include "relay/repair/rereplicate.h"
-#include "relay/intake/ordered_lanes.h"
+#include "relay/owners/pressure.h"
+#include "relay/state/lane_pause.h"
 #include "relay/intake/stall.h"
 
 #define TICK 0.25
@@ -25,12 +22,7 @@
 #define FETCH 50 /* read into the in-flight table with one GET */
 #define FETCH_BYTES (8 * 1024 * 1024)
 #define IN_HAND 100 /* on their way to Postfix at one time */
-#define PAUSE 5.    /* seconds after Postfix did not take one */
 #define AGAIN 10.   /* seconds until a mark that could not be obeyed is looked at again */
-/* refusals for good, none taken between them: then it is the port and not the mails */
-#define ROW 20
-#define REFUSED 1000    /* mails of which it is known that Postfix refused them */
-#define REFUSED_FOR 60. /* seconds for which that counts */
 #define LIST_PAGE 1000
 
 enum job_reason {
@@ -55,11 +47,6 @@ struct chosen {
     enum spill_reason reason;
 };
 
-struct refusal {
-    unsigned char id[ENTRYID_LEN];
-    double until; /* clock_monotonic */
-};
-
 struct spill {
     struct relay *relay;
     ev_timer tick;
@@ -67,16 +54,11 @@ struct spill {
     double tokens, last; /* spill_rate */
     double next_round, pause_until;
     size_t round; /* jobs of the present round that are left */
-    size_t in_flight;
     bool draining, listing;
     /* there was no room for the next one: looked at again when something has left the in-flight
      * table, or with the next tick */
     bool full;
-
-    /* What Postfix takes never must not keep back what lies behind it. */
-    struct refusal refused[REFUSED];
-    size_t next_refusal, row;
-    double refused_until; /* the latest of them */
+    unsigned released; /* inflight_released() by then */
 
     struct job *job;   /* the one that goes on, or NULL */
     struct lane *lane; /* its lane, counted as busy so that it is not forgotten meanwhile */
@@ -86,11 +68,6 @@ struct spill {
     size_t nchosen;
     struct chosen chosen[FETCH];
 };
-
-bool spill_able(const struct relay *r)
-{
-    return *r->config->reinject_port && clock_monotonic() >= r->spill->pause_until;
-}
 
 bool spill_draining(const struct relay *r)
 {
@@ -164,29 +141,17 @@ static void begin_job(struct spill *s)
     }
 }
 
-/* ---- what Postfix refused ---- */
-
-static void remember_refusal(struct spill *s, const struct entry *e)
-{
-    struct refusal *r = &s->refused[s->next_refusal++ % REFUSED];
-    memcpy(r->id, e->id, ENTRYID_LEN);
-    s->refused_until = r->until = clock_monotonic() + REFUSED_FOR;
-}
-
-static bool refused_lately(const struct spill *s, const void *id)
-{
-    double now = clock_monotonic();
-    for (size_t i = 0; now < s->refused_until && i < REFUSED; i++)
-        if (now < s->refused[i].until && !memcmp(s->refused[i].id, id, ENTRYID_LEN))
-            return true;
-    return false;
-}
-
 /* ---- choosing ---- */
+
+static void is_full(struct spill *s)
+{
+    s->full = true;
+    s->released = inflight_released(s->relay);
+}
 
 static bool room(struct spill *s, bool limited)
 {
-    return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH &&
+    return inflight_spilled(s->relay) + s->nchosen < IN_HAND && s->nchosen < FETCH &&
            (!limited || s->tokens >= 1.);
 }
 
@@ -213,7 +178,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
 {
     const struct config *c = s->relay->config;
     long long age = r->element[4]->integer;
-    bool able = spill_able(s->relay), limited = false;
+    bool able = reinject_able(s->relay), limited = false;
     *reason = SPILL_NONE;
     /* In order of age: those behind are younger still. */
     if (age < settled(c)) {
@@ -221,8 +186,9 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     }
     if (env->marks & ENVELOPE_DELETED)
-        return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH ? CHOICE_YES
-                                                                         : CHOICE_LATER;
+        return inflight_spilled(s->relay) + s->nchosen < IN_HAND && s->nchosen < FETCH
+                   ? CHOICE_YES
+                   : CHOICE_LATER;
     if (env->marks & ENVELOPE_HELD)
         return CHOICE_NO;
     if (env->marks & ENVELOPE_REQUEUE)
@@ -240,7 +206,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return CHOICE_NO;
     if (*reason && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
-    if (*reason && s->job->reason != JOB_ASKED && refused_lately(s, r->element[1]->str))
+    if (*reason && s->job->reason != JOB_ASKED && reinject_refused(s->relay, r->element[1]->str))
         return CHOICE_NO;
     if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >=
                                               (size_t)c->destination_in_flight))
@@ -276,7 +242,7 @@ static void fetched(struct spill *s, redisReply *e)
     entry->revision = (uint32_t)e->element[2]->integer;
     entry->failed_leases = e->element[3]->integer;
     entry->stored_at = clock_boottime() - (double)e->element[4]->integer / 1000.;
-    spill_mark(entry, reason_of(s, id));
+    inflight_spill(entry, reason_of(s, id));
     mail_begin(entry, meta->str, (size_t)meta->len);
 }
 
@@ -346,7 +312,7 @@ static bool look_at_page(struct spill *s, const redisReply *page)
             return false;
         }
         if (choice == CHOICE_LATER) {
-            s->full = true;
+            is_full(s);
             s->at = e->element[0]->integer;
             return false;
         }
@@ -370,8 +336,8 @@ static void on_page(struct wire *w, redisReply *reply, void *arg)
         end_job(s); /* the next round begins anew */
         return;
     }
-    if (rereplicate_moves(s->relay, s->lane->name, s->lane->name_len)) {
-        s->full = true; /* the same page again with the next tick */
+    if (s->lane->moving) {
+        is_full(s); /* the same page again with the next tick */
         return;
     }
     if (look_at_page(s, reply->element[1]))
@@ -458,6 +424,10 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 void spill_run(struct relay *r)
 {
     struct spill *s = r->spill;
+    for (struct lane *lane; (lane = lanes_marked(r));)
+        add_job(s, lane->name, lane->name_len, JOB_MARKED, clock_monotonic() + AGAIN);
+    if (s->released != inflight_released(r) && inflight_spilled(r) <= IN_HAND / 2)
+        s->full = false;
     if ((s->job || !TAILQ_EMPTY(&s->jobs)) && !s->asking && !s->full)
         go_on(s);
 }
@@ -471,84 +441,13 @@ bool spill_fetches(const struct relay *r, const unsigned char *id)
     return false;
 }
 
-/* ---- results ---- */
-
-void spill_results(struct entry *e, const char *relay)
-{
-    struct spill *s = e->relay->spill;
-    for (size_t i = 0; i < e->mail.nrcpt; i++) {
-        const struct smtp_rcpt *from = &e->mail.rcpt[i];
-        struct recipient *to = &e->envelope.recipient[from->index];
-        if (from->verdict == SMTP_SENT) {
-            delivery_log_spilled(e, to, relay, from->text);
-            to->state = RECIPIENT_SENT;
-            free(to->text);
-            to->text = mem_strdup(from->text);
-            e->dirty = e->sent = true;
-            s->row = 0;
-            metric_add(relay_spilled, 1);
-            if (e->spill == SPILL_POISON) {
-                metric_add(relay_poison_held, 1);
-                log_warning("%s: to=<%.256s>: relays died %lld times with this mail in hand; given "
-                            "to Postfix's hold queue (%.300s): see postqueue -p, "
-                            "let it go with postsuper -H",
-                            delivery_queue_id(e), to->address, e->failed_leases, from->text);
-            }
-            continue;
-        }
-        if (from->verdict == SMTP_UNKNOWN) {
-            free(to->text);
-            to->text = mem_printf("%s " DELIVERY_UNKNOWN "%s", from->dsn, from->text);
-            e->dirty = e->sent = true;
-        }
-        const char *reason = from->text       ? from->text
-                             : e->at->trouble ? e->at->trouble
-                                              : "no connection";
-        bool this_one = from->verdict == SMTP_FAILED && ++s->row < ROW;
-        if (from->verdict == SMTP_FAILED)
-            remember_refusal(s, e);
-        /* Once per pause, unless it is for the mail's own sake. */
-        if (this_one || clock_monotonic() >= s->pause_until)
-            log_warning("%s: to=<%.256s>, relay=%s: reinject_port did not take it (%.512s); stays "
-                        "in lane=%.300s%s%s",
-                        delivery_queue_id(e), to->address, relay, reason, e->lane->name,
-                        from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "",
-                        bounce_cure(reason));
-        if (!this_one)
-            s->pause_until = clock_monotonic() + PAUSE;
-        e->leave = true;
-    }
-}
-
-void spill_mark(struct entry *e, enum spill_reason reason)
-{
-    if (reason && !e->spill)
-        e->relay->spill->in_flight++;
-    e->spill = reason;
-}
-
-void spill_released(const struct entry *e)
-{
-    struct spill *s = e->relay->spill;
-    if (e->spill)
-        s->in_flight--;
-    if (s->in_flight <= IN_HAND / 2)
-        s->full = false;
-}
-
 /* ---- interface ---- */
 
 void spill_look(struct relay *r, const char *lane, size_t len)
 {
     add_job(r->spill, lane, len, JOB_ASKED, 0.);
-    ordered_look(lanes_get(r, lane, len));
+    lane_pause_end(lanes_get(r, lane, len));
     go_on(r->spill);
-}
-
-void spill_look_again(const struct entry *e)
-{
-    add_job(e->relay->spill, e->lane->name, e->lane->name_len, JOB_MARKED,
-            clock_monotonic() + AGAIN);
 }
 
 void spill_drain(struct relay *r, bool on)
@@ -562,7 +461,7 @@ void spill_drain(struct relay *r, bool on)
         on ? "an admin drains this node: everything goes to Postfix's queue, nothing is delivered"
            : "the drain is over: mail is delivered again");
     if (!on) {
-        intake_want_all(r);
+        destinations_want_all(r);
         return;
     }
     /* What waits for a next hop goes back, to go the other way. */

@@ -27,33 +27,17 @@
 struct spill *spill_open(struct relay *);
 void spill_close(struct spill *);
 
-/* reinject_port is set, and did not refuse a moment ago. */
-bool spill_able(const struct relay *);
-
 /* Goes on with what there is to look through, at the end of each turn of the loop. */
 void spill_run(struct relay *);
 
 /* Look through this lane now: an admin changed entries of it. */
 void spill_look(struct relay *, const char *lane, size_t len);
 
-/* An admin's mark on this entry could not be obeyed now: Postfix did not take it, or an owner
- * could not be told. TAKE alone would not bring it again while its next hop is away. */
-void spill_look_again(const struct entry *);
-
 /* A drain began or ended. */
 void spill_drain(struct relay *, bool on);
 bool spill_draining(const struct relay *);
 
-/* This entry, fresh in the in-flight table, goes to Postfix's queue. */
-void spill_mark(struct entry *, enum spill_reason);
-
-/* Takes the results of e->mail over into the envelope. */
-void spill_results(struct entry *, const char *relay);
-
 /* It is just being read into the in-flight table. */
 bool spill_fetches(const struct relay *, const unsigned char *id);
-
-/* The entry has left the in-flight table. */
-void spill_released(const struct entry *);
 
 #endif

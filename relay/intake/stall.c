@@ -32,7 +32,7 @@
 #include <stdlib.h>
 
 #include "lib/base/clock.h"
-#include "relay/intake/intake.h"
+#include "relay/state/destinations.h"
 #include "relay/state/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -114,7 +114,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     else if (s->still && now >= s->until) {
         s->still = false;
         log_info("taking again");
-        intake_want_all(s->relay);
+        destinations_want_all(s->relay);
     }
     if (s->asked <= 0. && owners_ready(s->relay) && now - s->answered >= PING &&
         wire_sendf(owners_wire(s->relay), on_pong, s, "PING"))

@@ -3,21 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/delivery/delivery_log.h"
-#include "relay/intake/lane_watch.h"
-#include "relay/intake/intake.h"
+#include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/delivery/mail.h"
 #include "lib/base/number.h"
 #include "relay/owners/peers.h"
 #include "relay/state/poison.h"
 #include "relay/state/cluster_view.h"
+#include "relay/state/destinations.h"
 
 #define AGAIN 1.  /* seconds until what was refused is repeated */
 #define BATCH 500 /* entries in one META or ACK */
 #define META_BYTES 1000000
+/* seconds between two looks; twice that fits into a lease and leaves time for an answer */
+#define RENEW (OWNERS_LEASE / 1000. / 4)
 
 TAILQ_HEAD(lane_queue, lane);
 TAILQ_HEAD(batch_list, batch);
@@ -31,6 +31,7 @@ struct owners {
     struct batch_list acking; /* ACKs under way */
     bool refused;
     ev_timer again;
+    ev_timer renew; /* of leases */
 };
 
 /* A META or ACK under way. */
@@ -123,7 +124,7 @@ void owners_record(struct entry *e)
 void owners_ack(struct entry *e)
 {
     e->state = ENTRY_ACKING;
-    intake_leaving(e);
+    inflight_leaving(e);
     TAILQ_INSERT_TAIL(&e->lane->acks, e, queued);
     list_lane(e->lane, e->relay->owners);
 }
@@ -143,7 +144,7 @@ static void passed(struct owners *o)
     o->refused = false;
     ev_timer_stop(o->relay->loop, &o->again);
     log_info("node %s takes acks again", o->relay->node);
-    intake_want_all(o->relay);
+    destinations_want_all(o->relay);
 }
 
 static void refuse(struct owners *o, const char *what, const char *why)
@@ -238,7 +239,7 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
                 reply->element[0]->element[5]->type == REDIS_REPLY_STRING;
     if (!held) {
         if (reply && reply->type == REDIS_REPLY_ARRAY)
-            mail_recorded(e, false);
+            e->calls->recorded(e, false);
         else
             owners_record(e); /* lost with the connection, or refused: asked again with the META */
         return;
@@ -249,7 +250,7 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
     bool same = ours.len == (size_t)meta->len && !memcmp(ours.data, meta->str, ours.len);
     buf_free(&ours);
     if (same || envelope_decode(meta->str, (size_t)meta->len, &theirs)) {
-        mail_recorded(e, true);
+        e->calls->recorded(e, true);
         return;
     }
     e->envelope.marks =
@@ -282,9 +283,9 @@ static void recorded(struct entry *e, const redisReply *answer)
         return;
     }
     if (!is_word(answer, "OK"))
-        log_warning("%s: META on node %s: %s", delivery_queue_id(e), e->relay->node,
+        log_warning("%s: META on node %s: %s", entry_queue_id(e), e->relay->node,
                     answer->str ? answer->str : "no word");
-    mail_recorded(e, held);
+    e->calls->recorded(e, held);
 }
 
 /* To the other owners, once. */
@@ -333,7 +334,7 @@ static void acked(struct batch *b)
     tell_others(b->relay->owners, b->lane, b->entry, b->n);
     metric_add(relay_removed, (long long)b->n);
     for (size_t i = 0; i < b->n; i++) {
-        delivery_log_removed(b->entry[i]);
+        b->entry[i]->calls->removed(b->entry[i]);
         inflight_release(b->entry[i]);
     }
 }
@@ -489,7 +490,7 @@ static void on_returned(struct wire *w, redisReply *reply, void *arg)
     struct entry *e = arg;
     /* Refused, or the connection is lost: the lease ends by itself, and then it is taken again. */
     if (reply && reply->type == REDIS_REPLY_ERROR)
-        log_warning("%s: NACK was refused: %s", delivery_queue_id(e), reply->str);
+        log_warning("%s: NACK was refused: %s", entry_queue_id(e), reply->str);
     e->lane->commands--;
     inflight_release(e);
 }
@@ -498,7 +499,7 @@ void owners_return(struct entry *e, int64_t delay)
 {
     struct owners *o = e->relay->owners;
     e->state = ENTRY_RETURNING;
-    intake_leaving(e);
+    inflight_leaving(e);
     metric_add(relay_given_back, 1);
     e->lane->commands++;
     if (e->lease && can_send(o) && e->generation == o->generation &&
@@ -524,7 +525,9 @@ void owners_return_taken(struct relay *r, const struct lane *lane, long long lea
                lane->name, lane->name_len, lease, (long long)delay, sequence);
 }
 
-struct entry *owners_extend(struct entry *e)
+/* The lease of the entry, and of those taken after it under the same lease, begins anew. Returns
+ * the first one taken later under another. */
+static struct entry *extend(struct entry *e)
 {
     struct owners *o = e->relay->owners;
     const struct entry *first = e;
@@ -545,6 +548,15 @@ struct entry *owners_extend(struct entry *e)
     free(a.v);
     free(a.len);
     return e;
+}
+
+static void on_renew(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct owners *o = t->data;
+    struct entry *e = inflight_first(o->relay);
+    /* In the order of taking: what is younger than a look ago has time until the next one. */
+    while (e && clock_monotonic() - e->taken_at >= RENEW)
+        e = extend(e);
 }
 
 /* ---- the other owners ---- */
@@ -600,8 +612,8 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         return;
     o->generation++;
     cluster_own_server(o->relay, new_life && node_life(node) > 1);
-    lane_watch_list(o->relay);
-    intake_want_all(o->relay);
+    relay_kick(o->relay, RELAY_LIST);
+    destinations_want_all(o->relay);
 }
 
 void owners_reload(struct relay *r)
@@ -616,6 +628,9 @@ struct owners *owners_open(struct relay *r)
     TAILQ_INIT(&o->lanes);
     TAILQ_INIT(&o->acking);
     ev_timer_init(&o->again, on_again, 0., 0.);
+    ev_timer_init(&o->renew, on_renew, RENEW, RENEW);
+    o->renew.data = o;
+    ev_timer_start(r->loop, &o->renew);
     o->own = node_open(r->loop, &(struct node_options){
                                     .name = r->node,
                                     .link = config_node_link(
@@ -633,6 +648,7 @@ void owners_close(struct relay *r)
 {
     struct owners *o = r->owners;
     ev_timer_stop(r->loop, &o->again);
+    ev_timer_stop(r->loop, &o->renew);
     node_close(o->own);
     peers_close(o->peers);
     free(o);

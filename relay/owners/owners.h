@@ -44,7 +44,7 @@ unsigned owners_generation(const struct relay *);
  * without end. They are repeated until one passes. */
 bool owners_refused(const struct relay *);
 
-/* The envelope to every owner; mail_recorded() is called when the own node has answered. */
+/* The envelope to every owner; its `recorded` is called when the own node has answered. */
 void owners_record(struct entry *);
 
 /* The envelope as it is, to the other owners only: one that could not be told when an admin's
@@ -58,8 +58,8 @@ bool owners_all_reachable(const struct entry *);
 void owners_each_node(struct relay *, void (*fn)(const char *node, struct wire *, void *),
                       void *arg);
 
-/* Delivered: removed on the own node, then on the others, then released from the in-flight
- * table. */
+/* Delivered: removed on the own node, then on the others, then `removed` is called, and it is
+ * released from the in-flight table. */
 void owners_ack(struct entry *);
 
 /* Back into its lane after delay milliseconds, on the own node only, and released. It does not
@@ -70,10 +70,6 @@ void owners_return(struct entry *, int64_t delay);
 /* The same for what came out of TAKE and never was in flight. */
 void owners_return_taken(struct relay *, const struct lane *, long long lease, long long sequence,
                          int64_t delay);
-
-/* The lease of the entry, and of those taken after it under the same lease, begins anew. Returns
- * the first one taken later under another. */
-struct entry *owners_extend(struct entry *);
 
 /* These ids (n of them, one behind the other) lay in the lane of that name, and have other
  * owners now: the other owners that it had are told, as if they were delivered. */

@@ -14,7 +14,7 @@
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
 #include "relay/repair/backfill.h"
-#include "relay/intake/ordered_lanes.h"
+#include "relay/state/lane_pause.h"
 #include "relay/intake/spill.h"
 #include "relay/state/cluster_view.h"
 #include "relay/repair/resync.h"
@@ -68,10 +68,10 @@ struct rereplicate {
     /* the block under way */
     size_t n, target; /* of owner[], the next one that it goes to */
     unsigned char *stored;
-    long long before; /* clock-ms of the own server */
-    struct buf ids;   /* those that MOVE names */
-    unsigned open;    /* commands at the own server */
-    bool moving;      /* one of them is MOVE */
+    long long before;    /* clock-ms of the own server */
+    struct buf ids;      /* those that MOVE names */
+    unsigned open;       /* commands at the own server */
+    struct lane *moving; /* one of them is MOVE, from this lane */
 };
 
 static void next_block(struct rereplicate *);
@@ -96,7 +96,7 @@ static long long window(const struct rereplicate *p)
 static void free_job(struct job *j)
 {
     if (j->ordered)
-        ordered_hold(j->ordered, false);
+        lane_freeze(j->ordered, false);
     if (j->moved)
         log_info(
             "lane=%s: node %s is lost for good: %zu of %zu mails were copied, and lie in %s now",
@@ -228,7 +228,7 @@ static bool hold_ordered(struct rereplicate *p, struct job *j)
     if (lane->ownership != OWNERSHIP_OURS || !is_quiet(lane))
         return false;
     j->ordered = lane;
-    ordered_hold(lane, true);
+    lane_freeze(lane, true);
     return true;
 }
 
@@ -432,7 +432,8 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
     struct rereplicate *p = arg;
     struct job *j = p->jobs;
     p->open--;
-    p->moving = false;
+    p->moving->moving = false;
+    p->moving = NULL;
     if (p->closing)
         return;
     if (reply && reply->type == REDIS_REPLY_ERROR && !strncmp(reply->str, "LATE", 4)) {
@@ -498,7 +499,8 @@ static void move(struct rereplicate *p)
     if (own && wire_sendf(own, on_moved, p, "LANE.MOVE %b %b BEFORE %s PACKED %b", j->name, j->len,
                           j->to_name, j->to_len, before, ids->data, ids->len)) {
         p->open++;
-        p->moving = true;
+        p->moving = lanes_get(p->relay, j->name, j->len);
+        p->moving->moving = true;
     } else {
         give_up(p, "the connection to the own node was lost");
     }
@@ -690,12 +692,6 @@ void rereplicate_tick(struct relay *r, double now)
     }
     p->turn = role_turn(r->role);
     p->scan = lane_scan_open(own, &calls, p);
-}
-
-bool rereplicate_moves(const struct relay *r, const char *lane, size_t len)
-{
-    const struct rereplicate *p = r->rereplicate;
-    return p && p->moving && p->jobs && p->jobs->len == len && !memcmp(p->jobs->name, lane, len);
 }
 
 struct rereplicate *rereplicate_open(struct relay *r)

@@ -31,7 +31,4 @@ void rereplicate_free(struct rereplicate *);  /* and after */
 /* Begins what is due. Called with every beat. */
 void rereplicate_tick(struct relay *, double now);
 
-/* MOVE is under way from this lane: what is read from it now may not be there any more. */
-bool rereplicate_moves(const struct relay *, const char *lane, size_t len);
-
 #endif

@@ -12,6 +12,7 @@
 #include "lib/base/log.h"
 #include "relay/repair/backfill.h"
 #include "relay/state/cluster_view.h"
+#include "relay/state/whole_sets.h"
 
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
 #define AGAIN_MOST 30.
@@ -26,21 +27,6 @@ void resync_told(struct relay *r, size_t node, const redisReply *list)
 {
     if (node < r->resync->nsites)
         resync_read_said(&r->resync->site[node], list);
-}
-
-bool resync_believed_whole(struct relay *r, const struct lanename *name)
-{
-    const struct set *s = r->resync ? resync_set_of_lane(r->resync, name) : NULL;
-    return s && s->whole;
-}
-
-bool resync_says_whole(struct relay *r, const struct lanename *name, const redisReply *said)
-{
-    const struct set *s = r->resync ? resync_set_of_lane(r->resync, name) : NULL;
-    for (size_t i = 0; s && said->type == REDIS_REPLY_ARRAY && i + 1 < said->elements; i += 2)
-        if (said->element[i]->str && !strcmp(said->element[i]->str, s->name))
-            return true;
-    return false;
 }
 
 size_t resync_sets(struct relay *r, const struct role_set **out)
@@ -461,6 +447,8 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
      * broke is no FLUSHALL. */
     if (site->index != site->w->self || new_life)
         resync_forget_said(site);
+    if (site->index == site->w->self && new_life)
+        whole_sets_said(site->w->relay, NULL, 0);
     resync_update_sets(site->w);
     if (ready && site->index == site->w->self)
         resync_ask_since(site->w);
@@ -501,7 +489,6 @@ void resync_close(struct resync *w)
     }
     free(w->site);
     resync_free_lists(w);
-    resync_forget_since(w);
     while (w->sets) {
         struct set *s = w->sets;
         w->sets = s->next;

@@ -53,13 +53,4 @@ struct wire *resync_wire(const struct relay *, size_t node);
 /* Nothing was compared in this return yet, or it is being done. */
 bool resync_comparing(const struct relay *);
 
-/* Whether what lies in this lane since then (clock_boottime()) was there when the own server
- * became whole: from a file, from another owner, or from before. */
-bool resync_brought(struct relay *, const struct lanename *, double stored_at);
-
-/* Whether the own server is whole for the set of this lane's owners: as we believe since the
- * last beat, and as it says now (its answer to LANE.WHOLE). */
-bool resync_believed_whole(struct relay *, const struct lanename *);
-bool resync_says_whole(struct relay *, const struct lanename *, const redisReply *said);
-
 #endif

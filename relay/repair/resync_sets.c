@@ -5,14 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/clock.h"
+#include "relay/state/whole_sets.h"
 
 #define SETS_MOST 1000 /* that are there without any lane */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 static struct set *set_named(const struct resync *w, const char *name)
 {
@@ -20,16 +15,6 @@ static struct set *set_named(const struct resync *w, const char *name)
     while (s && strcmp(s->name, name))
         s = s->next;
     return s;
-}
-
-/* "mx1+mx2" */
-static void name_set(struct buf *name, const char *const *owner, size_t n)
-{
-    const char *sorted[LANENAME_OWNERS_MAX];
-    memcpy(sorted, owner, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_name);
-    for (size_t i = 0; i < n; i++)
-        buf_printf(name, "%s%s", i ? "+" : "", sorted[i]);
 }
 
 /* NULL when we are none of the owners. */
@@ -40,7 +25,7 @@ static struct set *set_of(struct resync *w, const char *const *owner, size_t n)
     bool ours = false;
     for (size_t i = 0; i < n; i++)
         ours |= !strcmp(owner[i], w->relay->node);
-    name_set(&name, owner, n);
+    whole_set_name(&name, owner, n);
     struct set *s = ours ? set_named(w, name.data) : NULL;
     if (ours && !s) {
         s = mem_zero(sizeof *s);
@@ -129,7 +114,7 @@ const char *resync_said(const struct site *site, const char *set)
 bool resync_node_is_whole(const struct relay *r, size_t node, const char *const *owner, size_t n)
 {
     struct buf name = {0};
-    name_set(&name, owner, n);
+    whole_set_name(&name, owner, n);
     bool whole = node < r->resync->nsites && resync_said(&r->resync->site[node], name.data) != NULL;
     buf_free(&name);
     return whole;
@@ -183,52 +168,21 @@ void resync_read_said(struct site *site, const redisReply *list)
     site->said = mem_zero((list->elements + 1) * sizeof *site->said);
     for (size_t i = 0; i < list->elements; i++)
         site->said[site->nsaid++] = mem_strdup(list->element[i]->str ? list->element[i]->str : "");
+    if (site->index == site->w->self)
+        whole_sets_said(site->w->relay, site->said, site->nsaid);
     resync_update_sets(site->w);
-}
-
-void resync_forget_since(struct resync *w)
-{
-    for (size_t i = 0; i < w->nsince; i++)
-        free(w->since[i].set);
-    free(w->since);
-    w->since = NULL;
-    w->nsince = 0;
-    w->latest = 0.;
 }
 
 static void on_since(struct wire *wire, redisReply *reply, void *arg)
 {
     struct resync *w = arg;
-    double now = clock_boottime();
-    if (!reply || reply->type != REDIS_REPLY_ARRAY)
-        return;
-    resync_forget_since(w);
-    w->since = mem_zero((reply->elements / 2 + 1) * sizeof *w->since);
-    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        if (!reply->element[i]->str || reply->element[i + 1]->type != REDIS_REPLY_INTEGER)
-            continue;
-        struct whole_since s = {mem_strdup(reply->element[i]->str),
-                                now - (double)reply->element[i + 1]->integer / 1000.};
-        w->since[w->nsince++] = s;
-        w->latest = s.at > w->latest ? s.at : w->latest;
-    }
+    if (reply && reply->type == REDIS_REPLY_ARRAY)
+        whole_sets_since(w->relay, reply);
 }
 
 void resync_ask_since(struct resync *w)
 {
     wire_sendf(node_wire(w->site[w->self].node), on_since, w, "LANE.WHOLE SINCE");
-}
-
-bool resync_brought(struct relay *r, const struct lanename *name, double stored_at)
-{
-    struct resync *w = r->resync;
-    if (!w || stored_at > w->latest)
-        return false;
-    const struct set *s = resync_set_of_lane(w, name);
-    for (size_t i = 0; s && i < w->nsince; i++)
-        if (!strcmp(w->since[i].set, s->name))
-            return stored_at <= w->since[i].at;
-    return false;
 }
 
 struct set *resync_set_of_lane(struct resync *w, const struct lanename *name)

@@ -97,12 +97,6 @@ struct site {
     bool listed, failed;
 };
 
-/* When the own server became whole for a set. */
-struct whole_since {
-    char *set;
-    double at; /* clock_boottime() */
-};
-
 struct resync {
     struct relay *relay;
     size_t nsites, self;
@@ -111,9 +105,6 @@ struct resync {
     struct set *sets;
     struct role_set *view;
     size_t nview;
-    struct whole_since *since;
-    size_t nsince;
-    double latest; /* of them */
 
     enum phase phase;
     enum mode mode;
@@ -150,8 +141,7 @@ void resync_update_sets(struct resync *); /* from what the servers said last */
 const char *resync_said(const struct site *, const char *set);
 void resync_read_said(struct site *, const redisReply *);
 void resync_forget_said(struct site *);
-void resync_ask_since(struct resync *); /* of the own server; its answer stands in w->since */
-void resync_forget_since(struct resync *);
+void resync_ask_since(struct resync *); /* of the own server (whole_sets.h) */
 
 /* resync_lists.c */
 void resync_list_here(struct resync *);

@@ -6,7 +6,7 @@
 #include "relay/smtp/delivery_id.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/state/nexthop.h"
+#include "relay/smtp/nexthop.h"
 #include "relay/smtp/smtp.h"
 
 static struct smtp_policy *plain(const struct config *c)

@@ -4,26 +4,20 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "relay/delivery/destination.h"
-#include "relay/intake/intake.h"
+#include "relay/state/destinations.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/owners/owners.h"
-#include "relay/intake/spill.h"
 
 TAILQ_HEAD(taken_list, entry);
 
-#define RENEW               \
-    (OWNERS_LEASE / 1000. / \
-     4) /* seconds between two looks; twice that fits into a lease and leaves time for an answer */
-
 struct inflight {
-    struct relay *relay;
     struct entry **bucket;
     size_t nbuckets; /* a power of two */
     size_t count, bytes;
+    size_t spilled;    /* on their way to Postfix */
+    unsigned released; /* how often an entry has left the table */
+    bool suspect;      /* one is there */
     struct taken_list taken;
-    ev_timer renew;
 };
 
 /* The last bytes of an id are random. */
@@ -118,8 +112,13 @@ void inflight_release(struct entry *e)
     e->lane->leaving -= e->leaving;
     e->lane->destination->in_flight--;
     e->lane->destination->in_hand_bytes -= held_bytes(e);
-    intake_released(e);
-    spill_released(e);
+    h->spilled -= e->spill != SPILL_NONE;
+    h->released++;
+    destination_want(e->lane->destination);
+    if (e->suspect) {
+        h->suspect = false;
+        destinations_want_all(r);
+    }
     metric_set(relay_in_hand, (long long)h->count);
     smtp_rcpts_clear(e->mail.rcpt, e->mail.nrcpt);
     free(e->mail.rcpt);
@@ -146,32 +145,73 @@ struct entry *inflight_first(struct relay *r)
     return TAILQ_FIRST(&r->inflight->taken);
 }
 
-/* ---- leases ---- */
-
-static void on_renew(struct ev_loop *loop, ev_timer *t, int events)
+void inflight_leaving(struct entry *e)
 {
-    struct inflight *h = t->data;
-    struct entry *e = TAILQ_FIRST(&h->taken);
-    /* In the order of taking: what is younger than a look ago has time until the next one. */
-    while (e && clock_monotonic() - e->taken_at >= RENEW)
-        e = owners_extend(e);
+    struct lane *lane = e->lane;
+    if (e->leaving)
+        return;
+    e->leaving = true;
+    lane->leaving++;
+    if (lane->parsed.generation)
+        destination_want(lane->destination);
+    if (!lane->later || lane->leaving < lane->in_flight)
+        return;
+    lane->later = false;
+    destination_want(lane->destination);
 }
 
-struct inflight *inflight_open(struct relay *r)
+/* ---- what is special about some ---- */
+
+void inflight_spill(struct entry *e, enum spill_reason reason)
+{
+    struct inflight *h = e->relay->inflight;
+    h->spilled += (reason != SPILL_NONE) - (e->spill != SPILL_NONE);
+    e->spill = reason;
+}
+
+size_t inflight_spilled(const struct relay *r)
+{
+    return r->inflight->spilled;
+}
+
+void inflight_suspect(struct entry *e)
+{
+    e->suspect = true;
+    e->relay->inflight->suspect = true;
+}
+
+bool inflight_has_suspect(const struct relay *r)
+{
+    return r->inflight->suspect;
+}
+
+unsigned inflight_released(const struct relay *r)
+{
+    return r->inflight->released;
+}
+
+const char *entry_queue_id(const struct entry *e)
+{
+    const char *id = e->envelope.queue_id;
+    return id && *id ? id : "NOQUEUE";
+}
+
+bool entry_keeps_place(const struct entry *e)
+{
+    /* What was read and not taken (spill.h) is where it is. */
+    return e->lane->parsed.generation && e->lease && !(e->envelope.marks & ENVELOPE_ASIDE);
+}
+
+struct inflight *inflight_open(void)
 {
     struct inflight *h = mem_zero(sizeof *h);
-    h->relay = r;
     TAILQ_INIT(&h->taken);
     grow(h);
-    ev_timer_init(&h->renew, on_renew, RENEW, RENEW);
-    h->renew.data = h;
-    ev_timer_start(r->loop, &h->renew);
     return h;
 }
 
 void inflight_close(struct inflight *h)
 {
-    ev_timer_stop(h->relay->loop, &h->renew);
     while (!TAILQ_EMPTY(&h->taken))
         inflight_release(TAILQ_FIRST(&h->taken));
     free(h->bucket);

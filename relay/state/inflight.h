@@ -34,6 +34,14 @@ enum entry_state {
     ENTRY_RETURNING /* NACK under way */
 };
 
+/* What becomes of an entry when the nodes have answered (owners.h). */
+struct entry_calls {
+    /* META: held = false when the own node does not hold the entry any more. */
+    void (*recorded)(struct entry *, bool held);
+    /* ACK: it is removed, and leaves the in-flight table after this. */
+    void (*removed)(const struct entry *);
+};
+
 struct entry {
     struct entry *next;        /* in the table's bucket */
     TAILQ_ENTRY(entry) taken;  /* in the order of taking */
@@ -42,6 +50,7 @@ struct entry {
     struct lane *lane;
     unsigned char id[ENTRYID_LEN];
     enum entry_state state;
+    const struct entry_calls *calls; /* mail.c's */
 
     long long lease;     /* 0: none, it was read and not taken (spill.h) */
     unsigned generation; /* of the connection that the lease belongs to */
@@ -72,7 +81,7 @@ struct entry {
 
 enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2 };
 
-struct inflight *inflight_open(struct relay *);
+struct inflight *inflight_open(void);
 void inflight_close(struct inflight *);
 
 struct entry *inflight_find(struct relay *, const unsigned char id[ENTRYID_LEN]);
@@ -85,8 +94,29 @@ struct entry *inflight_add(struct relay *, struct lane *, const unsigned char id
 void entry_set_mail(struct entry *, struct smtp_rcpt *, size_t n,
                     void (*done)(struct smtp_mail *, const char *relay));
 
-/* The entry is no more ours. */
+/* Acked or given back, and what tells the node so leaves at the end of this turn of the loop:
+ * counted in its lane, of which the next TAKE may leave with it. */
+void inflight_leaving(struct entry *);
+
+/* Removes the entry from the table and frees it. */
 void inflight_release(struct entry *);
+
+/* How often one was removed. */
+unsigned inflight_released(const struct relay *);
+
+/* The entry goes to Postfix's queue for that reason. How many do. */
+void inflight_spill(struct entry *, enum spill_reason);
+size_t inflight_spilled(const struct relay *);
+
+/* Relays may have died of the entry (poison.h). Whether one such entry is there. */
+void inflight_suspect(struct entry *);
+bool inflight_has_suspect(const struct relay *);
+
+/* Postfix's id of the mail, for the log. */
+const char *entry_queue_id(const struct entry *);
+
+/* Whether it keeps its place in an ordered lane. */
+bool entry_keeps_place(const struct entry *);
 
 size_t inflight_count(const struct relay *);
 size_t inflight_bytes(const struct relay *);

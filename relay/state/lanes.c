@@ -3,24 +3,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/delivery/destination.h"
-#include "relay/intake/intake.h"
-#include "relay/state/inflight.h"
+#include "relay/state/destinations.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/state/namehash.h"
-#include "relay/delivery/mail.h"
-#include "relay/intake/ordered_lanes.h"
+#include "relay/state/lane_pause.h"
 #include "relay/state/cluster_view.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
 #define REAP 60.     /* seconds between looking for lanes that nobody needs to remember */
 
+TAILQ_HEAD(marked_list, lane);
+
 struct lanes {
     struct relay *relay;
     struct lane *bucket[BUCKETS];
+    struct marked_list marked;
     size_t ours;
+    void (*forget)(struct lane *);
     ev_timer reap;
 };
 
@@ -42,6 +43,12 @@ static void attach(struct lane *lane, struct destination *d)
         TAILQ_INSERT_TAIL(&d->lanes, lane, beside);
 }
 
+static void forget(struct lanes *lanes, struct lane *lane)
+{
+    lanes->forget(lane);
+    lane_pause_forget(lanes->relay, lane);
+}
+
 static void judge(struct relay *r, struct lane *lane)
 {
     bool was_ours = lane->ownership == OWNERSHIP_OURS;
@@ -50,7 +57,7 @@ static void judge(struct relay *r, struct lane *lane)
     bool ours = lane->ownership == OWNERSHIP_OURS;
     if (ours == was_ours)
         return;
-    ordered_forget(lane);
+    forget(r->lanes, lane);
     r->lanes->ours += ours ? 1 : (size_t)-1;
     metric_set(relay_lanes, (long long)r->lanes->ours);
     if (!ours) {
@@ -97,7 +104,7 @@ void lanes_told(struct relay *r, const char *name, size_t len)
     lane->waiting = true;
     lane->later = false;
     if (lane->ownership == OWNERSHIP_OURS && lane->destination)
-        intake_want(lane->destination);
+        destination_want(lane->destination);
 }
 
 static void each(struct lanes *lanes, void (*fn)(struct relay *, struct lane *))
@@ -110,19 +117,33 @@ static void each(struct lanes *lanes, void (*fn)(struct relay *, struct lane *))
 void lanes_judge(struct relay *r)
 {
     each(r->lanes, judge);
-    /* Those that are ours no more: what nobody has begun with goes back. */
-    for (struct entry *e = inflight_first(r), *next; e; e = next) {
-        next = TAILQ_NEXT(e, taken);
-        if (e->lane->ownership != OWNERSHIP_OURS)
-            mail_leave(e);
+}
+
+/* ---- marks ---- */
+
+void lanes_mark(struct relay *r, struct lane *lane)
+{
+    if (lane->marked)
+        return;
+    lane->marked = true;
+    TAILQ_INSERT_TAIL(&r->lanes->marked, lane, mark_link);
+}
+
+struct lane *lanes_marked(struct relay *r)
+{
+    struct lane *lane = TAILQ_FIRST(&r->lanes->marked);
+    if (lane) {
+        TAILQ_REMOVE(&r->lanes->marked, lane, mark_link);
+        lane->marked = false;
     }
+    return lane;
 }
 
 /* ---- forgetting ---- */
 
-static void free_lane(struct lane *lane)
+static void free_lane(struct lanes *lanes, struct lane *lane)
 {
-    ordered_forget(lane);
+    forget(lanes, lane);
     attach(lane, NULL);
     lanename_free(&lane->parsed);
     free(lane->name);
@@ -137,7 +158,7 @@ static bool needed(const struct lane *lane)
 {
     bool served = lane->ownership == OWNERSHIP_OURS && lane->destination;
     return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->frozen ||
-           (served && lane->waiting);
+           lane->moving || lane->marked || (served && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)
@@ -152,7 +173,7 @@ static void reap(struct lanes *lanes)
             *at = lane->next;
             if (lane->ownership == OWNERSHIP_OURS)
                 lanes->ours--;
-            free_lane(lane);
+            free_lane(lanes, lane);
         }
     metric_set(relay_lanes, (long long)lanes->ours);
     destinations_reap(lanes->relay);
@@ -163,10 +184,12 @@ static void on_reap(struct ev_loop *loop, ev_timer *t, int events)
     reap(t->data);
 }
 
-struct lanes *lanes_open(struct relay *r)
+struct lanes *lanes_open(struct relay *r, void (*forget_lane)(struct lane *))
 {
     struct lanes *lanes = mem_zero(sizeof *lanes);
     lanes->relay = r;
+    lanes->forget = forget_lane;
+    TAILQ_INIT(&lanes->marked);
     ev_timer_init(&lanes->reap, on_reap, REAP, REAP);
     lanes->reap.data = lanes;
     ev_timer_start(r->loop, &lanes->reap);
@@ -180,7 +203,7 @@ void lanes_close(struct lanes *lanes)
         while (lanes->bucket[i]) {
             struct lane *lane = lanes->bucket[i];
             lanes->bucket[i] = lane->next;
-            free_lane(lane);
+            free_lane(lanes, lane);
         }
     free(lanes);
 }

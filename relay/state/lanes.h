@@ -50,6 +50,7 @@ struct lane {
     bool turn_told;    /* that it waits for long */
     double turn_since; /* 0: it does not wait */
     TAILQ_ENTRY(lane) turn_link;
+    /* lane_pause.c's */
     bool frozen; /* it is being copied to another owner (rereplicate.h) */
     bool paused;
     double paused_until;
@@ -57,13 +58,19 @@ struct lane {
     unsigned char head[ENTRYID_LEN]; /* the mail that was deferred at its head */
     double head_since;               /* 0: none was */
 
+    /* MOVE is under way from it: what is read from it now may not be there any more */
+    bool moving;
+    bool marked; /* lanes_mark() */
+    TAILQ_ENTRY(lane) mark_link;
+
     /* for owners.c: entries whose META or ACK leaves at the end of this turn of the loop */
     bool listed;
     TAILQ_ENTRY(lane) list;
     struct entry_queue metas, acks;
 };
 
-struct lanes *lanes_open(struct relay *);
+/* forget is called when a lane becomes ours, is ours no more, or ends. */
+struct lanes *lanes_open(struct relay *, void (*forget)(struct lane *));
 void lanes_close(struct lanes *);
 
 /* The lane of that name, made known when it was not; never NULL. */
@@ -72,8 +79,12 @@ struct lane *lanes_get(struct relay *, const char *name, size_t len);
 /* The server says that the lane has something to take. */
 void lanes_told(struct relay *, const char *name, size_t len);
 
-/* The config was read again: what is ours now? Lanes that are ours no more take nothing; what
- * waits of them goes back. */
+/* Judges of each lane anew whether it is ours. Lanes that are ours no more take nothing. */
 void lanes_judge(struct relay *);
+
+/* An admin's mark on an entry of the lane could not be obeyed now. The next lane with such an
+ * entry, which is no more listed; NULL: there is none. */
+void lanes_mark(struct relay *, struct lane *);
+struct lane *lanes_marked(struct relay *);
 
 #endif

@@ -1,7 +1,7 @@
 /* ownership - whether a lane is ours to serve (docs/design.md, "Mail in" 1). Pure.
  *
  * For takeover = manual: who is alive is what the config says, its `dead` list and its node
- * sections. With automatic takeover heartbeat.c decides by the nodes' beats. */
+ * sections. With automatic takeover cluster_view.c decides by the nodes' beats. */
 #ifndef DOVELANE_RELAY_STATE_OWNERSHIP_H
 #define DOVELANE_RELAY_STATE_OWNERSHIP_H
 

@@ -49,9 +49,8 @@ KNOTS = {
     "redis-module": 8,
     "redis-module/core": 8,
     "redis-module/keyspace": 5,
-    "relay": 22,
+    "relay": 4,
     "relay/heartbeat": 4,
-    "relay/intake": 4,
     "relay/repair": 3,
     "relay/smtp": 4,
 }
@@ -96,16 +95,6 @@ UPWARD = {
     "lib/config": {"lib/redis": 1},
     "redis-module/keyspace": {"redis-module/commands": 2},
     "redis-module/persist": {"redis-module/commands": 1},
-    "relay/delivery": {"relay/intake": 8, "relay/repair": 1},
-    "relay/intake": {"relay/heartbeat": 3, "relay/repair": 3},
-    "relay/owners": {"relay/delivery": 3, "relay/heartbeat": 2, "relay/intake": 3},
-    "relay/repair": {"relay/heartbeat": 4},
-    "relay/state": {
-        "relay/delivery": 3,
-        "relay/heartbeat": 1,
-        "relay/intake": 4,
-        "relay/owners": 2,
-    },
 }
 # What a program defines for a library to call it instead of libc's.
 INSTEAD = {("milter/engine_libmilter.c", "accept")}

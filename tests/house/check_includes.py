@@ -110,17 +110,6 @@ UPWARD = {
     "redis-module/propagate": {"redis-module/keyspace": 1},
     "redis-module/keyspace": {"redis-module/commands": 2},
     "redis-module/persist": {"redis-module/commands": 1},
-    "relay/smtp": {"relay/state": 1},
-    "relay/state": {
-        "relay/owners": 2,
-        "relay/delivery": 3,
-        "relay/intake": 4,
-        "relay/heartbeat": 1,
-    },
-    "relay/owners": {"relay/delivery": 2, "relay/intake": 2, "relay/heartbeat": 2},
-    "relay/delivery": {"relay/intake": 3, "relay/repair": 1},
-    "relay/intake": {"relay/repair": 2, "relay/heartbeat": 3},
-    "relay/repair": {"relay/heartbeat": 2},
     "dovecot-plugin/orset": {"dovecot-plugin/orset/base": 1},
     "dovecot-plugin/orset/state": {
         "dovecot-plugin/orset/ops": 1,

@@ -1,4 +1,4 @@
-#include "relay/state/nexthop.h"
+#include "relay/smtp/nexthop.h"
 #include "tests/unit/relay/tests.h"
 
 static void expect(const char *destination, bool lmtp, const char *host, const char *port)

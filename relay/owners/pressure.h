@@ -1,7 +1,7 @@
 /* pressure - how full the memory of the nodes is: of our own and of those that hold copies of
  * our lanes, since only we can empty those. */
-#ifndef DOVELANE_RELAY_STATE_PRESSURE_H
-#define DOVELANE_RELAY_STATE_PRESSURE_H
+#ifndef DOVELANE_RELAY_OWNERS_PRESSURE_H
+#define DOVELANE_RELAY_OWNERS_PRESSURE_H
 
 #include "relay/state/lanes.h"
 #include "relay/relay.h"

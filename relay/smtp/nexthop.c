@@ -1,4 +1,4 @@
-#include "relay/state/nexthop.h"
+#include "relay/smtp/nexthop.h"
 
 #include <stdlib.h>
 #include <string.h>

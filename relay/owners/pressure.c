@@ -1,4 +1,4 @@
-#include "relay/state/pressure.h"
+#include "relay/owners/pressure.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  *
  * Only next hops with an address: the brackets say that no MX is looked up, and without them it
  * is Postfix's mail. */
-#ifndef DOVELANE_RELAY_STATE_NEXTHOP_H
-#define DOVELANE_RELAY_STATE_NEXTHOP_H
+#ifndef DOVELANE_RELAY_SMTP_NEXTHOP_H
+#define DOVELANE_RELAY_SMTP_NEXTHOP_H
 
 #include <stdbool.h>
 
