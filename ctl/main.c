@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/redis/endpoint.h"
+#include "lib/base/program_name.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
@@ -202,7 +202,7 @@ static void perform(struct ctl *ctl, const struct command *command, int nargs, c
 
 int main(int argc, char **argv)
 {
-    endpoint_program("dovelane");
+    program_name_set("dovelane");
     struct ctl ctl = {.config_path = "/etc/dovelane/dovelane.conf"};
     static const struct option options[] = {
         {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};

@@ -21,6 +21,7 @@
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "dovecot-plugin/replicator/bridge.h"
 #include "dovecot-plugin/replicator/state/directory.h"
+#include "lib/base/program_name.h"
 #include "lib/redis/endpoint.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
@@ -152,7 +153,7 @@ static int shell_options(int argc, char **argv)
         fprintf(stderr, "dovelane-replicator: %s\n", error);
         return 2;
     }
-    endpoint_program("dovelane-replicator");
+    program_name_set("dovelane-replicator");
     endpoint_replica(name);
     if (c->nreplicas == 0)
         fprintf(stderr,
@@ -229,7 +230,7 @@ int main(int argc, char *argv[])
     restrict_access_by_env(RESTRICT_ACCESS_FLAG_ALLOW_ROOT, NULL);
     restrict_access_allow_coredumps(TRUE);
     struct config *config = read_config(path, name, &self);
-    endpoint_program("dovelane-replicator");
+    program_name_set("dovelane-replicator");
     open_log(config);
     /* libc's: mail clients go first. */
     if (setpriority(PRIO_PROCESS, 0, (int)config->replicator_nice) < 0)

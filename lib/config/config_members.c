@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/redis/endpoint.h"
+#include "lib/base/program_name.h"
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
 
@@ -162,9 +162,9 @@ bool config_learn(struct config *c)
     static const char *const all[] = {"dovelane-relay", "dovelane-milter", "dovelane-proxy"};
     struct members table = {0};
     char *unread = NULL;
-    bool admin = !strcmp(endpoint_program_name(), "dovelane"), changed = false;
+    bool admin = !strcmp(program_name(), "dovelane"), changed = false;
     for (size_t i = 0; i < (admin ? sizeof all / sizeof *all : 1); i++) {
-        char *file = members_file(c->state_directory, admin ? all[i] : endpoint_program_name());
+        char *file = members_file(c->state_directory, admin ? all[i] : program_name());
         if (members_load(&table, file) < 0 && !unread)
             unread = mem_printf("%s: %s: who joined the group and who was taken out is not known "
                                 "until it can be read",

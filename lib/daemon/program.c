@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "lib/base/program_name.h"
 #include "lib/redis/endpoint.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -32,7 +33,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
     /* Other programs of this user, and of one of them that was broken into, cannot look into its
      * memory, nor at its files by /proc. */
     prctl(PR_SET_DUMPABLE, 0);
-    endpoint_program(name);
+    program_name_set(name);
     int o;
     *p = (struct program){.name = name, .config_path = "/etc/dovelane/dovelane.conf"};
     while ((o = getopt(argc, argv, "c:n:tV")) != -1) {

@@ -12,8 +12,9 @@
 #include <openssl/hmac.h>
 
 #include "lib/base/mem.h"
+#include "lib/base/program_name.h"
 
-static const char *program = "dovelane", *replica;
+static const char *replica;
 
 struct endpoint {
     size_t n;
@@ -24,16 +25,6 @@ struct endpoint {
     char *at; /* NULL: the file's user comes as he is */
     double path_timeout;
 };
-
-void endpoint_program(const char *name)
-{
-    program = name;
-}
-
-const char *endpoint_program_name(void)
-{
-    return program;
-}
 
 void endpoint_replica(const char *name)
 {
@@ -190,7 +181,7 @@ struct endpoint *endpoint_new(const struct config_link *l)
     e->at = l->at && replica ? mem_strdup(l->at) : NULL;
     e->user_file =
         l->at ? endpoint_file_of_replica(replica ? l->user_file : "", replica ? replica : "")
-              : endpoint_file_of(l->user_file ? l->user_file : "", program);
+              : endpoint_file_of(l->user_file ? l->user_file : "", program_name());
     e->path_timeout = (double)(l->path_timeout ? l->path_timeout : 400) / 1000.;
     return e;
 }

@@ -17,13 +17,9 @@ struct endpoint_user {
     char name[256], password[512];
 };
 
-/* Which program this is: "dovelane-relay", %p in node_user_file. Once, at the start of main; the
- * text must stay. */
-void endpoint_program(const char *name);
-const char *endpoint_program_name(void); /* "dovelane", the admin's command, before that */
-
-/* Which replica this is, %r in replica_user_file. Likewise; without it no link to a replica's
- * node has a user of its own. */
+/* Which replica this is, %r in replica_user_file; %p in node_user_file is program_name(). Once, at
+ * the start of main; the text must stay. Without it no link to a replica's node has a user of its
+ * own. */
 void endpoint_replica(const char *name);
 
 /* Copies the link. Never NULL. */

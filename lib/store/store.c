@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/redis/endpoint.h"
+#include "lib/base/program_name.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -459,8 +459,7 @@ static void open_links(struct store *s)
  * connection has not taken it yet: nothing else bounds that. */
 static size_t unsent_most(const struct config *c)
 {
-    int64_t all = strcmp(endpoint_program_name(), "dovelane-proxy") ? c->milter_memory
-                                                                    : c->proxy_memory,
+    int64_t all = strcmp(program_name(), "dovelane-proxy") ? c->milter_memory : c->proxy_memory,
             share = all / c->copies;
     return (size_t)(share > UNSENT_LEAST ? share : UNSENT_LEAST);
 }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
-#include "lib/redis/endpoint.h"
+#include "lib/base/program_name.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 
@@ -185,7 +185,7 @@ void store_order_open(struct store *s)
                                         : "localhost";
     /* Two programs of one host must not share a series: each would wait for the other's
      * generations. The proxy is a user of its own, with a directory of its own. */
-    bool proxy = !strcmp(endpoint_program_name(), "dovelane-proxy");
+    bool proxy = !strcmp(program_name(), "dovelane-proxy");
     o->origin = proxy ? mem_printf("%s-proxy", origin) : mem_strdup(origin);
     o->file = mem_printf("%s%s/generation-%s", s->config->state_directory, proxy ? "/proxy" : "",
                          o->origin);

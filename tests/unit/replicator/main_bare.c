@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/admin.h"
-#include "lib/redis/endpoint.h"
+#include "lib/base/program_name.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error);
         return 64;
     }
-    endpoint_program("dovelane-replicator");
+    program_name_set("dovelane-replicator");
     log_open("replicator", c->log, (enum log_level)c->log_level);
     metrics_serve(c->metrics_socket, "replicator");
     snprintf(worker, sizeof worker, "%s/dovelane-worker", argv[3]);
