@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "redis-module/keyspace/value.h"
 #include "redis-module/propagate/effect.h"
 #include "redis-module/commands/selector.h"
 

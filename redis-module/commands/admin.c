@@ -103,7 +103,8 @@ int create_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         const char *dead = RedisModule_StringPtrLen(s.dead, &len);
         value_set_dead(k.value, dead, len);
     }
-    effect_settings(ctx, argv[1], k.value);
+    effect_settings(ctx, argv[1], k.value->lane, k.value->dead ? k.value->dead : "",
+                    k.value->dead_len);
     lane_key_close(ctx, &k);
     lane_event(ctx, "lane.create", argv[1]);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");

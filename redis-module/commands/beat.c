@@ -1,10 +1,13 @@
-/* beat - LANE.BEAT, LANE.BEATS and LANE.WHOLE. */
-#include "redis-module/commands/beat.h"
-
+/* beat - LANE.BEAT, LANE.BEATS and LANE.WHOLE: the last beat of each node, and for which sets of
+ * owners this server is whole (docs/takeover.md).
+ *
+ * Beats live in module memory: maxmemory never refuses them, nothing expires, and a server that
+ * was restarted knows none. */
 #include <string.h>
 
 #include "redis-module/server/args.h"
 #include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/whole_sets.h"
 
 #define NAME_MAX_LEN 64
 #define INCARNATION_MAX 64
@@ -12,15 +15,8 @@
 #define BEATS_MAX 256 /* nodes; the one that was heard longest ago goes */
 #define SET_MAX 1024
 #define TOKEN_MAX 64
-#define SETS_MAX 10000
-#define OWNED "dovelane:" /* begins the name of a lane with owners, which stand behind a bar */
 
 /* ---- what is kept ---- */
-
-struct text {
-    char *p;
-    size_t len;
-};
 
 struct beat {
     struct beat *next;
@@ -29,58 +25,9 @@ struct beat {
     int64_t at;
 };
 
-struct whole {
-    struct whole *next;
-    /* token: len 0 while not whole; begun: of the comparison under way, or of the last one */
-    struct text set, token, begun;
-    int64_t since; /* now_ms() when it became whole */
-};
-
 static struct beat *all_beats;
-static struct whole *all_sets;
-static size_t nbeats, nsets;
+static size_t nbeats;
 static uint64_t came;
-
-static void set_text(struct text *t, const char *p, size_t len)
-{
-    char *copy = must_alloc(len + 1);
-    memcpy(copy, p, len);
-    RedisModule_Free(t->p);
-    *t = (struct text){copy, len};
-}
-
-static bool same(const struct text *t, const char *p, size_t len)
-{
-    return t->len == len && memcmp(t->p, p, len) == 0;
-}
-
-static void free_whole(struct whole *w)
-{
-    RedisModule_Free(w->set.p);
-    RedisModule_Free(w->token.p);
-    RedisModule_Free(w->begun.p);
-    RedisModule_Free(w);
-}
-
-void whole_lost(void)
-{
-    while (all_sets) {
-        struct whole *w = all_sets;
-        all_sets = w->next;
-        free_whole(w);
-    }
-    nsets = 0;
-}
-
-/* A name too many is one comparison more, a name too few would be mail that nobody misses: so
- * the part behind the bar is not looked at. */
-void whole_lost_with(const struct value *v)
-{
-    size_t prefix = strlen(OWNED);
-    if (v->db == 0 && v->name_len > prefix && !memcmp(v->name, OWNED, prefix) &&
-        memchr(v->name, '|', v->name_len))
-        whole_lost();
-}
 
 /* ---- replies ---- */
 
@@ -92,10 +39,10 @@ static void reply_text(RedisModuleCtx *ctx, const struct text *t)
 static void reply_whole(RedisModuleCtx *ctx)
 {
     long n = 0;
-    for (const struct whole *w = all_sets; w; w = w->next)
+    for (const struct whole_set *w = whole_sets(); w; w = w->next)
         n += w->token.len > 0;
     RedisModule_ReplyWithArray(ctx, 2 * n);
-    for (const struct whole *w = all_sets; w; w = w->next)
+    for (const struct whole_set *w = whole_sets(); w; w = w->next)
         if (w->token.len) {
             reply_text(ctx, &w->set);
             reply_text(ctx, &w->token);
@@ -107,7 +54,7 @@ static void reply_since(RedisModuleCtx *ctx)
     int64_t now = now_ms();
     long n = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    for (const struct whole *w = all_sets; w; w = w->next)
+    for (const struct whole_set *w = whole_sets(); w; w = w->next)
         if (w->token.len) {
             reply_text(ctx, &w->set);
             RedisModule_ReplyWithLongLong(ctx, now - w->since);
@@ -153,16 +100,16 @@ static bool bounded(struct args *a, const char *name, size_t most, const char **
 static struct beat *beat_of(const char *name, size_t len)
 {
     struct beat *b = all_beats, *oldest = all_beats;
-    for (; b && !same(&b->name, name, len); b = b->next)
+    for (; b && !text_is(&b->name, name, len); b = b->next)
         if (b->nth < oldest->nth)
             oldest = b;
     if (!b && nbeats == BEATS_MAX) {
         b = oldest;
-        set_text(&b->name, name, len);
+        text_set(&b->name, name, len);
     } else if (!b) {
         b = must_alloc(sizeof *b);
         *b = (struct beat){.next = all_beats};
-        set_text(&b->name, name, len);
+        text_set(&b->name, name, len);
         all_beats = b;
         nbeats++;
     }
@@ -196,8 +143,8 @@ int beat_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (argc == 1)
         return REDISMODULE_OK;
     struct beat *b = beat_of(name, name_len);
-    set_text(&b->incarnation, incarnation, incarnation_len);
-    set_text(&b->text, text, text_len);
+    text_set(&b->incarnation, incarnation, incarnation_len);
+    text_set(&b->text, text, text_len);
     b->counter = counter;
     b->nth = ++came;
     b->at = now_ms();
@@ -215,27 +162,6 @@ int beats_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 }
 
 /* ---- WHOLE ---- */
-
-static struct whole *whole_of(const char *set, size_t len)
-{
-    struct whole *w = all_sets;
-    while (w && !same(&w->set, set, len))
-        w = w->next;
-    return w;
-}
-
-static void begin(const char *set, size_t set_len, const char *token, size_t token_len)
-{
-    struct whole *w = whole_of(set, set_len);
-    if (!w) {
-        w = must_alloc(sizeof *w);
-        *w = (struct whole){.next = all_sets};
-        set_text(&w->set, set, set_len);
-        all_sets = w;
-        nsets++;
-    }
-    set_text(&w->begun, token, token_len);
-}
 
 /* LANE.WHOLE [SINCE|(BEGIN|END <owners> <token>)] */
 int whole_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
@@ -264,20 +190,10 @@ int whole_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!bounded(&a, "owners", SET_MAX, &set, &set_len) ||
         !bounded(&a, "token", TOKEN_MAX, &token, &token_len))
         return REDISMODULE_OK;
-    if (begins) {
-        if (nsets >= SETS_MAX && !whole_of(set, set_len))
-            return RedisModule_ReplyWithError(
-                ctx, "ERR value: there are 10000 sets of owners, more are not kept");
-        begin(set, set_len, token, token_len);
-        return RedisModule_ReplyWithSimpleString(ctx, "OK");
-    }
-    struct whole *w = whole_of(set, set_len);
-    bool stands = w && same(&w->begun, token, token_len);
-    /* Who was whole before stays so under the old token: others may be comparing with it just
-     * now. */
-    if (stands && !w->token.len) {
-        set_text(&w->token, token, token_len);
-        w->since = now_ms();
-    }
-    return RedisModule_ReplyWithLongLong(ctx, stands);
+    if (begins)
+        return whole_begin(set, set_len, token, token_len)
+                   ? RedisModule_ReplyWithSimpleString(ctx, "OK")
+                   : RedisModule_ReplyWithError(
+                         ctx, "ERR value: there are 10000 sets of owners, more are not kept");
+    return RedisModule_ReplyWithLongLong(ctx, whole_end(set, set_len, token, token_len));
 }

@@ -3,19 +3,13 @@
 
 #include "redis-module/server/args.h"
 #include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/ready_waiters.h"
 #include "redis-module/keyspace/value.h"
 
 #define READY_COUNT 1000
 #define READY_COUNT_MAX 100000
 
 static uint64_t first_cursor;
-
-struct waiting {
-    RedisModuleBlockedClient *client;
-    struct waiting *next;
-};
-
-static struct waiting *all_waiting;
 
 void ready_start(void)
 {
@@ -86,37 +80,15 @@ static int ready_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return read_request(&a, &r) ? reply(ctx, &r) : REDISMODULE_OK;
 }
 
-static void leave(RedisModuleBlockedClient *client)
-{
-    for (struct waiting **at = &all_waiting; *at; at = &(*at)->next)
-        if ((*at)->client == client) {
-            struct waiting *w = *at;
-            *at = w->next;
-            RedisModule_Free(w);
-            RedisModule_UnblockClient(client, NULL);
-            return;
-        }
-}
-
 static int ready_timeout(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
-    leave(RedisModule_GetBlockedClientHandle(ctx));
+    ready_leave(RedisModule_GetBlockedClientHandle(ctx));
     return ready_reply(ctx, argv, argc);
 }
 
 static void ready_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client)
 {
-    leave(client);
-}
-
-void ready_wake(void)
-{
-    while (all_waiting) {
-        struct waiting *w = all_waiting;
-        all_waiting = w->next;
-        RedisModule_UnblockClient(w->client, NULL);
-        RedisModule_Free(w);
-    }
+    ready_leave(client);
 }
 
 /* LANE.READY <cursor> [BLOCK <ms>] [COUNT <n>] */
@@ -131,10 +103,9 @@ int ready_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     size_t next = cursor_list_after(&ready_lanes, r.cursor);
     if (!r.blocks || next < ready_lanes.end || !may_block(ctx))
         return reply(ctx, &r);
-    struct waiting *w = must_alloc(sizeof *w);
-    w->client = RedisModule_BlockClient(ctx, ready_reply, ready_timeout, NULL, (long long)r.block);
-    w->next = all_waiting;
-    all_waiting = w;
-    RedisModule_SetDisconnectCallback(w->client, ready_disconnect);
+    RedisModuleBlockedClient *client =
+        RedisModule_BlockClient(ctx, ready_reply, ready_timeout, NULL, (long long)r.block);
+    ready_wait(client);
+    RedisModule_SetDisconnectCallback(client, ready_disconnect);
     return REDISMODULE_OK;
 }

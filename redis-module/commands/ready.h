@@ -1,5 +1,4 @@
-/* ready - which lanes have got something to take: LANE.READY, and the clients that wait in it.
- * Lanes of database 0 only. */
+/* ready - which lanes have got something to take: LANE.READY. Lanes of database 0 only. */
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 
@@ -8,8 +7,5 @@
 /* Cursors begin at a random number in each life of the server, so that a cursor of another life
  * is told from one of this. */
 void ready_start(void);
-
-/* A lane became ready: answers all clients that wait. */
-void ready_wake(void);
 
 #endif

@@ -5,22 +5,6 @@
 
 #define AHEAD_FROM 10000 /* ids: what is below is in the cache */
 
-void *lane_alloc(struct lane *lane, size_t n)
-{
-    void *p = lane->env->alloc(n);
-    if (p)
-        lane->memory += n;
-    return p;
-}
-
-void lane_release(struct lane *lane, void *p, size_t n)
-{
-    if (!p)
-        return;
-    lane->memory -= n;
-    lane->env->free(p);
-}
-
 bool lane_reserve_one(struct lane *lane, bool leased)
 {
     uint64_t away = (uint64_t)lane->leased.n + lane->delayed.n + 1;

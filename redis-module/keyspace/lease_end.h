@@ -8,6 +8,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_LEASE_END_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_LEASE_END_H
 
+#include "redis-module/keyspace/value.h"
 #include "redis-module/propagate/effect.h"
 
 enum lease_end_how { LEASE_END_RETRY, LEASE_END_KEEP, LEASE_END_FATAL };

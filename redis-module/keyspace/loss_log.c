@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "redis-module/commands/beat.h"
 #include "redis-module/keyspace/lane_timer.h"
+#include "redis-module/keyspace/whole_sets.h"
 
 struct loss {
     const struct value *value; /* only ever compared: it may be freed by now */

@@ -6,7 +6,7 @@
 
 #include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/tombstones.h"
-#include "redis-module/commands/ready.h"
+#include "redis-module/keyspace/ready_waiters.h"
 #include "redis-module/keyspace/lane_timer.h"
 
 struct cursor_list all_lanes, ready_lanes;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "redis-module/keyspace/value.h"
 #include "redis-module/propagate/effect.h"
 #include "redis-module/propagate/packed.h"
 

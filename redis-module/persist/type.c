@@ -8,10 +8,10 @@
 
 #include <string.h>
 
-#include "redis-module/commands/beat.h"
 #include "redis-module/propagate/effect.h"
 #include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/lease_holder.h"
+#include "redis-module/keyspace/whole_sets.h"
 
 /* ---- Methods ---- */
 
@@ -93,6 +93,12 @@ static void *copy_value(RedisModuleKeyOptCtx *key, const void *value)
     const char *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(key), &len);
     value_attach(v, RedisModule_GetToDbIdFromOptCtx(key), name, len);
     return v;
+}
+
+static void rewrite_value(RedisModuleIO *aof, RedisModuleString *key, void *value)
+{
+    const struct value *v = value;
+    effect_rewrite(aof, key, v->lane, v->dead ? v->dead : "", v->dead_len);
 }
 
 /* What a replica, a reload and a replay must have equal: not leases, delays and ages, which
@@ -224,7 +230,7 @@ int type_register(RedisModuleCtx *ctx)
     RedisModuleTypeMethods methods = {.version = REDISMODULE_TYPE_METHOD_VERSION,
                                       .rdb_load = rdb_load,
                                       .rdb_save = rdb_save,
-                                      .aof_rewrite = effect_rewrite,
+                                      .aof_rewrite = rewrite_value,
                                       .digest = digest,
                                       .free = free_value,
                                       .mem_usage2 = memory_usage,

@@ -145,14 +145,15 @@ void effect_load(RedisModuleCtx *ctx, RedisModuleString *key, struct chunk *c)
     chunk_free(c);
 }
 
-void effect_settings(RedisModuleCtx *ctx, RedisModuleString *key, struct value *v)
+void effect_settings(RedisModuleCtx *ctx, RedisModuleString *key, struct lane *lane,
+                     const char *dead, size_t dead_len)
 {
-    const struct lane_settings *s = lane_settings(v->lane);
+    const struct lane_settings *s = lane_settings(lane);
     if (!server.streams)
         return;
     RedisModule_Replicate(ctx, APPLY, "scllllb", key, "SET", (long long)s->maxlen,
                           (long long)s->maxbytes, (long long)s->strict, (long long)s->maxattempts,
-                          v->dead ? v->dead : "", v->dead_len);
+                          dead, dead_len);
 }
 
 void effect_clear(RedisModuleCtx *ctx, RedisModuleString *key)
@@ -161,18 +162,18 @@ void effect_clear(RedisModuleCtx *ctx, RedisModuleString *key)
         RedisModule_Replicate(ctx, APPLY, "sc", key, "CLEAR");
 }
 
-void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, void *value)
+void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, struct lane *lane, const char *dead,
+                    size_t dead_len)
 {
-    struct value *v = value;
-    const struct lane_settings *s = lane_settings(v->lane);
+    const struct lane_settings *s = lane_settings(lane);
     turn_ends(); /* as in rdb_save */
     if (s->created)
         RedisModule_EmitAOF(aof, APPLY, "scllllb", key, "SET", (long long)s->maxlen,
                             (long long)s->maxbytes, (long long)s->strict, (long long)s->maxattempts,
-                            v->dead ? v->dead : "", v->dead_len);
+                            dead, dead_len);
     struct chunk chunk = {0};
     struct lane_entry e;
-    for (uint64_t seq = 0; lane_next(v->lane, seq, &e); seq = e.seq + 1) {
+    for (uint64_t seq = 0; lane_next(lane, seq, &e); seq = e.seq + 1) {
         chunk_add(&chunk, &e);
         if (chunk.len >= CHUNK_TARGET) {
             RedisModule_EmitAOF(aof, APPLY, "scb", key, "LOAD", chunk.data, chunk.len);

@@ -34,7 +34,7 @@
 #define DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
 
 #include "redis-module/propagate/chunk.h"
-#include "redis-module/keyspace/value.h"
+#include "redis-module/server/server.h"
 
 #define APPLY "LANE.APPLY"
 
@@ -76,11 +76,14 @@ void effect_back(RedisModuleCtx *, RedisModuleString *key, struct ranges *, bool
 void effect_load_add(RedisModuleCtx *, RedisModuleString *key, struct chunk *,
                      const struct lane_entry *);
 void effect_load(RedisModuleCtx *, RedisModuleString *key, struct chunk *);
-void effect_settings(RedisModuleCtx *, RedisModuleString *key, struct value *);
+/* dead: key of the dead-letter lane, "" when there is none. */
+void effect_settings(RedisModuleCtx *, RedisModuleString *key, struct lane *, const char *dead,
+                     size_t dead_len);
 void effect_clear(RedisModuleCtx *, RedisModuleString *key);
 
 /* The whole lane, for the rewriting of the append-only file. */
-void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, void *value);
+void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, struct lane *, const char *dead,
+                    size_t dead_len);
 
 int apply_command(RedisModuleCtx *, RedisModuleString **argv, int argc);
 

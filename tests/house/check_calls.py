@@ -46,8 +46,8 @@ KNOTS = {
     "lib/store": 4,
     "milter": 2,
     "proxy": 2,
-    "redis-module": 8,
-    "redis-module/core": 8,
+    "redis-module": 7,
+    "redis-module/core": 7,
     "redis-module/keyspace": 5,
     "relay": 4,
     "relay/heartbeat": 4,
@@ -92,9 +92,6 @@ UPWARD = {
         "dovecot-plugin/worker/apply": 4,
         "dovecot-plugin/worker/bodies": 1,
     },
-    "lib/config": {"lib/redis": 1},
-    "redis-module/keyspace": {"redis-module/commands": 2},
-    "redis-module/persist": {"redis-module/commands": 1},
 }
 # What a program defines for a library to call it instead of libc's.
 INSTEAD = {("milter/engine_libmilter.c", "accept")}

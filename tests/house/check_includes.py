@@ -106,10 +106,6 @@ WALLS = {
 }
 # Each room with the rooms above it that it includes nevertheless, and how often.
 UPWARD = {
-    "lib/config": {"lib/redis": 1},
-    "redis-module/propagate": {"redis-module/keyspace": 1},
-    "redis-module/keyspace": {"redis-module/commands": 2},
-    "redis-module/persist": {"redis-module/commands": 1},
     "dovecot-plugin/orset": {"dovecot-plugin/orset/base": 1},
     "dovecot-plugin/orset/state": {
         "dovecot-plugin/orset/ops": 1,
