@@ -12,6 +12,7 @@
  * answer, and what it takes back is looked at again. When nobody waits for the answer any more,
  * Postfix has done something else with the mail: everything is taken back. Both are asked behind
  * the log, which blocks while syslog or a disk hang. */
+#include "lib/base/assert.h"
 #include "milter/session.h"
 
 #include <stdio.h>
@@ -131,7 +132,9 @@ static void split(struct milter_session *s)
         return;
     for (size_t i = 0; i < s->mail.nrecipients; i++) {
         const struct mail_recipient *r = &s->mail.recipient[i];
-        if (deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]))
+        size_t k = deposit_entry(&s->deposit, r->destination);
+        ASSERT(k < s->deposit.request.nentries);
+        if (deposit_done(&s->deposit.request.entry[k]))
             s->engine->delete_recipient(s->peer, r->given);
     }
     metric_add(mails_split, 1);
@@ -184,6 +187,7 @@ static void decide(struct milter_session *s)
 static void on_stored(struct store_request *r)
 {
     struct milter_session *s = r->arg;
+    ASSERT(s->stored && (s->stage == STAGE_STORE || s->stage == STAGE_REVOKE));
     if (s->gone) {
         if (deposit_count_done(&s->deposit) < r->nentries)
             deposit_log(&s->deposit);
@@ -237,6 +241,7 @@ static void store(struct milter_session *s)
         answer(s, ENGINE_ACCEPT, NULL);
         return;
     }
+    ASSERT(!s->stored && s->deposit.request.nentries);
     s->stage = STAGE_STORE;
     s->stored = true;
     s->deposit.request.done = on_stored;
@@ -310,6 +315,7 @@ void divert_gone(struct milter_session *s)
                 "stored is taken back",
                 name_of(s));
     if (s->stage == STAGE_MAPS) {
+        ASSERT(s->lookup);
         lookup_forget(s->lookup);
         s->lookup = NULL;
         milter_session_mail_over(s);

@@ -37,6 +37,7 @@
 #include <libmilter/mfapi.h>
 #include <libmilter/mfdef.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/daemon/listener.h"
 #include "lib/base/log.h"
@@ -483,6 +484,7 @@ static void over(void *peer)
     struct peer *p = peer;
     forget_orders(p);
     lock();
+    ASSERT(p->stage == COMPLETE);
     p->dead |= p->session->gone;
     p->stage = BETWEEN;
     pthread_cond_broadcast(&p->ordered);

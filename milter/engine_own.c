@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/base/assert.h"
 #include "lib/daemon/listener.h"
 #include "lib/base/metrics.h"
 #include "lib/daemon/program.h"
@@ -40,6 +41,7 @@ static struct listener *listener;
 
 static void end_peer(struct peer *p)
 {
+    ASSERT(p->session->stage == STAGE_READING); /* nothing of a mail is under way */
     ev_io_stop(milter.loop, &p->reading);
     ev_io_stop(milter.loop, &p->writing);
     close(p->fd);

@@ -1,6 +1,7 @@
 /* The bytes of a mail, as the milter protocol gives them (measured facts): the name and the
  * value of a header with everything behind the colon (SMFIP_HDR_LEADSPC), folded lines joined by
  * a bare line feed; the body with CRLF, not dot-stuffed, without the empty line before it. */
+#include "lib/base/assert.h"
 #include "lib/mail/address.h"
 #include "lib/mail/mime.h"
 #include "milter/session.h"
@@ -16,6 +17,7 @@ void mail_reset(struct mail *m)
         mail_recipient_free(&m->recipient[i]);
     free(m->recipient);
     buf_free(&m->headers_body);
+    ASSERT(milter.bytes >= (long long)m->counted);
     milter.bytes -= (long long)m->counted;
     *m = (struct mail){0};
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 
@@ -79,6 +80,7 @@ void milter_session_free(struct milter_session *s)
 
 static void forget_storing(struct milter_session *s)
 {
+    ASSERT(storing.n);
     if (s->next)
         s->next->prev = s->prev;
     if (s->prev)
@@ -91,6 +93,7 @@ static void forget_storing(struct milter_session *s)
 
 void milter_session_mail_over(struct milter_session *s)
 {
+    ASSERT(!s->answering && !s->lookup);
     if (s->stored)
         store_finish(milter.store, &s->deposit.request);
     deposit_free(&s->deposit);
@@ -126,6 +129,7 @@ bool milter_session_waits(const struct milter_session *s)
 
 void milter_session_answer(struct milter_session *s, enum engine_answer answer, const char *reply)
 {
+    ASSERT(!s->answering);
     s->answering = milter_session_waits(s);
     if (s->answering)
         s->engine->answer(s->peer, answer, reply);
@@ -241,6 +245,7 @@ void milter_session_abort(struct milter_session *s)
 
 void milter_session_end(struct milter_session *s, const char *queue_id, double since)
 {
+    ASSERT(s->stage == STAGE_READING && !s->stored && !s->revoked);
     s->since = since;
     set(&s->mail.envelope.queue_id, queue_id);
     s->prev = NULL;

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/log.h"
 #include "proxy/proxy.h"
 #include "lib/base/resolve.h"
@@ -99,6 +100,7 @@ static void tell(struct next *n, enum next_event event)
 
 static void finish(struct next *n, enum next_event event, const char *reply, bool unsure)
 {
+    ASSERT(n->phase != PHASE_OVER); /* nothing follows */
     n->phase = PHASE_OVER;
     stop(n);
     snprintf(n->said, sizeof n->said, "%s", reply);

@@ -10,6 +10,7 @@
  * What is stored is promised only as long as store_check says so: it is asked right before the
  * 250, and what it takes back goes to proxy_next (LATE, then REST). So each recipient is stored
  * by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
+#include "lib/base/assert.h"
 #include "proxy/session.h"
 
 #include <stdio.h>
@@ -119,8 +120,22 @@ static void open_next(struct proxy_session *s, enum outcome why)
 
 /* ---- the answer ---- */
 
+/* Each recipient is held by all its owners, or delivered, or in Postfix's queue. */
+static bool all_have_it(const struct proxy_session *s)
+{
+    for (size_t i = 0; i < s->engine.nrecipients; i++) {
+        const char *destination = s->engine.recipient[i].destination;
+        size_t k = destination ? deposit_entry(&s->deposit, destination) : 0;
+        bool lane = destination && k < s->deposit.request.nentries;
+        if (!s->passed[i] && !(lane && deposit_done(&s->deposit.request.entry[k])))
+            return false;
+    }
+    return true;
+}
+
 static void over(struct proxy_session *s, const char *reply)
 {
+    ASSERT(*reply != '2' || all_have_it(s));
     bool told = !s->gone && proxy_session_answer(s, reply);
     if (!told && *reply == '2' && !s->gone)
         log_warning("%s: Postfix did not hear the answer: it may be sent more than once", s->id);
@@ -214,6 +229,7 @@ static void on_revoked(struct proxy_session *s)
 static void on_stored(struct store_request *r)
 {
     struct proxy_session *s = r->arg;
+    ASSERT(s->stored && s->course == COURSE_OUTCOME);
     if (s->outcome == OUTCOME_REVOKE) {
         on_revoked(s);
         return;
@@ -248,6 +264,7 @@ static void step(struct proxy_session *s)
 
 static void submit(struct proxy_session *s)
 {
+    ASSERT(!s->stored && s->deposit.request.nentries);
     s->outcome = OUTCOME_STORE;
     s->stored = true;
     s->deposit.request.done = on_stored;
@@ -340,6 +357,7 @@ static const char *cannot_store(struct proxy_session *s)
 void outcome_begin(struct proxy_session *s)
 {
     struct engine *e = &s->engine;
+    ASSERT(s->course == COURSE_OUTCOME && !s->which && !s->passed && !s->next);
     s->which = mem_zero(e->nrecipients * sizeof *s->which);
     s->passed = mem_zero(e->nrecipients * sizeof *s->passed);
     s->started = clock_monotonic();

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/daemon/listener.h"
 #include "lib/base/log.h"
@@ -32,6 +33,7 @@ size_t proxy_session_count(void)
 
 static void end_session(struct proxy_session *s)
 {
+    ASSERT(s->gone && nsessions && s->course == COURSE_NONE);
     ev_io_stop(proxy.loop, &s->reading);
     ev_io_stop(proxy.loop, &s->writing);
     if (s->fd >= 0)
@@ -60,6 +62,7 @@ void proxy_session_mail_over(struct proxy_session *s)
     free(s->envelope.sender_args);
     free(s->which);
     free(s->passed);
+    ASSERT(proxy.bytes >= (long long)s->claimed);
     proxy.bytes -= (long long)s->claimed;
     s->lookup = NULL;
     s->next = NULL;
@@ -152,6 +155,7 @@ static void stream(struct proxy_session *s, const char *reason)
         free(s->engine.recipient[i].destination);
         s->engine.recipient[i].destination = NULL;
     }
+    ASSERT(!s->next && !s->stored);
     s->course = COURSE_OPENING;
     s->next = next_open(&s->engine, NULL, s->id, on_next, s);
 }
@@ -188,6 +192,7 @@ static void on_looked_up(void *arg)
 static void begin(struct proxy_session *s)
 {
     struct engine *e = &s->engine;
+    ASSERT(s->course == COURSE_NONE && !s->which && !s->stored);
     make_id(s->id);
     *s->detail = *s->refusal = *s->unstored = *s->handed = '\0';
     s->started = clock_monotonic();
@@ -276,6 +281,7 @@ static void end_body(struct proxy_session *s)
 static void opened(struct proxy_session *s)
 {
     bool begun = s->engine.state != ENGINE_DECIDING;
+    ASSERT(s->course == COURSE_OPENING);
     s->course = COURSE_STREAM;
     if (!begun)
         go(s);

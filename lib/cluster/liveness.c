@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
+
 /* So many beats of one other relay under our name came after ours to one server. Our predecessor
  * may leave two behind, in connections that were cut: its last one, and that it leaves. The
  * kernel goes on sending them when the program is gone long since. */
@@ -368,6 +370,7 @@ void liveness_update(struct liveness *l, size_t server, unsigned generation,
 
 enum node_state liveness_state(const struct liveness *l, size_t node, double now)
 {
+    ASSERT(node < l->n);
     const struct known *k = &l->node[node];
     if (!k->heard)
         return now - k->forgot < l->times.dead_after ? STATE_UNKNOWN : STATE_SILENT;
@@ -376,6 +379,7 @@ enum node_state liveness_state(const struct liveness *l, size_t node, double now
 
 enum node_state liveness_state_for_placement(const struct liveness *l, size_t node, double now)
 {
+    ASSERT(node < l->n);
     const struct known *k = &l->node[node];
     return k->heard && now - k->beat_at >= l->times.suspect_after ? STATE_SILENT
                                                                   : liveness_state(l, node, now);
@@ -383,6 +387,7 @@ enum node_state liveness_state_for_placement(const struct liveness *l, size_t no
 
 double liveness_silence(const struct liveness *l, size_t node, double now)
 {
+    ASSERT(node < l->n);
     return l->node[node].beat_at < 0. ? -1. : now - l->node[node].beat_at;
 }
 
@@ -393,6 +398,7 @@ const struct beat *liveness_beat(const struct liveness *l, size_t node)
 
 bool liveness_has_taken_over(const struct liveness *l, size_t node, size_t of)
 {
+    ASSERT(node < l->n && of < l->n);
     return l->node[node].lists[of];
 }
 
@@ -403,11 +409,13 @@ bool liveness_knows(const struct liveness *l, size_t node, size_t other)
 
 enum node_state liveness_reported_state(const struct liveness *l, size_t node, size_t of)
 {
+    ASSERT(node < l->n && of < l->n);
     return (enum node_state)l->node[node].as[of];
 }
 
 bool liveness_others_hear(const struct liveness *l, size_t node, double now)
 {
+    ASSERT(node < l->n);
     for (size_t k = 0; k < l->n; k++)
         if ((int)k != l->self && k != node && liveness_state(l, k, now) == STATE_ALIVE &&
             l->node[k].as[node] == STATE_ALIVE)
@@ -422,6 +430,7 @@ double liveness_silence_of_all(const struct liveness *l, double now)
 
 bool liveness_dead(const struct liveness *l, size_t node, double now)
 {
+    ASSERT(node < l->n);
     const struct known *k = &l->node[node];
     enum node_state h = liveness_state(l, node, now);
     if (h != STATE_SILENT && h != STATE_RETURNING)

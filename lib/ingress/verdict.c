@@ -1,8 +1,11 @@
 /* verdict - see verdict.h. */
 #include "lib/ingress/verdict.h"
 
+#include "lib/base/assert.h"
+
 enum verdict verdict_of(const struct verdict_facts *f)
 {
+    ASSERT(f->delivered <= f->done && f->done <= f->entries);
     bool for_good = f->delivered > 0 || f->queued;
     if (f->done == f->entries)
         return VERDICT_LANES;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "lib/base/number.h"
@@ -160,6 +161,7 @@ static void fail_requests(struct wire *w)
         w->first = r->next;
         if (!w->first)
             w->last = &w->first;
+        ASSERT(w->nopen);
         w->nopen--;
         r->fn(w, NULL, r->arg);
         free(r);
@@ -384,6 +386,7 @@ static void write_some(struct wire *w)
             return;
         }
         w->written += done;
+        ASSERT(w->out_bytes >= (size_t)done);
         w->out_bytes -= (size_t)done;
         size_t left = (size_t)done + w->out_done;
         while (w->out && left >= w->out->len) {

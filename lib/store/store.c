@@ -1,4 +1,5 @@
 /* A request's way: submitted, placed, answered, taken back. */
+#include "lib/base/assert.h"
 #include "lib/store/store_work.h"
 
 #include <errno.h>
@@ -50,8 +51,10 @@ static int64_t limit_ms(const struct config *c, size_t bytes)
 
 void work_unref(struct work *w)
 {
+    ASSERT(w->refs > 0);
     if (--w->refs)
         return;
+    ASSERT(!w->request); /* the caller has gone on */
     for (size_t i = 0; i < w->nentries; i++)
         free(w->entry[i].lane);
     free(w);
@@ -111,6 +114,7 @@ static void tell_caller(struct work *w)
 void store_entry_done(struct entry_work *e, enum store_outcome outcome)
 {
     struct work *w = e->work;
+    ASSERT(e->entry && (outcome == STORE_STORED) == (e->phase == PHASE_HELD));
     if (e->phase != PHASE_HELD)
         e->phase = PHASE_DONE;
     e->entry->outcome = outcome;
@@ -262,6 +266,9 @@ static void start_work(struct work *w)
         refuse_all(w, bulk || ordered);
         return;
     }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            ASSERT(owner[i]->index != owner[k]->index); /* each copy is on a node of its own */
     owners_text(w->request, owner, n);
     for (size_t i = 0; i < n; i++)
         name[i] = node_name(owner[i]->node);
@@ -393,8 +400,10 @@ void store_finish(struct store *s, struct store_request *r)
         return;
     r->state = NULL;
     w->request = NULL;
-    for (size_t i = 0; i < w->nentries; i++)
+    for (size_t i = 0; i < w->nentries; i++) {
+        ASSERT(w->entry[i].entry);
         w->entry[i].entry = NULL;
+    }
     queue(w);
 }
 

@@ -5,6 +5,7 @@
  * connection: what was unanswered is sent again in a new session, and the server knows the ids
  * it holds or removed within `settle` (which is longer than any deadline of ours, config.c
  * checks it). */
+#include "lib/base/assert.h"
 #include "lib/store/store_work.h"
 
 #include <inttypes.h>
@@ -66,6 +67,7 @@ static void acked(struct copy *c)
     c->state = COPY_ACKED;
     c->life = node_life(c->link->node);
     struct entry_work *e = c->entry;
+    ASSERT(e->ncopies);
     if (e->phase != PHASE_STORING || !every_copy_acked(e))
         return;
     e->phase = PHASE_HELD;
@@ -177,6 +179,7 @@ static void send_batch(struct batch *b)
     char numkeys[NUMBER_TEXT], session[24], txn[NUMBER_TEXT], n[NUMBER_TEXT],
         k[BATCH_ENTRIES][NUMBER_TEXT];
     size_t nkeys = 0, index[BATCH_ENTRIES];
+    ASSERT(b->n && b->n <= BATCH_ENTRIES);
     for (size_t i = 0; i < b->n; i++)
         index[i] = key_index(key, &nkeys, b->copy[i]->entry->lane);
     c.argc = 0;

@@ -8,6 +8,7 @@
  * An owner that does not answer is waited for as long as suspect_after; the command stays in its
  * pipe behind the PUSH, so a server that only stood still executes both. What it may deliver
  * meanwhile is called unsure. */
+#include "lib/base/assert.h"
 #include "lib/store/store_work.h"
 
 #include <stdlib.h>
@@ -52,6 +53,7 @@ static struct owed_revoke *next_owed(struct link *l)
     l->owed = o->next;
     if (!l->owed)
         l->owed_last = &l->owed;
+    ASSERT(l->nowed);
     l->nowed--;
     return o;
 }
@@ -148,6 +150,7 @@ static void send_revoke(struct copy *c)
 
 void store_revoke_start(struct entry_work *e)
 {
+    ASSERT(e->entry && (e->phase == PHASE_STORING || e->phase == PHASE_HELD));
     e->phase = PHASE_REVOKING;
     e->revoke_started = clock_monotonic();
     for (size_t i = 0; i < e->ncopies; i++) {

@@ -13,6 +13,7 @@ void lane_release(struct lane *lane, void *p, size_t n)
 {
     if (!p)
         return;
+    LANE_ASSERT(lane->memory >= n);
     lane->memory -= n;
     lane->env->free(p);
 }

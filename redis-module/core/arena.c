@@ -172,6 +172,7 @@ static void give_back(struct lane *lane, struct segment *s)
     leave_bucket(a, s);
     a->segment[s->id - 1] = (struct segment *)(uintptr_t)mark(a->free);
     a->free = s->id;
+    LANE_ASSERT(!s->live && a->size >= s->size);
     a->size -= s->size;
     if (a->open == s->id)
         a->open = 0;
@@ -257,6 +258,7 @@ static bool append(struct lane *lane, uint32_t *which, uint32_t len, struct ref 
         return false;
     *ref = (struct ref){s->id, s->used};
     s->used += arena_size(len);
+    LANE_ASSERT(s->used <= s->size);
     s->live += arena_size(len);
     lane->arena.live += arena_size(len);
     return true;
@@ -298,6 +300,7 @@ void arena_laid(struct lane *lane, uint32_t size)
 {
     struct segment *s = segment_of(&lane->arena, lane->arena.open);
     s->used += size;
+    LANE_ASSERT(s->used <= s->size);
     s->live += size;
     lane->arena.live += size;
 }
@@ -338,6 +341,7 @@ static bool move_one(struct lane *lane, struct segment *s, int64_t *budget)
         *budget -= size;
         memcpy(record_at(a, to), r, RECORD_HEAD + length_of(r));
         *ref_of(lane, r) = to;
+        LANE_ASSERT(s->live >= size && a->live >= size);
         s->live -= size;
         a->live -= size;
     }
@@ -404,6 +408,7 @@ void arena_drop_some(struct lane *lane, uint32_t segment, uint32_t size)
 {
     struct arena *a = &lane->arena;
     struct segment *s = segment_of(a, segment);
+    LANE_ASSERT(s->live >= size && a->live >= size);
     s->live -= size;
     a->live -= size;
     settle(lane, s);

@@ -45,12 +45,14 @@ void extra_drop(struct lane *lane, struct slot *slot)
     struct extras *x = &lane->extras;
     if (!slot->extra)
         return;
+    LANE_ASSERT(slot->extra <= x->n);
     uint32_t hole = slot->extra - 1, last = --x->n;
     slot->extra = 0;
     if (hole != last) {
         struct extra *e = extra_at(lane, hole);
         /* may change its extra */
         struct slot *moved = blocks_find(lane, extra_at(lane, last)->seq);
+        LANE_ASSERT(moved && moved->extra == last + 1);
         *e = *extra_at(lane, last);
         moved->extra = hole + 1;
         struct heap *heap = heap_of(lane, moved, e->seq);

@@ -72,11 +72,13 @@ void heap_trim(struct lane *lane, struct heap *h, uint64_t room)
 
 void heap_add(struct lane *lane, struct heap *h, int64_t key, uint32_t extra)
 {
+    LANE_ASSERT(h->n < h->pages.room); /* reserved before */
     sift_up(lane, h, h->n++, (struct heap_item){key, extra});
 }
 
 void heap_remove(struct lane *lane, struct heap *h, uint32_t place)
 {
+    LANE_ASSERT(place < h->n);
     struct heap_item last = *heap_at(h, --h->n);
     if (place < h->n)
         sift(lane, h, place, last);
@@ -84,6 +86,7 @@ void heap_remove(struct lane *lane, struct heap *h, uint32_t place)
 
 void heap_change(struct lane *lane, struct heap *h, uint32_t place, int64_t key)
 {
+    LANE_ASSERT(place < h->n);
     sift(lane, h, place, (struct heap_item){key, heap_at(h, place)->extra});
 }
 
@@ -95,6 +98,7 @@ void heap_free(struct lane *lane, struct heap *h)
 
 uint64_t heap_first_seq(const struct lane *lane, const struct heap *h)
 {
+    LANE_ASSERT(h->n);
     return extra_at(lane, heap_at(h, 0)->extra)->seq;
 }
 

@@ -156,6 +156,7 @@ static uint64_t number_it(struct lane *lane, uint64_t wanted)
 static void use_number(struct lane *lane, uint64_t seq, bool given)
 {
     struct lane_env *env = lane->env;
+    LANE_ASSERT(seq >= lane->last); /* sequences rise, for ever */
     lane->last = seq;
     if (!given) {
         lane->next = seq + 1;
@@ -361,6 +362,7 @@ enum lane_result lane_set_meta(struct lane *lane, uint64_t seq, uint32_t revisio
 static void leave(struct lane *lane, uint64_t seq, struct slot *slot)
 {
     struct extra *x = extra_of(lane, slot);
+    LANE_ASSERT(x || (slot->state == LANE_WAITING && seq >= lane->fresh));
     if (slot->state == LANE_LEASED) {
         heap_remove(lane, &lane->leased, x->place);
         lease_leave(x);
@@ -375,6 +377,7 @@ static void leave(struct lane *lane, uint64_t seq, struct slot *slot)
     }
     if (slot->has_id)
         idindex_remove(lane, lane_id_hash(lane->env, slot->id), blocks_handle(lane, seq));
+    LANE_ASSERT(lane->length && lane->bytes >= (uint64_t)slot->meta_len + slot->body_len);
     lane->length--;
     lane->bytes -= (uint64_t)slot->meta_len + slot->body_len;
 }
@@ -442,6 +445,7 @@ static void remove_run(struct lane *lane, uint64_t seq, const struct slot *slot,
         going->id(going->arg, slot[i].id);
         idindex_remove(lane, lane_id_hash(lane->env, slot[i].id), handle + i);
     }
+    LANE_ASSERT(n <= 64 && lane->length >= n && lane->bytes >= bytes);
     lane->length -= n;
     lane->bytes -= bytes;
     blocks_remove_run(lane, seq, n);

@@ -69,6 +69,7 @@ static void lease_release(struct leasing *l, void *p, size_t n)
 {
     if (!p)
         return;
+    LANE_ASSERT(l->memory >= n);
     l->memory -= n;
     if (l->lane)
         lane_release(l->lane, p, n);
@@ -98,6 +99,7 @@ static void end_leasing(struct leasing *l)
 static void unlink_lease(struct lane_lease *lease)
 {
     struct leasing *l = lease->leasing;
+    LANE_ASSERT(!lease->live || !l->lane); /* all of it is back, or its lane is gone */
     if (lease->next)
         lease->next->prev = lease->prev;
     if (lease->prev)
@@ -161,6 +163,7 @@ bool lane_lease_add(struct lane_lease *lease, uint64_t seq, int64_t until)
     struct lane *lane = lease->leasing->lane;
     struct slot *slot = blocks_find(lane, seq);
     struct extra *x;
+    LANE_ASSERT(slot && slot->state == LANE_WAITING);
     if (!lease_room(lease) || !lane_reserve_one(lane, true) || !(x = extra_make(lane, slot, seq)))
         return false;
     if (seq < lane->fresh)
@@ -186,6 +189,7 @@ void lane_lease_close(struct lane_lease *lease)
 void lease_leave(struct extra *x)
 {
     struct lane_lease *lease = x->lease;
+    LANE_ASSERT(lease && lease->live);
     x->lease = NULL;
     if (--lease->live == 0 && !lease->open)
         unlink_lease(lease);
@@ -197,6 +201,7 @@ static void drop_all(struct lane *lane)
     if (!l)
         return;
     lane->leasing = NULL;
+    LANE_ASSERT(lane->memory >= l->memory);
     lane->memory -= l->memory;
     l->lane = NULL;
     l->next = l->env->over;
@@ -266,6 +271,7 @@ static void expire_in_time(struct lane *lane, const struct extra *x)
 
 static void wait_again(struct lane *lane, uint64_t seq, struct slot *slot)
 {
+    LANE_ASSERT(slot);
     slot->state = LANE_WAITING;
     if (seq < lane->fresh)
         heap_add(lane, &lane->back, (int64_t)seq, slot->extra - 1);

@@ -43,7 +43,9 @@ size_t cursor_list_after(const struct cursor_list *list, uint64_t no)
 
 void cursor_list_remove(struct cursor_list *list, uint64_t no)
 {
-    list->item[cursor_list_after(list, no - 1)].value = NULL;
+    size_t at = cursor_list_after(list, no - 1);
+    RedisModule_Assert(at < list->end && list->item[at].no == no && list->item[at].value);
+    list->item[at].value = NULL;
     list->left++;
     while (list->begin < list->end && !list->item[list->begin].value) {
         list->begin++;

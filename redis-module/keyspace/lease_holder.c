@@ -83,6 +83,7 @@ void lease_holder_gone(uint64_t client)
 static uint64_t end_lease(RedisModuleCtx *ctx, struct lane_holder *held, uint64_t most)
 {
     struct lane_lease *lease = held->first;
+    RedisModule_Assert(lease && most);
     struct lane *lane = lane_lease_lane(lease);
     if (!lane) {
         lane_lease_forget(lease);

@@ -72,6 +72,7 @@ static void forget(struct reply *r)
 {
     if (!r)
         return;
+    RedisModule_Assert(sessions.bytes >= sizeof *r + r->nruns * sizeof *r->run);
     sessions.bytes -= sizeof *r + r->nruns * sizeof *r->run;
     RedisModule_Free(r);
 }
@@ -79,6 +80,7 @@ static void forget(struct reply *r)
 static void drop(struct session *s)
 {
     struct session **at = find(s->name, s->name_len);
+    RedisModule_Assert(*at == s && sessions.n);
     *at = s->chain;
     unlink_use(s);
     sessions.n--;
@@ -223,6 +225,7 @@ uint64_t session_again(const struct session *s, uint64_t txn, void (*begin)(void
                        void (*answer)(void *, int64_t), void *arg)
 {
     const struct reply *r = s->reply[txn & (s->room - 1)];
+    RedisModule_Assert(r && txn < s->expected); /* session_look said SESSION_AGAIN */
     begin(arg, r->nanswers);
     for (uint64_t i = 0; i < r->nruns; i++)
         for (uint64_t k = 0; k < r->run[i].n; k++)

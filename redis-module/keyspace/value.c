@@ -43,6 +43,7 @@ struct value *value_create(void)
 
 void value_free(struct value *v)
 {
+    RedisModule_Assert(!v->attached);
     lane_free(v->lane);
     if (v->dead)
         RedisModule_Free(v->dead);
@@ -113,6 +114,8 @@ void value_attach(struct value *v, int db, const char *name, size_t len)
 
 static void tell_totals(struct value *v, uint64_t entries, uint64_t bytes, uint64_t leased)
 {
+    RedisModule_Assert(server.entries >= v->told_entries && server.bytes >= v->told_bytes &&
+                       server.leased >= v->told_leased);
     server.entries += entries - v->told_entries;
     server.bytes += bytes - v->told_bytes;
     server.leased += leased - v->told_leased;
@@ -138,6 +141,7 @@ void value_detach(struct value *v)
     if (v->ready)
         cursor_list_remove(&ready_lanes, v->ready);
     tell_totals(v, 0, 0, 0);
+    RedisModule_Assert(v->listed && server.lanes);
     server.lanes--;
     v->listed = v->ready = 0;
     v->takeable = v->attached = false;

@@ -60,8 +60,9 @@ void whole_lost(void)
         text_free(&w->token);
         text_free(&w->begun);
         RedisModule_Free(w);
+        RedisModule_Assert(nsets);
+        nsets--;
     }
-    nsets = 0;
 }
 
 /* A name too many is one comparison more, a name too few would be mail that nobody misses: so

@@ -361,7 +361,8 @@ typedef struct {
     X(DefragCursorSet, int, (RedisModuleDefragCtx * ctx, unsigned long cursor))                    \
     X(DefragCursorGet, int, (RedisModuleDefragCtx * ctx, unsigned long *cursor))                   \
     X(GetDetachedThreadSafeContext, RedisModuleCtx *, (RedisModuleCtx * ctx))                      \
-    X(LogIOError, void, (RedisModuleIO * io, const char *levelstr, const char *fmt, ...))
+    X(LogIOError, void, (RedisModuleIO * io, const char *levelstr, const char *fmt, ...))          \
+    X(_Assert, void, (const char *estr, const char *file, int line))
 
 /* Since 7.2; may be NULL. */
 #define REDISAPI_OPTIONAL(X) \
@@ -371,6 +372,10 @@ typedef struct {
 REDISAPI_REQUIRED(REDISAPI_DECLARE)
 REDISAPI_OPTIONAL(REDISAPI_DECLARE)
 #undef REDISAPI_DECLARE
+
+/* What a comment says must hold; else the server logs a report, and ends. */
+#define RedisModule_Assert(holds) \
+    (__builtin_expect(!!(holds), 1) ? (void)0 : RedisModule__Assert(#holds, __FILE__, __LINE__))
 
 /* Resolves all calls. Returns NULL, or the name of the first required one that the server does
  * not have. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/delivery/delivery_log.h"
 #include "relay/delivery/destination.h"
@@ -135,6 +136,7 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
     size_t first = next_due(e, 0), n = 0,
            most = e->envelope.nrecipients < RECIPIENTS_MOST ? e->envelope.nrecipients
                                                             : RECIPIENTS_MOST;
+    ASSERT(first < e->envelope.nrecipients);
     struct smtp_rcpt *rcpt = mem_alloc(most * sizeof *rcpt);
     char *reason = plain_reason(&e->envelope.recipient[first]);
     for (size_t i = first; i < e->envelope.nrecipients && n < most; i = next_due(e, i + 1)) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -100,6 +101,7 @@ static void go_down(struct destination *d, const char *dsn, const char *why)
     start_probe(d);
     struct smtp_mail *m;
     while ((m = TAILQ_FIRST(&d->queue))) {
+        ASSERT(m->waiting && d->queued);
         TAILQ_REMOVE(&d->queue, m, link);
         d->queued--;
         m->waiting = false;
@@ -207,7 +209,9 @@ static void on_ready(struct smtp_session *s)
 {
     struct connection *c = smtp_arg(s);
     struct destination *d = c->destination;
+    ASSERT(!c->idle);
     if (!c->greeted) {
+        ASSERT(d->nopening);
         c->greeted = true;
         d->nopening--;
         d->nready++;
@@ -215,6 +219,7 @@ static void on_ready(struct smtp_session *s)
         go_up(d);
     }
     if (c->carrying) {
+        ASSERT(d->ncarrying);
         c->carrying = false;
         d->ncarrying--;
         went_well(d);
@@ -262,6 +267,7 @@ static void on_closed(struct smtp_session *s, const char *why)
     struct connection *c = smtp_arg(s);
     struct destination *d = c->destination;
     bool broke = c->carrying && !c->blameless && !d->closing;
+    ASSERT(d->ncarrying >= c->carrying && (c->greeted ? d->nready : d->nopening));
     TAILQ_REMOVE(c->idle ? &d->idle : &d->busy, c, link);
     d->ncarrying -= c->carrying;
     free(c);
@@ -349,6 +355,7 @@ static void open_more(struct destination *d)
 
 static void give_mail(struct destination *d, struct connection *c, struct smtp_mail *m)
 {
+    ASSERT(m->waiting && d->queued && c->greeted && c->idle && !c->carrying);
     TAILQ_REMOVE(&d->queue, m, link);
     d->queued--;
     m->waiting = false;
@@ -397,6 +404,7 @@ static void pump(struct destination *d)
 
 void destination_submit(struct destination *d, struct smtp_mail *m)
 {
+    ASSERT(m->nrcpt && m->done && !m->waiting);
     m->queued = clock_monotonic();
     m->begun = 0.;
     m->again = m->stale = false;
@@ -414,6 +422,7 @@ bool destination_withdraw(struct destination *d, struct smtp_mail *m)
 {
     if (!m->waiting)
         return false;
+    ASSERT(d->queued);
     TAILQ_REMOVE(&d->queue, m, link);
     d->queued--;
     m->waiting = false;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "relay/delivery/bounce.h"
 #include "lib/base/clock.h"
 #include "relay/smtp/delivery_id.h"
@@ -84,6 +85,7 @@ static bool convert(struct entry *e, struct smtp_mail *m)
 static void on_delivered(struct smtp_mail *m, const char *relay)
 {
     struct entry *e = m->owner;
+    ASSERT(e->state == ENTRY_DELIVERING && !m->waiting);
     if (m->convert && convert(e, m)) {
         go_on(e);
         return;
@@ -106,14 +108,18 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
 
 static void on_spilled(struct smtp_mail *m, const char *relay)
 {
-    reinject_results(m->owner, relay);
-    go_on(m->owner);
+    struct entry *e = m->owner;
+    ASSERT(e->state == ENTRY_DELIVERING && e->spill);
+    reinject_results(e, relay);
+    go_on(e);
 }
 
 static void on_bounced(struct smtp_mail *m, const char *relay)
 {
-    bounce_results(m->owner, relay);
-    go_on(m->owner);
+    struct entry *e = m->owner;
+    ASSERT(e->state == ENTRY_BOUNCING && !e->spill);
+    bounce_results(e, relay);
+    go_on(e);
 }
 
 /* ---- the next thing to do ---- */
@@ -205,6 +211,7 @@ static void step_aside(struct entry *e)
 static void give_back(struct entry *e)
 {
     struct retry_policy p = policy(e->relay);
+    ASSERT(!e->dirty); /* every owner is told first */
     if (e->envelope.marks & ENVELOPE_ADMIN) {
         if (entry_keeps_place(e) && !(e->envelope.marks & ENVELOPE_DELETED))
             delivery_log_aside(e, e->envelope.marks & ENVELOPE_HELD ? "an admin holds it"
@@ -293,6 +300,7 @@ static const struct entry_calls calls = {on_recorded, delivery_log_removed};
 void mail_begin(struct entry *e, const char *meta, size_t len)
 {
     struct relay *r = e->relay;
+    ASSERT(!e->calls && !e->tried);
     e->calls = &calls;
     const char *wrong = envelope_decode(meta, len, &e->envelope);
     /* No milter stores such a mail: somebody wrote into Redis. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/state/cluster_view.h"
@@ -121,6 +122,7 @@ static void on_peer_beat(struct wire *w, redisReply *reply, void *arg)
 {
     struct beating b = *(struct beating *)arg;
     free(arg);
+    ASSERT(b.node < b.v->view.n && b.v->open);
     b.v->asked[b.node] = 0.;
     b.v->open--;
     heard(&b, reply);
@@ -479,6 +481,7 @@ static void add_names(struct heartbeat *v)
         v->name[i] = mem_strdup(c->node[i].name);
         liveness_add(v->view.liveness, v->name[i], clock_monotonic());
         role_add(v->relay->role);
+        ASSERT(config_node_index(c, v->name[i]) == (int)i);
         log_info("node %s is one of the group now", v->name[i]);
     }
 }

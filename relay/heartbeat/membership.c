@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/heartbeat/membership_join.h"
 #include "relay/state/cluster_view.h"
@@ -225,6 +226,7 @@ static void on_table(struct wire *w, redisReply *reply, void *arg)
     struct asked a = *(struct asked *)arg;
     struct membership *m = a.m;
     free(arg);
+    ASSERT(m->open);
     m->open--;
     if (!reply || m->relay->stopping)
         return;

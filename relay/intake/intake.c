@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/intake/batch_window.h"
 #include "relay/state/inflight.h"
@@ -231,6 +232,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
 {
     struct take t = *(struct take *)arg;
     free(arg);
+    ASSERT(t.lane->taking && t.destination->taking);
     t.lane->taking = t.destination->taking = false;
     if (t.careful) {
         t.relay->intake->looking = false;
@@ -279,6 +281,7 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
         free(t);
         return;
     }
+    ASSERT(t->lane->parsed.generation);
     bool whole = reply && whole_sets_says(&t->lane->parsed, reply);
     t->lost =
         reply && !whole && (t->lane->whole || whole_sets_believed(t->relay, &t->lane->parsed));
@@ -359,6 +362,7 @@ static void take(struct destination *d, int64_t n)
     if (!lane)
         return;
     struct take *t = mem_alloc(sizeof *t);
+    ASSERT(n > 0 && !d->taking && !lane->taking && !lane->frozen);
     if (lane->parsed.generation || lane->careful)
         n = 1;
     *t = (struct take){.relay = d->relay,

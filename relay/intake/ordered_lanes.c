@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/state/destinations.h"
 #include "lib/mail/envelope.h"
@@ -86,8 +87,10 @@ static int by_series(const void *a, const void *b)
 
 static void free_round(struct round *r)
 {
-    for (size_t i = 0; i < r->nseeks; i++)
+    for (size_t i = 0; i < r->nseeks; i++) {
+        ASSERT(r->seek[i].lane->commands);
         r->seek[i].lane->commands--;
+    }
     free(r->seek);
     free(r->asked);
     free(r);
@@ -98,6 +101,7 @@ static void look_whether_done(struct round *);
 static void answered(struct asked *at, bool good)
 {
     struct round *r = at->round;
+    ASSERT(at->open && r->open >= at->open);
     at->open--;
     at->failed |= !good;
     if (--r->open)
@@ -409,6 +413,7 @@ static void end_round(struct round *r)
 {
     struct ordered_lanes *s = r->relay->ordered_lanes;
     bool all = enough(r);
+    ASSERT(s->round == r && !r->over);
     r->over = true;
     s->round = NULL;
     for (size_t i = 0; i < r->nseeks; i++) {
@@ -452,6 +457,7 @@ static void begin_round(struct ordered_lanes *s)
     size_t n = 0;
     struct lane *lane;
     struct round *r = mem_zero(sizeof *r);
+    ASSERT(!s->round);
     r->relay = s->relay;
     TAILQ_FOREACH (lane, &s->waiting, turn_link)
         n++;

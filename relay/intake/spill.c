@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/delivery/destination.h"
 #include "relay/delivery/reinject.h"
@@ -113,6 +114,7 @@ static void end_job(struct spill *s)
         add_job(s, s->job->name, s->job->len, JOB_YOUNG,
                 clock_monotonic() + (double)settled(s->relay->config) / 1000. + TICK);
     s->young = false;
+    ASSERT(!s->job || s->job->reason != JOB_ROUND || s->round);
     s->round -= s->job && s->job->reason == JOB_ROUND;
     if (s->lane)
         s->lane->commands--;
@@ -262,6 +264,7 @@ static void on_fetched(struct wire *w, redisReply *reply, void *arg)
 static void fetch(struct spill *s)
 {
     struct wire *wire = owners_wire(s->relay);
+    ASSERT(s->lane && !s->asking && s->nchosen && s->nchosen <= FETCH);
     const char *v[4 + FETCH] = {"LANE.GET", s->lane->name, "IDS"};
     size_t len[4 + FETCH] = {8, s->lane->name_len, 3};
     char count[24];
@@ -327,6 +330,7 @@ static bool look_at_page(struct spill *s, const redisReply *page)
 static void on_page(struct wire *w, redisReply *reply, void *arg)
 {
     struct spill *s = arg;
+    ASSERT(s->job && s->lane->commands);
     s->asking = false;
     s->lane->commands--;
     bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&

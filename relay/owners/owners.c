@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -116,6 +117,7 @@ static void list_lane(struct lane *lane, struct owners *o)
 
 void owners_record(struct entry *e)
 {
+    ASSERT(e->calls && e->state < ENTRY_ACKING);
     e->state = ENTRY_RECORDING;
     TAILQ_INSERT_TAIL(&e->lane->metas, e, queued);
     list_lane(e->lane, e->relay->owners);
@@ -123,6 +125,7 @@ void owners_record(struct entry *e)
 
 void owners_ack(struct entry *e)
 {
+    ASSERT(e->calls && e->state < ENTRY_ACKING);
     e->state = ENTRY_ACKING;
     inflight_leaving(e);
     TAILQ_INSERT_TAIL(&e->lane->acks, e, queued);
@@ -233,6 +236,7 @@ static void on_reread(struct wire *w, redisReply *reply, void *arg)
     struct entry *e = arg;
     struct envelope theirs;
     struct buf ours = {0};
+    ASSERT(e->state == ENTRY_RECORDING && e->lane->commands);
     e->lane->commands--;
     bool held = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
                 reply->element[0]->type == REDIS_REPLY_ARRAY && reply->element[0]->elements >= 6 &&
@@ -271,6 +275,7 @@ static void reread(struct entry *e)
 
 static void recorded(struct entry *e, const redisReply *answer)
 {
+    ASSERT(e->state == ENTRY_RECORDING);
     if ((is_word(answer, "MEMORY") || is_word(answer, "FULL")) && !e->lean) {
         /* What counts, who has it, must be kept; why the others have not is in the log. */
         e->lean = true;
@@ -293,6 +298,7 @@ static void tell_others(struct owners *o, const struct lane *lane, struct entry 
 {
     struct entry *untold[BATCH];
     size_t k = 0;
+    ASSERT(n <= BATCH);
     for (size_t i = 0; i < n; i++)
         if (!e[i]->told) {
             e[i]->told = true;
@@ -334,6 +340,7 @@ static void acked(struct batch *b)
     tell_others(b->relay->owners, b->lane, b->entry, b->n);
     metric_add(relay_removed, (long long)b->n);
     for (size_t i = 0; i < b->n; i++) {
+        ASSERT(b->entry[i]->state == ENTRY_ACKING && b->entry[i]->told);
         b->entry[i]->calls->removed(b->entry[i]);
         inflight_release(b->entry[i]);
     }
@@ -343,6 +350,7 @@ static void on_batch(struct wire *w, redisReply *reply, void *arg)
 {
     struct batch *b = arg;
     struct owners *o = b->relay->owners;
+    ASSERT(b->n && b->lane->commands);
     b->lane->commands--;
     if (b->ack)
         TAILQ_REMOVE(&o->acking, b, under_way);
@@ -491,6 +499,7 @@ static void on_returned(struct wire *w, redisReply *reply, void *arg)
     /* Refused, or the connection is lost: the lease ends by itself, and then it is taken again. */
     if (reply && reply->type == REDIS_REPLY_ERROR)
         log_warning("%s: NACK was refused: %s", entry_queue_id(e), reply->str);
+    ASSERT(e->state == ENTRY_RETURNING && e->lane->commands);
     e->lane->commands--;
     inflight_release(e);
 }
@@ -498,6 +507,7 @@ static void on_returned(struct wire *w, redisReply *reply, void *arg)
 void owners_return(struct entry *e, int64_t delay)
 {
     struct owners *o = e->relay->owners;
+    ASSERT(e->state < ENTRY_ACKING);
     e->state = ENTRY_RETURNING;
     inflight_leaving(e);
     metric_add(relay_given_back, 1);

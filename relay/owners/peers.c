@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -79,6 +80,7 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
 {
     struct telling t = *(struct telling *)arg;
     free(arg);
+    ASSERT(t.peer->open && t.peer->before >= t.command->before);
     t.peer->open--;
     t.peer->before -= t.command->before;
     if (reply && reply->type != REDIS_REPLY_ERROR) {
@@ -159,6 +161,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 static void on_answer(struct wire *w, redisReply *reply, void *arg)
 {
     struct peer *p = arg;
+    ASSERT(p->open);
     p->open--;
 }
 

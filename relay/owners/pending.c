@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/mem.h"
 #include "lib/base/number.h"
 
@@ -88,6 +89,7 @@ struct pending_command *pending_next(struct pending_queue *q)
     struct pending_command *o = TAILQ_FIRST(&q->list);
     if (o) {
         TAILQ_REMOVE(&q->list, o, next);
+        ASSERT(q->n >= o->n && q->bytes >= o->bytes && q->before >= o->before);
         q->n -= o->n;
         q->bytes -= o->bytes;
         q->before -= o->before;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 
@@ -26,6 +27,12 @@ struct backfill {
     size_t entries, bytes;
     char trouble[160];
 };
+
+static void answered(struct backfill *r)
+{
+    ASSERT(r->open);
+    r->open--;
+}
 
 static void fail(struct backfill *r, const char *why)
 {
@@ -80,7 +87,7 @@ static void end_late(struct late *l)
 static void on_late_dropped(struct wire *w, redisReply *reply, void *arg)
 {
     struct late *l = arg;
-    l->r->open--;
+    answered(l->r);
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         fail(l->r, reply ? reply->str : "the connection it is stored by was lost");
     end_late(l);
@@ -100,7 +107,7 @@ static void on_late_whole(struct wire *w, redisReply *reply, void *arg)
 {
     struct late *l = arg;
     struct backfill *r = l->r;
-    r->open--;
+    answered(r);
     if (!reply || reply->type != REDIS_REPLY_ARRAY || !still_whole(r, reply)) {
         fail(r, "the other owner is not whole any more");
     } else if (l->gone.len && !r->closed) {
@@ -129,7 +136,7 @@ static bool has(const redisReply *entries, const char *id)
 static void on_late_held(struct wire *w, redisReply *reply, void *arg)
 {
     struct late *l = arg;
-    l->r->open--;
+    answered(l->r);
     if (!reply || reply->type != REDIS_REPLY_ARRAY) {
         fail(l->r, reply && reply->str ? reply->str : "the connection was lost");
         return; /* on_late_whole ends it */
@@ -162,7 +169,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     static const char *const words[] = {"", "", "", "FULL", "MEMORY", "POLICY", "WRONGTYPE"};
     struct late *l = arg;
     struct backfill *r = l->r;
-    r->open--;
+    answered(r);
     const redisReply *answers = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3
                                     ? reply->element[1]
                                     : NULL;
@@ -194,7 +201,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 static void on_meta(struct wire *w, redisReply *reply, void *arg)
 {
     struct backfill *r = arg;
-    r->open--;
+    answered(r);
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         fail(r, reply ? reply->str : "the connection it is stored by was lost");
     go_on(r);
@@ -364,7 +371,7 @@ static void on_read(struct wire *wire, redisReply *reply, void *arg)
 {
     struct backfill *r = arg;
     struct block b = {0};
-    r->open--;
+    answered(r);
     r->reading = false;
     bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
                 reply->element[0]->type == REDIS_REPLY_INTEGER &&

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/state/role.h"
 #include "relay/state/inflight.h"
@@ -431,6 +432,7 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
 {
     struct rereplicate *p = arg;
     struct job *j = p->jobs;
+    ASSERT(p->open && p->moving);
     p->open--;
     p->moving->moving = false;
     p->moving = NULL;
@@ -454,6 +456,7 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
         return;
     }
     size_t moved = (size_t)reply->element[0]->integer;
+    ASSERT(j->at + p->n <= j->n);
     j->moved += moved;
     metric_add(relay_replaced, (long long)moved);
     if (moved) {
@@ -478,6 +481,7 @@ static void move(struct rereplicate *p)
 {
     struct job *j = p->jobs;
     struct buf *ids = &p->ids;
+    ASSERT(!p->moving && !p->backfill && p->target == j->nowners);
     char before[24];
     struct wire *own =
         resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
@@ -511,6 +515,7 @@ static void store_next(struct rereplicate *p);
 static void on_one_stored(size_t wanted, void *arg)
 {
     struct rereplicate *p = arg;
+    ASSERT(wanted < p->n && p->stored[wanted] < p->jobs->nowners);
     p->stored[wanted]++;
 }
 

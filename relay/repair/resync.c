@@ -140,7 +140,7 @@ static void on_discovered(const char *trouble, void *arg)
     site->failed = trouble != NULL;
     if (trouble && site->index == w->self)
         w->abandoned = true;
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -169,7 +169,7 @@ static void on_whole(struct wire *wire, redisReply *reply, void *arg)
         resync_read_said(site, reply);
     else
         site->failed = true;
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -193,7 +193,7 @@ static void on_begun(struct wire *wire, redisReply *reply, void *arg)
     struct resync *w = arg;
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         w->abandoned = true;
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -298,7 +298,7 @@ static void on_end(struct wire *wire, redisReply *reply, void *arg)
     else
         e->set->checked = !e->set->young;
     free(e);
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -381,7 +381,7 @@ static void start(struct resync *w, enum mode mode)
     w->phase = IDLE + 1;
     w->open = 1;
     enter(w);
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 

@@ -100,7 +100,7 @@ static void on_listed(const char *trouble, void *arg)
     if (trouble && !w->closing)
         resync_site_failed(w, site->index, trouble);
     site->listed = !trouble;
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 

@@ -21,6 +21,7 @@ static void on_fetched(const char *trouble, size_t entries, size_t bytes, void *
 {
     struct resync *w = arg;
     struct other_lane *t = w->fetching;
+    ASSERT(w->backfill && t);
     w->backfill = NULL;
     t->set->fetched += entries;
     t->set->bytes += bytes;
@@ -28,7 +29,7 @@ static void on_fetched(const char *trouble, size_t entries, size_t bytes, void *
     if (trouble)
         resync_fail_set(t->set, trouble);
     w->fetching = t->next;
-    w->open--;
+    resync_answered(w);
     resync_fetch_next(w);
     resync_advance(w);
 }
@@ -75,7 +76,7 @@ static void on_revised(struct wire *wire, redisReply *reply, void *arg)
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         resync_fail_set(v->t->set, reply ? reply->str : "the connection was lost");
     free(v);
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -117,7 +118,7 @@ static void on_envelopes(struct wire *wire, redisReply *reply, void *arg)
     else if (send_revisions(v, reply))
         return;
     free(v);
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -169,7 +170,7 @@ static void on_reordered(struct wire *wire, redisReply *reply, void *arg)
                                        ? reply->str
                                        : "the connection was lost, or moving entries was refused");
     free(v);
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -220,7 +221,7 @@ static void on_dropped(struct wire *wire, redisReply *reply, void *arg)
                     reply ? reply->str : "the connection was lost");
         w->abandoned = true;
     }
-    w->open--;
+    resync_answered(w);
     resync_advance(w);
 }
 
@@ -242,6 +243,8 @@ static void drop_lane(struct resync *w, struct own_lane *h)
 {
     struct buf ids = {0};
     bool taking = lanes_get(w->relay, h->name, h->len)->taking;
+    /* Only a whole owner's word that it holds something no more takes it away here. */
+    ASSERT(h->set->active && !h->set->failed && h->set->witness >= 0 && w->mode != JOIN);
     for (size_t i = 0; i < h->n; i++) {
         struct own_entry *e = &h->entry[i];
         if (e->matched || inflight_find(w->relay, e->id))

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/assert.h"
 #include "relay/state/role.h"
 #include "lib/mail/entryid.h"
 #include "lib/mail/lanename.h"
@@ -121,8 +122,15 @@ struct resync {
     struct backfill *backfill;
 };
 
+/* One of the answers that this phase waits for has come. */
+static inline void resync_answered(struct resync *w)
+{
+    ASSERT(w->open && w->phase != IDLE);
+    w->open--;
+}
+
 /* resync.c */
-void resync_advance(struct resync *); /* after each answer, when w->open was lowered */
+void resync_advance(struct resync *); /* after each answer */
 void resync_fail_set(struct set *, const char *why);
 void resync_site_failed(struct resync *, size_t site, const char *why);
 

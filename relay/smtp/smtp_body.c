@@ -2,10 +2,13 @@
 
 #include <string.h>
 
+#include "lib/base/assert.h"
+
 #define PIECE 65536
 
 static void add_part(struct smtp_body *b, const char *data, size_t len)
 {
+    ASSERT(b->n < SMTP_BODY_PARTS);
     if (len)
         b->part[b->n++] = (struct iovec){(void *)data, len};
 }
@@ -79,6 +82,7 @@ int smtp_body_next(struct smtp_body *b, struct iovec *out)
 void smtp_body_sent(struct smtp_body *b, size_t n)
 {
     while (n) {
+        ASSERT(b->at < b->n);
         struct iovec *part = &b->part[b->at];
         size_t took = n < part->iov_len ? n : part->iov_len;
         part->iov_base = (char *)part->iov_base + took;

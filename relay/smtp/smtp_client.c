@@ -5,6 +5,7 @@
  *                                        └ BDAT message ──────┘
  *   anything refused: its recipients have their result; RSET when MAIL was accepted, and ready
  *   again */
+#include "lib/base/assert.h"
 #include "relay/smtp/smtp_session.h"
 
 #include <stdio.h>
@@ -48,6 +49,7 @@ const char *smtp_client_command(enum smtp_step_kind kind)
 /* The step that the next reply is for. */
 static const struct smtp_step *awaited(const struct smtp_session *s)
 {
+    ASSERT(s->got < s->nsteps);
     return &s->step[s->got];
 }
 
@@ -63,6 +65,8 @@ bool smtp_client_our_turn(struct smtp_session *s)
 
 void smtp_client_block(struct smtp_session *s)
 {
+    /* What of the last block has left is answered. */
+    ASSERT(s->got == s->nsteps || s->step[s->got].end > s->out_done);
     buf_consume(&s->out, s->out.len);
     s->out_done = s->out_allowed = 0;
     s->nsteps = s->got = 0;

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/base/assert.h"
+
 #define READ_SIZE 16384
 
 /* ---- time ---- */
@@ -51,6 +53,7 @@ void smtp_session_enter(struct smtp_session *s)
 
 void smtp_session_leave(struct smtp_session *s)
 {
+    ASSERT(s->busy > 0);
     if (--s->busy == 0 && s->phase == SMTP_CLOSED)
         free_session(s);
 }
@@ -75,6 +78,7 @@ void smtp_session_close(struct smtp_session *s, const char *why)
 {
     if (s->phase == SMTP_CLOSED)
         return;
+    ASSERT(!s->mail); /* it has its results by now */
     ev_timer_stop(s->loop, &s->timer);
     disconnect(s);
     s->phase = SMTP_CLOSED;
@@ -102,6 +106,7 @@ static void took(struct smtp_session *s, size_t n)
     if (commands > n)
         commands = n;
     s->out_done += commands;
+    ASSERT(s->out_done <= s->out_allowed && s->out_allowed <= s->out.len);
     if (n > commands) {
         smtp_body_sent(&s->body, n - commands);
         smtp_client_await(s);

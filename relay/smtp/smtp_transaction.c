@@ -1,4 +1,5 @@
 /* One mail: who has which result, and by which reply. */
+#include "lib/base/assert.h"
 #include "relay/smtp/smtp_session.h"
 
 #include <errno.h>
@@ -76,6 +77,7 @@ static void answer_all(const struct smtp_session *s, const char *to)
 static void mail_over(struct smtp_session *s)
 {
     struct smtp_mail *m = s->mail;
+    ASSERT(m);
     smtp_body_clear(&s->body);
     s->mail = NULL;
     s->mails++;
@@ -214,6 +216,7 @@ void smtp_transaction_again(struct smtp_session *s)
 bool smtp_send(struct smtp_session *s, struct smtp_mail *m)
 {
     char text[SMTP_TEXT_MAX];
+    ASSERT(s->phase == SMTP_READY && !s->mail && m->nrcpt);
     m->begun = clock_monotonic();
     m->setup = s->mails ? 0. : s->setup;
     m->stale = m->convert = false;
@@ -249,6 +252,7 @@ static void expect_answers(struct smtp_session *s)
 /* After each reply: what it allows to be sent, and what is heard next. */
 static void go_on(struct smtp_session *s)
 {
+    ASSERT(s->got < s->nsteps);
     struct smtp_step step = s->step[s->got];
     bool message = step.kind == STEP_DATA || step.kind == STEP_BDAT;
     if (step.end > s->out_allowed) {
@@ -282,6 +286,7 @@ void smtp_mail_reply(struct smtp_session *s, const struct smtp_step *step)
 
 void smtp_rcpt_reply(struct smtp_session *s, const struct smtp_step *step)
 {
+    ASSERT(step->rcpt < s->mail->nrcpt);
     struct smtp_rcpt *r = &s->mail->rcpt[step->rcpt];
     if (s->reply.code / 100 == 2 && s->mail_open) {
         r->accepted = true;

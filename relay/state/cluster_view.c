@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 
 enum ownership cluster_judge(const struct relay *r, const struct lanename *name, size_t *place_r)
@@ -25,6 +26,7 @@ enum ownership cluster_judge(const struct relay *r, const struct lanename *name,
 bool cluster_away(const struct relay *r, size_t node, double now)
 {
     int before = (int)node;
+    ASSERT(r->view && node < r->view->n);
     return role_serves(r->role, &before, 1, r->view->called_dead, now);
 }
 
@@ -52,6 +54,7 @@ bool cluster_lost_for_good(const struct relay *r, int node, double now)
     const struct config *c = r->config;
     double alive = role_state(r->role) == STATE_ALIVE ? role_since(r->role, now) : 0.,
            least = (double)(c->dead_after + c->settle) / 1000.;
+    ASSERT(v && node < (int)v->n);
     if (node < 0)
         return alive >= least;
     if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != STATE_SILENT ||
@@ -70,6 +73,7 @@ bool cluster_lost_for_good(const struct relay *r, int node, double now)
 bool cluster_mutual(const struct relay *r, size_t node, double now)
 {
     const struct cluster_view *v = r->view;
+    ASSERT(v && node < v->n);
     return node != v->self && !v->called_dead[node] &&
            liveness_state_for_placement(v->liveness, node, now) == STATE_ALIVE &&
            !role_taken(r->role)[node] &&

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/state/namehash.h"
@@ -159,6 +160,7 @@ struct destination *destinations_wanted(struct relay *r)
 {
     struct destination *d = TAILQ_FIRST(&r->destinations->want);
     if (d) {
+        ASSERT(d->wanted);
         TAILQ_REMOVE(&r->destinations->want, d, want);
         d->wanted = false;
     }
@@ -169,6 +171,7 @@ struct destination *destinations_wanted(struct relay *r)
 
 static void free_destination(struct destination *d)
 {
+    ASSERT(!d->in_flight && TAILQ_EMPTY(&d->lanes));
     resolve_cancel(d->resolving);
     ev_timer_stop(d->relay->loop, &d->probe);
     nexthop_free(&d->hop);

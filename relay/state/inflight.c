@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/state/destinations.h"
 #include "lib/base/mem.h"
@@ -61,6 +62,7 @@ struct entry *inflight_add(struct relay *r, struct lane *lane, const unsigned ch
                            redisReply *holder)
 {
     struct inflight *h = r->inflight;
+    ASSERT(lane->destination && holder->str && !inflight_find(r, id));
     if (h->count >= h->nbuckets)
         grow(h);
     struct entry *e = mem_zero(sizeof *e), **b = &h->bucket[slot(h, id)];
@@ -84,6 +86,7 @@ struct entry *inflight_add(struct relay *r, struct lane *lane, const unsigned ch
 void entry_set_mail(struct entry *e, struct smtp_rcpt *rcpt, size_t n,
                     void (*done)(struct smtp_mail *, const char *relay))
 {
+    ASSERT(n && !e->mail.waiting);
     smtp_rcpts_clear(e->mail.rcpt, e->mail.nrcpt);
     free(e->mail.rcpt);
     e->mail = (struct smtp_mail){
@@ -102,8 +105,13 @@ void inflight_release(struct entry *e)
     struct relay *r = e->relay;
     struct inflight *h = r->inflight;
     struct entry **at = &h->bucket[slot(h, e->id)];
-    while (*at != e)
+    while (*at != e) {
+        ASSERT(*at);
         at = &(*at)->next;
+    }
+    ASSERT(h->count && h->bytes >= held_bytes(e) && h->spilled >= (e->spill != SPILL_NONE));
+    ASSERT(e->lane->in_flight && e->lane->leaving >= e->leaving);
+    ASSERT(e->lane->destination->in_flight && e->lane->destination->in_hand_bytes >= held_bytes(e));
     *at = e->next;
     TAILQ_REMOVE(&h->taken, e, taken);
     h->count--;
@@ -148,10 +156,12 @@ struct entry *inflight_first(struct relay *r)
 void inflight_leaving(struct entry *e)
 {
     struct lane *lane = e->lane;
+    ASSERT(e->state == ENTRY_ACKING || e->state == ENTRY_RETURNING);
     if (e->leaving)
         return;
     e->leaving = true;
     lane->leaving++;
+    ASSERT(lane->leaving <= lane->in_flight);
     if (lane->parsed.generation)
         destination_want(lane->destination);
     if (!lane->later || lane->leaving < lane->in_flight)
@@ -176,6 +186,7 @@ size_t inflight_spilled(const struct relay *r)
 
 void inflight_suspect(struct entry *e)
 {
+    ASSERT(!e->relay->inflight->suspect); /* it is taken alone */
     e->suspect = true;
     e->relay->inflight->suspect = true;
 }

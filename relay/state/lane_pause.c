@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "relay/state/destinations.h"
@@ -38,6 +39,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 void lane_pause(struct lane *lane, double seconds)
 {
     struct lane_pauses *p = lane->destination->relay->lane_pauses;
+    ASSERT(lane->parsed.generation);
     lane->paused_until = clock_monotonic() + seconds;
     if (lane->paused)
         return;
@@ -62,6 +64,7 @@ void lane_pause_forget(struct relay *r, struct lane *lane)
 
 void lane_freeze(struct lane *lane, bool freeze)
 {
+    ASSERT(lane->frozen != freeze);
     lane->frozen = freeze;
     if (!freeze && lane->destination && !lane->destination->relay->stopping)
         destination_want(lane->destination);
@@ -72,6 +75,7 @@ bool lane_wait_for(struct entry *e, int64_t left)
     struct lane *lane = e->lane;
     double now = clock_monotonic(), most = (double)e->relay->config->head_hold / 1000.,
            wait = (double)left / 1e6;
+    ASSERT(entry_keeps_place(e));
     if (left <= 0)
         return true;
     if (!lane->head_since || memcmp(lane->head, e->id, ENTRYID_LEN)) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "relay/state/destinations.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -58,6 +59,7 @@ static void judge(struct relay *r, struct lane *lane)
     if (ours == was_ours)
         return;
     forget(r->lanes, lane);
+    ASSERT(ours || r->lanes->ours);
     r->lanes->ours += ours ? 1 : (size_t)-1;
     metric_set(relay_lanes, (long long)r->lanes->ours);
     if (!ours) {
@@ -143,6 +145,7 @@ struct lane *lanes_marked(struct relay *r)
 
 static void free_lane(struct lanes *lanes, struct lane *lane)
 {
+    ASSERT(!lane->in_flight && !lane->leaving);
     forget(lanes, lane);
     attach(lane, NULL);
     lanename_free(&lane->parsed);
@@ -171,6 +174,7 @@ static void reap(struct lanes *lanes)
                 continue;
             }
             *at = lane->next;
+            ASSERT(lane->ownership != OWNERSHIP_OURS || lanes->ours);
             if (lane->ownership == OWNERSHIP_OURS)
                 lanes->ours--;
             free_lane(lanes, lane);

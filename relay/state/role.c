@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "lib/base/assert.h"
+
 #define FLAP 600. /* seconds in which returns count as one restless time */
 #define RETURNS 16
 
@@ -195,6 +197,7 @@ static struct role_event look_alive(struct role *d, const struct role_view *v)
             continue;
         bool dead = v->called_dead[j] || (liveness_dead(d->l, j, v->now) && may);
         if (!d->taken[j] && dead) {
+            ASSERT(j != d->self && d->role == STATE_ALIVE);
             d->taken[j] = true;
             return (struct role_event){ROLE_TOOK, j, NULL};
         }
@@ -235,6 +238,7 @@ static struct role_event look_returning(struct role *d, const struct role_view *
     for (size_t i = 0; i < v->nsets; i++)
         if (!set_done(d, v, &v->set[i]))
             return (struct role_event){ROLE_SAME};
+    ASSERT(d->role == STATE_RETURNING && !v->in_flight);
     enter(d, STATE_READY, v->now);
     return (struct role_event){ROLE_READY};
 }
@@ -258,6 +262,7 @@ static struct role_event look_ready(struct role *d, const struct role_view *v)
     if (!v->own_up || (waits(d, v) && !over))
         return (struct role_event){ROLE_SAME};
     bool hurried = waits(d, v);
+    ASSERT(d->role == STATE_READY && v->own_up);
     enter(d, STATE_ALIVE, v->now);
     return (struct role_event){ROLE_ALIVE, 0, hurried ? "handover_wait is over" : NULL};
 }
@@ -284,6 +289,7 @@ bool role_serves(const struct role *d, const int *before, size_t n, const bool *
 {
     if (d->role != STATE_ALIVE || called_dead[d->self])
         return false;
+    ASSERT(!d->taken[d->self]);
     for (size_t i = 0; i < n; i++) {
         if (before[i] < 0 || called_dead[before[i]])
             continue;

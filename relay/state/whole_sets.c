@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 
 struct whole_since {
@@ -26,6 +27,7 @@ static int by_name(const void *a, const void *b)
 void whole_set_name(struct buf *name, const char *const *owner, size_t n)
 {
     const char *sorted[LANENAME_OWNERS_MAX];
+    ASSERT(n && n <= LANENAME_OWNERS_MAX);
     memcpy(sorted, owner, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_name);
     for (size_t i = 0; i < n; i++)

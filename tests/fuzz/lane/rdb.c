@@ -132,6 +132,12 @@ static int no_flags(RedisModuleCtx *ctx)
     return 0;
 }
 
+static void assertion(const char *holds, const char *file, int line)
+{
+    fprintf(stderr, "%s:%d: %s\n", file, line, holds);
+    abort();
+}
+
 static void start(void)
 {
     RedisModule_Alloc = count_alloc;
@@ -145,6 +151,7 @@ static void start(void)
     RedisModule_LogIOError = log_error;
     RedisModule_GetKeyNameFromIO = no_name;
     RedisModule_GetContextFlags = no_flags;
+    RedisModule__Assert = assertion;
     server.env =
         (struct lane_env){.alloc = try_alloc, .free = count_free, .key = "a key of a fuzz"};
 }

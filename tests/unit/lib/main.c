@@ -13,6 +13,7 @@ int main(void)
     suite_add_tcase(s, tls_tests());
     suite_add_tcase(s, node_tests());
     suite_add_tcase(s, log_tests());
+    suite_add_tcase(s, assert_tests());
     suite_add_tcase(s, match_tests());
     suite_add_tcase(s, liveness_tests());
     suite_add_tcase(s, members_tests());

@@ -176,6 +176,7 @@ static void no_answer(struct milter_session *s)
     s->gone = true;
     s->engine->hang_up(s->peer);
     mail_ends(s);
+    s->stage = STAGE_READING;
     s->engine->over(s->peer);
 }
 
