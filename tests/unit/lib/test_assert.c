@@ -12,7 +12,7 @@
 START_TEST(test_what_does_not_hold_is_named_and_ends_the_program)
 {
     char where[64], text[512] = "", place[64];
-    int status, line = __LINE__ + 8, two = 2;
+    int status, line = __LINE__ + 6, two = 2;
     snprintf(where, sizeof where, "file:/tmp/dovelane-assert-%d", (int)getpid());
     ASSERT(two == 2);
     pid_t pid = fork();
