@@ -13,7 +13,7 @@
  * Postfix has done something else with the mail: everything is taken back. Both are asked behind
  * the log, which blocks while syslog or a disk hang. */
 #include "lib/base/assert.h"
-#include "milter/session.h"
+#include "milter/divert.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,8 @@
 #include "lib/base/metrics.h"
 #include "lib/ingress/mailline.h"
 #include "lib/postfix/postfix.h"
+#include "milter/received.h"
+#include "milter/rules.h"
 
 /* that are deleted: for each Postfix looks through the header from its beginning */
 #define FOREIGN_IDS_MOST 32

@@ -43,6 +43,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/daemon/program.h"
+#include "milter/served.h"
 #include "milter/session.h"
 
 #define NO_REPLIES                                                                  \

@@ -20,6 +20,7 @@
 #include "lib/base/metrics.h"
 #include "lib/daemon/program.h"
 #include "milter/protocol.h"
+#include "milter/served.h"
 #include "milter/session.h"
 
 #define READ_MOST (256 * 1024)

@@ -4,7 +4,8 @@
 #include "lib/base/assert.h"
 #include "lib/mail/address.h"
 #include "lib/mail/mime.h"
-#include "milter/session.h"
+#include "milter/mail.h"
+#include "milter/milter.h"
 
 #include <stdlib.h>
 #include <string.h>

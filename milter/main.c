@@ -15,6 +15,7 @@
 #include "lib/daemon/notify.h"
 #include "lib/postfix/postfix.h"
 #include "lib/daemon/program.h"
+#include "milter/served.h"
 #include "milter/session.h"
 #include "lib/ingress/leaving.h"
 #include "lib/ingress/divert_switch.h"

@@ -1,5 +1,5 @@
 /* RFC 5321 section 4.4; the form is Postfix's own, with our name where it writes its. */
-#include "milter/session.h"
+#include "milter/received.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by
  * that. */
 #include "lib/ingress/reasons.h"
-#include "milter/session.h"
+#include "milter/milter.h"
+#include "milter/rules.h"
 #include "lib/ingress/divert_switch.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/postfix/postconf.h"
-#include "milter/session.h"
+#include "milter/served.h"
 
 static struct {
     bool asked; /* who connects */

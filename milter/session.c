@@ -18,6 +18,7 @@
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
+#include "milter/divert.h"
 
 #define PATIENCE 10.      /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
 #define PROGRESS_AFTER 3. /* seconds without an answer */

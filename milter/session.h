@@ -9,40 +9,15 @@
 #ifndef DOVELANE_MILTER_SESSION_H
 #define DOVELANE_MILTER_SESSION_H
 
-#include <ev.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-#include "lib/config/config.h"
-#include "lib/ingress/deposit.h"
-#include "milter/engine.h"
-#include "lib/mail/entryid.h"
-#include "lib/mail/envelope.h"
-#include "lib/postfix/lookup.h"
 #include "lib/base/mem.h"
-#include "lib/store/store.h"
-
-struct mail {
-    /* its recipients stay empty: they are here, until they are known by destination */
-    struct envelope envelope;
-    struct mail_recipient *recipient;
-    size_t nrecipients, recipients_size;
-    unsigned foreign_ids; /* Dovelane-Id lines that are not in headers_body */
-    /* header lines, empty line, body, all with CRLF; without our Received line */
-    struct buf headers_body;
-    bool in_body;   /* the end of the header was seen */
-    bool too_large; /* more than max_entry: the bytes are no longer kept */
-    bool no_memory; /* milter_memory is used up: likewise */
-    /* one of more than 998 bytes, which Postfix would fold on its way out */
-    bool long_line;
-    /* Postfix would write the sender or a recipient in another way than it was given */
-    bool rewritten;
-    size_t line;    /* bytes of the line that is under way */
-    uint64_t size;  /* of all bytes, kept or not */
-    size_t counted; /* of them, in milter.bytes */
-};
+#include "lib/ingress/deposit.h"
+#include "lib/postfix/lookup.h"
+#include "milter/engine.h"
+#include "milter/mail.h"
+#include "milter/milter.h"
 
 /* Where the mail stands. */
 enum stage {
@@ -77,18 +52,7 @@ struct milter_session {
     double began; /* storing did */
 };
 
-/* What all sessions share. All but bytes is set before the first one. */
-struct milter {
-    const struct config *config;
-    const struct engine *engine;
-    struct ev_loop *loop;
-    struct store *store;
-    /* of mail that is buffered at this moment, with the copies that are under way */
-    atomic_llong bytes;
-};
-extern struct milter milter;
-
-/* session.c: what an engine calls. A session that is not between milter_session_end and `over`
+/* What an engine calls. A session that is not between milter_session_end and `over`
  * is the engine's to free. */
 struct milter_session *milter_session_new(const struct engine *, void *peer);
 void milter_session_free(struct milter_session *);
@@ -131,42 +95,5 @@ void milter_session_gone(struct milter_session *);
 void milter_session_answer(struct milter_session *, enum engine_answer, const char *reply);
 /* Nothing more is to be done for the mail. One whose Postfix is gone ends. */
 void milter_session_mail_over(struct milter_session *);
-
-/* served.c: whether who connected to milter_socket may. */
-bool served(int fd);
-void served_find_postfix(const struct config *);
-
-/* mail.c */
-void mail_reset(struct mail *);
-void mail_add_header(struct mail *, const char *name, const char *value);
-void mail_end_header(struct mail *);
-void mail_add_body(struct mail *, const void *data, size_t n);
-/* resolved: the address as Postfix writes it ({rcpt_addr}), NULL when it did not say. */
-void mail_add_recipient(struct mail *, char *const *argv, const char *destination,
-                        const char *resolved);
-void mail_set_sender(struct mail *, char *const *argv, const char *resolved);
-/* Makes the arguments of MAIL say BODY=8BITMIME when the message itself says that it is 8-bit
- * (mime.h). At the end of the message. */
-void mail_note_encoding(struct mail *);
-/* Counts bytes more against milter_memory; false when that is used up. Given back by mail_reset. */
-bool mail_claim(struct mail *, size_t bytes);
-
-/* received.c: the line that Postfix hides from milters (it shows them all but its own), as
- * Postfix writes it. */
-void received_line(const struct milter_session *, const struct mail *, struct buf *out);
-
-/* rules.c: NULL, or why this mail is Postfix's (docs/design.md, "Mail in" 9); detail gets the
- * address or value it is about, or "". */
-const char *rules_queue_reason(const struct mail *, char *detail, size_t size);
-/* The last of them: what Postfix's maps say. Asked before (lookup.h); what is not known now
- * could not be found out in time. */
-const char *rules_maps(const struct mail *, char *detail, size_t size);
-
-/* divert.c: the message is complete. */
-void divert_begin(struct milter_session *);
-/* told: Postfix has the answer. */
-void divert_answered(struct milter_session *, bool told);
-/* Postfix is gone before the answer: everything is taken back as far as that goes. */
-void divert_gone(struct milter_session *);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "milter/served.h"
 #include "milter/session.h"
 
 struct milter milter;

@@ -1,0 +1,16 @@
+/* divert - what becomes of a mail whose message is complete. */
+#ifndef DOVELANE_MILTER_DIVERT_H
+#define DOVELANE_MILTER_DIVERT_H
+
+#include <stdbool.h>
+
+#include "milter/session.h"
+
+/* The message is complete. */
+void divert_begin(struct milter_session *);
+/* told: Postfix has the answer. */
+void divert_answered(struct milter_session *, bool told);
+/* Postfix is gone before the answer: everything is taken back as far as that goes. */
+void divert_gone(struct milter_session *);
+
+#endif

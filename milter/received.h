@@ -1,0 +1,11 @@
+/* received - the Received line of Postfix. */
+#ifndef DOVELANE_MILTER_RECEIVED_H
+#define DOVELANE_MILTER_RECEIVED_H
+
+#include "milter/session.h"
+
+/* The line that Postfix hides from milters (it shows them all but its own), as
+ * Postfix writes it. */
+void received_line(const struct milter_session *, const struct mail *, struct buf *out);
+
+#endif
