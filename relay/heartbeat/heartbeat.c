@@ -28,27 +28,33 @@
 /* beats that may be missed before the log says that a node is suspected, beyond suspect_after */
 #define QUIET_SAID 3
 
+/* What this node has with another one. */
+struct peer_state {
+    char *name;
+    /* when the BEAT was sent that its server has not answered yet; 0: none */
+    double asked;
+    bool suspected; /* as the log said last */
+    bool refused;   /* its server took no beat, and the log said so */
+    bool away;      /* as lanes were judged by last */
+    bool told;      /* that this node leaves */
+};
+
 struct heartbeat {
     struct relay *relay;
     struct cluster_view view; /* the relay's */
-    char **name;
+    struct peer_state *peer;  /* per node of the config */
     char incarnation[BEAT_INCARNATION];
     char config[CONFIG_DIGEST];
     uint64_t counter;
     struct buf text;
     bool asked_own;
-    /* per node: when the BEAT was sent that its server has not answered yet; 0: none */
-    double *asked;
-    bool *suspected; /* per node: as the log said last */
-    bool *refused;   /* per node: its server took no beat, and the log said so */
-    bool *busy;
-    bool *away; /* per node: as lanes were judged by last */
+    bool *busy; /* per node, for the rules */
     struct contact *contact;
-    bool serving; /* the same */
+    bool serving; /* as lanes were judged by last */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
-    bool leaving, *told; /* per node: that we leave */
-    size_t open;         /* beats to others that are not answered */
+    bool leaving;
+    size_t open; /* beats to others that are not answered */
 };
 
 /* A BEAT under way. */
@@ -101,18 +107,18 @@ static bool heard(struct beating *b, const redisReply *reply)
 {
     struct heartbeat *v = b->v;
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
-        if (reply && !v->refused[b->node]) {
-            v->refused[b->node] = true;
-            log_warning("node %s: BEAT was refused: %s; %s", v->name[b->node],
+        if (reply && !v->peer[b->node].refused) {
+            v->peer[b->node].refused = true;
+            log_warning("node %s: BEAT was refused: %s; %s", v->peer[b->node].name,
                         reply->str ? reply->str : "no list",
                         b->node == v->view.self ? "the others will think that this node is dead"
                                                 : "nothing is heard by that server");
         }
         return false;
     }
-    if (v->refused[b->node])
-        log_info("node %s: BEAT passes again", v->name[b->node]);
-    v->refused[b->node] = false;
+    if (v->peer[b->node].refused)
+        log_info("node %s: BEAT passes again", v->peer[b->node].name);
+    v->peer[b->node].refused = false;
     read_beats(v, b->node, b->generation, reply->element[0]);
     resync_told(v->relay, b->node, reply->element[1]);
     return true;
@@ -123,7 +129,7 @@ static void on_peer_beat(struct wire *w, redisReply *reply, void *arg)
     struct beating b = *(struct beating *)arg;
     free(arg);
     ASSERT(b.node < b.v->view.n && b.v->open);
-    b.v->asked[b.node] = 0.;
+    b.v->peer[b.node].asked = 0.;
     b.v->open--;
     heard(&b, reply);
 }
@@ -135,10 +141,10 @@ static bool beat(struct heartbeat *v, struct wire *w, size_t node, wire_reply_fn
     char counter[24];
     struct beating *b = mem_alloc(sizeof *b);
     *b = (struct beating){v, node, liveness_generation(v->view.liveness)};
-    const char *argv[] = {"LANE.BEAT", v->name[v->view.self], v->incarnation, counter,
+    const char *argv[] = {"LANE.BEAT", v->peer[v->view.self].name, v->incarnation, counter,
                           v->text.data};
     size_t len[] = {
-        9, strlen(v->name[v->view.self]), strlen(v->incarnation),
+        9, strlen(v->peer[v->view.self].name), strlen(v->incarnation),
         (size_t)snprintf(counter, sizeof counter, "%llu", (unsigned long long)v->counter),
         v->text.len};
     if (wire_send(w, fn, b, 5, argv, len))
@@ -151,11 +157,11 @@ static void tell_peer(struct node *node, void *arg)
 {
     struct heartbeat *v = arg;
     for (size_t i = 0; i < v->view.n; i++)
-        if (i != v->view.self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) &&
-            node_ready(node) && !strcmp(v->name[i], node_name(node)) &&
+        if (i != v->view.self && (v->peer[i].asked <= 0. || (v->leaving && !v->peer[i].told)) &&
+            node_ready(node) && !strcmp(v->peer[i].name, node_name(node)) &&
             beat(v, node_wire(node), i, on_peer_beat)) {
-            v->asked[i] = clock_monotonic();
-            v->told[i] = v->leaving;
+            v->peer[i].asked = clock_monotonic();
+            v->peer[i].told = v->leaving;
             v->open++;
         }
 }
@@ -166,9 +172,9 @@ static void drop_hung(struct node *node, void *arg)
 {
     struct heartbeat *v = arg;
     for (size_t i = 0; i < v->view.n; i++)
-        if (v->asked[i] > 0. &&
-            clock_monotonic() - v->asked[i] > (double)v->relay->config->dead_after / 1000. &&
-            !strcmp(v->name[i], node_name(node)))
+        if (v->peer[i].asked > 0. &&
+            clock_monotonic() - v->peer[i].asked > (double)v->relay->config->dead_after / 1000. &&
+            !strcmp(v->peer[i].name, node_name(node)))
             node_drop(node, "a beat was not answered for dead_after");
 }
 
@@ -229,16 +235,16 @@ static void fill_busy(struct heartbeat *v)
         if (!role_taken(r->role)[i] ||
             liveness_state(v->view.liveness, i, clock_monotonic()) != STATE_READY)
             continue;
-        v->busy[i] = owners_owes(r, v->name[i]);
+        v->busy[i] = owners_owes(r, v->peer[i].name);
         for (struct entry *e = inflight_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
-            v->busy[i] = owner_before(e->lane, r->node, v->name[i]);
+            v->busy[i] = owner_before(e->lane, r->node, v->peer[i].name);
     }
 }
 
 static void fill_called_dead(struct heartbeat *v)
 {
     for (size_t i = 0; i < v->view.n; i++)
-        v->view.called_dead[i] = config_list_has(&v->relay->config->dead, v->name[i]);
+        v->view.called_dead[i] = config_list_has(&v->relay->config->dead, v->peer[i].name);
 }
 
 static struct role_view view(struct heartbeat *v)
@@ -280,20 +286,20 @@ static void tell(struct heartbeat *v, const struct role_event *e)
         if (v->view.called_dead[e->node])
             log_warning("node %s is dead, as the configuration says: its mail is delivered here "
                         "where this is the next owner",
-                        v->name[e->node]);
+                        v->peer[e->node].name);
         else if (silence >= 0. && silence < (double)r->config->dead_after / 1000.)
             log_warning("node %s is %s for too long: its mail is delivered here where this is the "
                         "next owner",
-                        v->name[e->node],
+                        v->peer[e->node].name,
                         node_state_word(liveness_state(v->view.liveness, e->node, now)));
         else
             log_warning("node %s is dead (silent for %.0f s, and nobody hears it): its mail is "
                         "delivered here where this is the next owner",
-                        v->name[e->node], silence >= 0. ? silence : role_since(r->role, now));
+                        v->peer[e->node].name, silence >= 0. ? silence : role_since(r->role, now));
         break;
     case ROLE_GAVE:
         log_info("node %s is ready to come back: what was taken over is given back",
-                 v->name[e->node]);
+                 v->peer[e->node].name);
         break;
     case ROLE_SAME: break;
     }
@@ -316,13 +322,14 @@ static void tell_silence(struct heartbeat *v)
         double silence = liveness_silence(v->view.liveness, i, now);
         if (i == v->view.self || silence < 0.)
             continue;
-        if (!v->suspected[i] && silence >= long_enough) {
-            v->suspected[i] = true;
-            log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail", v->name[i],
-                        silence);
-        } else if (v->suspected[i] && silence < (double)v->relay->config->suspect_after / 1000.) {
-            v->suspected[i] = false;
-            log_info("node %s is heard again: %s", v->name[i],
+        if (!v->peer[i].suspected && silence >= long_enough) {
+            v->peer[i].suspected = true;
+            log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail",
+                        v->peer[i].name, silence);
+        } else if (v->peer[i].suspected &&
+                   silence < (double)v->relay->config->suspect_after / 1000.) {
+            v->peer[i].suspected = false;
+            log_info("node %s is heard again: %s", v->peer[i].name,
                      node_state_word(liveness_state(v->view.liveness, i, now)));
         }
     }
@@ -337,8 +344,8 @@ static bool changed(struct heartbeat *v)
     v->serving = serving;
     for (size_t i = 0; i < v->view.n; i++) {
         bool away = i != v->view.self && cluster_away(v->relay, i, now);
-        change |= away != v->away[i];
-        v->away[i] = away;
+        change |= away != v->peer[i].away;
+        v->peer[i].away = away;
     }
     return change;
 }
@@ -411,7 +418,7 @@ void heartbeat_greet(struct relay *r, struct wire *w)
 {
     struct heartbeat *v = r->heartbeat;
     if (v && v->text.len && !v->doubled)
-        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->view.self],
+        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->peer[v->view.self].name,
                    v->incarnation, (unsigned long long)v->counter, v->text.data, v->text.len);
 }
 
@@ -457,14 +464,9 @@ static void make_places(struct heartbeat *v, size_t had)
 #define MORE(array)                                              \
     v->array = mem_grow(v->array, v->view.n * sizeof *v->array); \
     memset(v->array + had, 0, (v->view.n - had) * sizeof *v->array)
-    MORE(name);
-    MORE(asked);
-    MORE(told);
-    MORE(suspected);
-    MORE(refused);
+    MORE(peer);
     MORE(busy);
     MORE(view.called_dead);
-    MORE(away);
 #undef MORE
 }
 
@@ -478,11 +480,11 @@ static void add_names(struct heartbeat *v)
     v->view.n = c->nnodes;
     make_places(v, had);
     for (size_t i = had; i < v->view.n; i++) {
-        v->name[i] = mem_strdup(c->node[i].name);
-        liveness_add(v->view.liveness, v->name[i], clock_monotonic());
+        v->peer[i].name = mem_strdup(c->node[i].name);
+        liveness_add(v->view.liveness, v->peer[i].name, clock_monotonic());
         role_add(v->relay->role);
-        ASSERT(config_node_index(c, v->name[i]) == (int)i);
-        log_info("node %s is one of the group now", v->name[i]);
+        ASSERT(config_node_index(c, v->peer[i].name) == (int)i);
+        log_info("node %s is one of the group now", v->peer[i].name);
     }
 }
 
@@ -492,12 +494,13 @@ static void open_names(struct heartbeat *v)
     v->view.n = c->nnodes;
     v->view.self = (size_t)config_node_index(c, v->relay->node);
     make_places(v, 0);
+    const char **name = mem_alloc(v->view.n * sizeof *name);
     for (size_t i = 0; i < v->view.n; i++)
-        v->name[i] = mem_strdup(c->node[i].name);
+        name[i] = v->peer[i].name = mem_strdup(c->node[i].name);
     struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000.,
                                    (double)c->return_max / 1000.};
-    v->view.liveness = liveness_open((const char *const *)v->name, v->view.n, (int)v->view.self,
-                                     times, clock_monotonic());
+    v->view.liveness = liveness_open(name, v->view.n, (int)v->view.self, times, clock_monotonic());
+    free(name);
     liveness_own(v->view.liveness, v->incarnation);
     struct role_times role = {(double)c->beat / 1000.,       times.dead_after,
                               (double)c->settle / 1000.,     (double)c->handover_wait / 1000.,
@@ -509,15 +512,10 @@ static void open_names(struct heartbeat *v)
 static void close_names(struct heartbeat *v)
 {
     for (size_t i = 0; i < v->view.n; i++)
-        free(v->name[i]);
-    free(v->name);
-    free(v->asked);
-    free(v->told);
-    free(v->suspected);
-    free(v->refused);
+        free(v->peer[i].name);
+    free(v->peer);
     free(v->busy);
     free(v->view.called_dead);
-    free(v->away);
     role_free(v->relay->role);
     liveness_free(v->view.liveness);
 }

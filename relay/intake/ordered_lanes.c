@@ -364,10 +364,11 @@ static bool enough(const struct round *r)
 
 static void want_turn(struct ordered_lanes *s, struct lane *lane)
 {
-    if (lane->waits_turn)
+    if (lane->turn == TURN_WAITS)
         return;
+    ASSERT(lane->turn == TURN_NOT_ASKED);
     lane->ordered_lanes = s;
-    lane->waits_turn = true;
+    lane->turn = TURN_WAITS;
     TAILQ_INSERT_TAIL(&s->waiting, lane, turn_link);
 }
 
@@ -390,7 +391,7 @@ static void begin_in(struct ordered_lanes *s, double wait)
 static void its_turn(struct lane *lane)
 {
     double waited = clock_monotonic() - lane->turn_since;
-    lane->turn = true;
+    lane->turn = TURN_HAS;
     if (lane->turn_told)
         log_info("lane=%s: its turn has come after %.0f s", lane->name, waited);
     lane->turn_since = 0.;
@@ -419,9 +420,9 @@ static void end_round(struct round *r)
     for (size_t i = 0; i < r->nseeks; i++) {
         struct seek *k = &r->seek[i];
         char why[300];
-        if (!k->lane->asks_turn) /* it was lost meanwhile */
+        if (k->lane->turn != TURN_ASKED) /* it was lost meanwhile */
             continue;
-        k->lane->asks_turn = false;
+        k->lane->turn = TURN_NOT_ASKED;
         if (!k->blocked && all) {
             its_turn(k->lane);
             continue;
@@ -464,8 +465,7 @@ static void begin_round(struct ordered_lanes *s)
     r->seek = mem_zero((n + 1) * sizeof *r->seek);
     while ((lane = TAILQ_FIRST(&s->waiting))) {
         TAILQ_REMOVE(&s->waiting, lane, turn_link);
-        lane->waits_turn = false;
-        lane->asks_turn = true;
+        lane->turn = TURN_ASKED;
         lane->commands++;
         r->seek[r->nseeks++].lane = lane;
     }
@@ -511,11 +511,11 @@ bool ordered_may_take(struct lane *lane)
         return true;
     if (lane->frozen)
         return false;
-    if (lane->turn)
+    if (lane->turn == TURN_HAS)
         return !lane->paused;
     if (!lane->turn_since)
         lane->turn_since = clock_monotonic();
-    if (!lane->waits_turn && !lane->asks_turn) {
+    if (lane->turn == TURN_NOT_ASKED) {
         want_turn(s, lane);
         begin_in(s, SOON);
     }
@@ -531,9 +531,10 @@ void ordered_emptied(struct lane *lane)
 
 void ordered_forget(struct lane *lane)
 {
-    if (lane->waits_turn)
+    if (lane->turn == TURN_WAITS)
         TAILQ_REMOVE(&lane->ordered_lanes->waiting, lane, turn_link);
-    lane->waits_turn = lane->asks_turn = lane->turn = lane->whole = lane->turn_told = false;
+    lane->turn = TURN_NOT_ASKED;
+    lane->whole = lane->turn_told = false;
     lane->turn_since = 0.;
 }
 

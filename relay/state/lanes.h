@@ -15,6 +15,14 @@ struct entry;
 struct destination;
 TAILQ_HEAD(entry_queue, entry);
 
+/* Whether an ordered lane may be taken from: after what comes before it (ordered_lanes.h). */
+enum lane_turn {
+    TURN_NOT_ASKED,
+    TURN_WAITS, /* for the next round of questions */
+    TURN_ASKED, /* in the round that is under way */
+    TURN_HAS    /* what comes before it is delivered */
+};
+
 struct lane {
     struct lane *next;        /* in the table's bucket */
     TAILQ_ENTRY(lane) beside; /* in its destination's list */
@@ -43,8 +51,7 @@ struct lane {
 
     /* ordered_lanes.c's, for an ordered lane */
     struct ordered_lanes *ordered_lanes; /* that has it in one of its lists */
-    bool turn;                           /* what comes before it is delivered */
-    bool waits_turn, asks_turn;          /* for the next round; in one */
+    enum lane_turn turn;
     /* the server was whole for its owners when it was last looked at */
     bool whole;
     bool turn_told;    /* that it waits for long */
