@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,53 +13,6 @@
 
 #include "lib/base/mem.h"
 #include "ctl/out.h"
-
-static bool verbose;
-static size_t found[3];
-
-static const char *const section_of[] = {
-#define FINDING(section, name, text) #section,
-#include "ctl/findings.def"
-#undef FINDING
-};
-
-static const char *const name_of[] = {
-#define FINDING(section, name, text) text,
-#include "ctl/findings.def"
-#undef FINDING
-};
-
-void check_say(struct ctl *ctl, enum finding finding, enum found which, const char *about,
-               const char *mend, const char *format, ...)
-{
-    va_list ap;
-    found[finding]++;
-    ctl_status(ctl, finding == FINDING_WARNING ? STATUS_LOOK : STATUS_FAILED);
-    out("%s %s: ", finding == FINDING_WARNING ? "WARNING " : "CRITICAL", about);
-    va_start(ap, format);
-    out_list(format, ap);
-    va_end(ap);
-    out(" [%s]\n           mend: %s\n", name_of[which], mend);
-}
-
-void check_good(struct ctl *ctl, const char *about, const char *format, ...)
-{
-    va_list ap;
-    found[FINDING_GOOD]++;
-    if (!verbose)
-        return;
-    out("ok       %s: ", about);
-    va_start(ap, format);
-    out_list(format, ap);
-    va_end(ap);
-    out("\n");
-}
-
-static void list(void)
-{
-    for (size_t i = 0; i < FOUND_MOST; i++)
-        out("%-8s %s\n", section_of[i], name_of[i]);
-}
 
 /* ---- our own file ---- */
 
@@ -204,7 +156,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
     int o;
     while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
         if (o == 'v')
-            verbose = true;
+            check_verbose();
         else if (o == 'p')
             postfix = optarg;
         else if (o == 'a')
@@ -212,7 +164,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         else if (o == 'd')
             defaults = optarg;
         else if (o == 'l') {
-            list();
+            check_list();
             return;
         } else if (o == 'h') {
             puts(
@@ -262,6 +214,5 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
-    out("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING],
-        ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
+    check_sum();
 }

@@ -25,6 +25,12 @@ void check_say(struct ctl *, enum finding, enum found, const char *about, const 
 /* What is good is shown with -v only. */
 void check_good(struct ctl *, const char *about, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* From now on good things are shown, too. */
+void check_verbose(void);
+/* How many of each there were. */
+void check_sum(void);
+/* The names of all findings, by section. */
+void check_list(void);
 
 void check_nodes(struct ctl *);
 /* check_state.c */

@@ -2,15 +2,12 @@
 #include "ctl/ctl.h"
 
 #include <getopt.h>
-#include <pwd.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "lib/base/program_name.h"
-#include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
 #include "ctl/provision.h"
@@ -80,99 +77,6 @@ static void help(void (*print)(const char *format, ...))
     }
     print("\nIt asks every node of the file (default /etc/dovelane/dovelane.conf). Exit status: 0 "
           "done; 1 done, but look at what it says; 2 not done.\n");
-}
-
-void ctl_status(struct ctl *ctl, int status)
-{
-    if (status > ctl->status)
-        ctl->status = status;
-}
-
-void ctl_usage(const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    out_error("dovelane: ");
-    out_error_list(format, ap);
-    out_error("\n");
-    va_end(ap);
-    exit(STATUS_FAILED);
-}
-
-/* without: NULL, or whom ctl_connect_without names. */
-static void connect_all(struct ctl *ctl, const char *without)
-{
-    size_t up = 0;
-    for (size_t i = 0; i < ctl->nconns; i++) {
-        struct conn *c = &ctl->conn[i];
-        if (conn_up(c) || conn_open(c, ctl->config, i)) {
-            up++;
-            continue;
-        }
-        if (without && (!strcmp(c->name, without) || config_list_has(&ctl->config->dead, c->name)))
-            continue;
-        out_error("dovelane: node %s (%s) does not answer: %s\n", c->name, c->address, c->trouble);
-        ctl_status(ctl, STATUS_LOOK);
-    }
-    if (!ctl->nconns)
-        ctl_usage("%s has no node", ctl->config_path);
-    if (!up)
-        ctl_usage("no node answers");
-}
-
-void ctl_connect(struct ctl *ctl)
-{
-    connect_all(ctl, NULL);
-}
-
-void ctl_connect_without(struct ctl *ctl, const char *node)
-{
-    connect_all(ctl, node);
-}
-
-const char *ctl_s(unsigned long long n)
-{
-    return n == 1 ? "" : "s";
-}
-
-/* ---- who ---- */
-
-static void user_name(unsigned uid, char *out, size_t size)
-{
-    const struct passwd *p = getpwuid(uid);
-    if (p)
-        snprintf(out, size, "%s", p->pw_name);
-    else
-        snprintf(out, size, "uid %u", uid);
-}
-
-char *ctl_caller(void)
-{
-    char name[64], login[64] = "";
-    unsigned uid = (unsigned)-1;
-    FILE *f = fopen("/proc/self/loginuid", "r");
-    if (f) {
-        if (fscanf(f, "%u", &uid) == 1 && uid != (unsigned)-1)
-            user_name(uid, login, sizeof login);
-        fclose(f);
-    }
-    user_name(getuid(), name, sizeof name);
-    return mem_printf("%s (uid %u%s%s)", name, (unsigned)getuid(), *login ? ", login " : "", login);
-}
-
-void ctl_log(struct ctl *ctl, const char *format, ...)
-{
-    char text[1500];
-    struct buf shown = {0}; /* it may be the terminal */
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    out_escape(&shown, text, strlen(text));
-    if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
-        out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);
-    log_info("%s", shown.data ? shown.data : "");
-    buf_free(&shown);
 }
 
 /* ---- main ---- */

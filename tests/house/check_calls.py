@@ -26,7 +26,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Each folder with its largest knot, where that is more than one file.
 KNOTS = {
-    "ctl": 26,
     "dovecot-plugin": 42,
     "dovecot-plugin/orset": 25,
     "dovecot-plugin/orset/exchange": 4,
