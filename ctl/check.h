@@ -50,6 +50,8 @@ char *check_replicator_user(void); /* whom Dovecot here runs it as, malloc'd; NU
 void check_host(struct ctl *, const char *user, const char *defaults_file);
 
 void check_postfix(struct ctl *, const char *config_directory /* NULL: postfix_config */);
+/* The same: what main.cf sets and diverted mail misses, and what is not known. */
+void check_parameters(struct ctl *, const char *directory);
 void check_dovecot(struct ctl *);
 
 /* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings

@@ -9,7 +9,7 @@
 
 #include "lib/postfix/features.h"
 #include "lib/base/mem.h"
-#include "lib/postfix/ourname.h"
+#include "lib/postfix/agents.h"
 #include "lib/postfix/postconf.h"
 #include "lib/redis/control_keys.h"
 #include "lib/base/units.h"
@@ -165,10 +165,39 @@ static bool check_milters(struct look *l)
 
 /* ---- what a diverted mail would miss ---- */
 
+/* What an agent does as it delivers: of the next hops in divert that it delivers to. */
+static void say_of_transport(struct look *l, const struct postfix_feature *b)
+{
+    const struct config *c = l->ctl->config;
+    size_t n = strlen(b->transport);
+    char mend[300];
+    snprintf(mend, sizeof mend, "%s%s%signore = { \"%s\" } if diverted mail may miss it",
+             *b->unless ? "`" : "", b->unless,
+             *b->unless ? "` in the destination's section, or " : "", b->parameter);
+    for (size_t i = 0; i < c->divert.n; i++) {
+        const char *to = c->divert.v[i];
+        if (strncmp(to, b->transport, n) || to[n] != ':' ||
+            config_destination_says(config_destination(c, to), b->unless))
+            continue;
+        if (b->ignored)
+            check_good(l->ctl, "master.cf",
+                       "%s = %s: mail to %s misses it, as `ignore` says it may", b->parameter,
+                       b->what, to);
+        else
+            check_say(l->ctl, FINDING_CRITICAL, FOUND_TRANSPORT_SETTING, "master.cf", mend,
+                      "%s = %s of %s/unix: %s, so mail to %s is not diverted", b->parameter,
+                      b->what, b->transport, b->why, to);
+    }
+}
+
 static void say_feature(void *arg, const struct postfix_feature *b)
 {
     struct look *l = arg;
     char mend[300];
+    if (b->transport) {
+        say_of_transport(l, b);
+        return;
+    }
     if (b->kind == FEATURE_FOR_SENDERS || b->kind == FEATURE_FOR_RECIPIENTS) {
         if (b->ignored)
             check_good(l->ctl, l->about,
@@ -319,15 +348,15 @@ static void check_port(struct look *l, const char *setting, const char *address,
 
 static void check_name(struct ctl *ctl, const char *directory)
 {
-    struct ourname *name = ourname_find(ctl->config->host_name, directory ? directory : "");
-    if (ourname_wrong(name))
+    struct agents *name = agents_find(ctl->config->host_name, directory ? directory : "");
+    if (agents_wrong(name))
         check_say(ctl, FINDING_WARNING, FOUND_OUR_NAME, "host_name",
                   "host_name = \"mx1.example.org\" in dovelane.conf, or myhostname in main.cf",
-                  "%s", ourname_wrong(name));
+                  "%s", agents_wrong(name));
     else
-        check_good(ctl, "host_name", "next hops are greeted as %s (by %s)", ourname_for(name, NULL),
-                   ourname_source(name));
-    ourname_free(name);
+        check_good(ctl, "host_name", "next hops are greeted as %s (by %s)",
+                   agents_for(name, NULL)->name, agents_source(name));
+    agents_free(name);
 }
 
 /* ---- all ---- */
@@ -392,6 +421,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
         users++;
         snprintf(l.about, sizeof l.about, "behind the proxy: service %.80s", behind->name);
         features_of_service(l.conf, behind->key, &ctl->config->ignore, say_feature, any_word, &l);
+        features_behind_proxy(l.conf, behind->key, &ctl->config->ignore, say_feature, &l);
     }
     if (!users)
         check_say(ctl, FINDING_WARNING, FOUND_MILTER_UNUSED, "master.cf",
@@ -403,6 +433,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
     if (users) {
         snprintf(l.about, sizeof l.about, "main.cf");
         features_of_delivery(l.conf, &ctl->config->ignore, say_feature, &l);
+        check_parameters(ctl, directory);
     }
     check_port(&l, "bounce_port", ctl->config->bounce_port, true);
     check_port(&l, "reinject_port", ctl->config->reinject_port, false);

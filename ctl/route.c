@@ -77,7 +77,9 @@ static void find_reasons(struct route_query *q)
     reason = q->destination
                  ? reasons_of_recipient(c, q->destination, q->address, NULL, detail, sizeof detail)
                  : NULL;
-    if (reason)
+    if (reason && !strcmp(reason, "postfix"))
+        against(q, reason, "%s: Postfix does it as it delivers; `dovelane check postfix`", detail);
+    else if (reason)
         against(q, reason, "`divert` has no \"%s\"", q->destination);
     of_maps(q, MAPS_SENDER, q->sender);
     of_maps(q, MAPS_RECIPIENT, q->address);

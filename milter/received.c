@@ -1,9 +1,12 @@
 /* RFC 5321 section 4.4; the form is Postfix's own, with our name where it writes its. */
 #include "milter/received.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "lib/postfix/postfix.h"
 
 static void date(struct buf *out, int64_t us)
 {
@@ -42,23 +45,66 @@ static void with(struct buf *out, const struct envelope *e)
     free(utf8);
 }
 
+/* A login may have any byte; a comment has no control character, no backslash, and as many closing
+ * parentheses as opening ones (RFC 5322 section 3.2.2). Postfix does the same. */
+static void comment(struct buf *out, const char *s)
+{
+    size_t open = 0;
+    for (; *s; s++) {
+        bool good = *s >= 0x20 && *s < 0x7f && *s != '\\' && (*s != ')' || open);
+        buf_addc(out, good ? *s : '?');
+        open += good && *s == '(';
+        open -= good && *s == ')';
+    }
+    while (open--)
+        buf_addc(out, ')');
+}
+
+bool received_is_postfixs(const struct envelope *e, char *detail, size_t size)
+{
+    struct postfix_received says;
+    postfix_received(&says);
+    if (!says.tls || says.hidden || !e->tls_version || !*e->tls_version)
+        return false;
+    snprintf(detail, size, "smtpd_tls_received_header");
+    return true;
+}
+
+/* "from helo (name [address])", and how it logged in. */
+static void from(const struct milter_session *s, const struct envelope *e, bool with_login,
+                 struct buf *out)
+{
+    const char *name = or (s->client_name, "unknown"), *addr = or (s->client_addr, "unknown");
+    buf_adds(out, "from ");
+    neutral(out, or (s->helo, name));
+    buf_adds(out, " (");
+    neutral(out, name);
+    buf_printf(out, " [%s%s])\r\n\t", strchr(addr, ':') ? "IPv6:" : "", addr);
+    if (with_login && e->login && *e->login) {
+        buf_adds(out, "(Authenticated sender: ");
+        comment(out, e->login);
+        buf_adds(out, ")\r\n\t");
+    }
+}
+
 void received_line(const struct milter_session *s, const struct mail *m, struct buf *out)
 {
     const struct envelope *e = &m->envelope;
-    const char *name = or (s->client_name, "unknown"), *addr = or (s->client_addr, "unknown");
-    bool v6 = strchr(addr, ':') != NULL;
+    struct postfix_received says;
+    postfix_received(&says);
     size_t unique = 0;
     const char *for_whom = NULL;
     for (size_t i = 0; i < m->nrecipients; i++)
         if (!m->recipient[i].again && ++unique == 1)
             for_whom = m->recipient[i].r.address;
-    buf_adds(out, "Received: from ");
-    neutral(out, or (s->helo, name));
-    buf_adds(out, " (");
-    neutral(out, name);
-    buf_printf(out, " [%s%s])\r\n\tby %s (Dovelane) with ", v6 ? "IPv6:" : "", addr,
-               or (e->host, "localhost"));
-    with(out, e);
+    buf_adds(out, "Received: ");
+    if (!says.hidden)
+        from(s, e, says.login, out);
+    buf_printf(out, "by %s (Dovelane)", or (e->host, "localhost"));
+    if (!says.hidden) {
+        buf_adds(out, " with ");
+        with(out, e);
+    }
     buf_printf(out, " id %s", or (e->queue_id, "unknown"));
     if (unique == 1 && strlen(for_whom) < 900)
         buf_printf(out, "\r\n\tfor <%s>; ", for_whom);

@@ -2,6 +2,7 @@
  * that. */
 #include "lib/ingress/reasons.h"
 #include "milter/milter.h"
+#include "milter/received.h"
 #include "milter/rules.h"
 #include "lib/ingress/divert_switch.h"
 
@@ -28,6 +29,10 @@ const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
         return "long-line";
     if (m->rewritten)
         return "rewritten";
+    if ((reason = reasons_of_sender(m->envelope.sender_args, detail, size)))
+        return reason;
+    if (received_is_postfixs(&m->envelope, detail, size))
+        return "postfix";
     for (size_t i = 0; i < m->nrecipients; i++) {
         const struct mail_recipient *r = &m->recipient[i];
         reason = reasons_of_recipient(milter.config, r->destination, r->r.address, r->r.args,

@@ -59,7 +59,8 @@ bool command_path(const char *line, const char *verb, const char *keyword, struc
     char *args = one_blank_between(end + 1), *address = mem_strndup(s + 1, (size_t)(end - s - 1));
     bool utf8 = true; /* whether it was asked for is known for the mail as a whole */
     bool empty = !*address && !strcasecmp(keyword, "FROM");
-    if ((empty || address_plain(address, utf8)) && !has_arg(args, "XVERP")) {
+    if ((empty || address_plain(address, utf8)) && !has_arg(args, "XVERP") &&
+        !has_arg(args, "REQUIRETLS")) {
         *out = (struct command_path){true, address, args};
         return true;
     }

@@ -18,7 +18,7 @@
 #include "lib/postfix/lookup.h"
 #include "lib/base/metrics.h"
 #include "lib/daemon/notify.h"
-#include "lib/postfix/ourname.h"
+#include "lib/postfix/agents.h"
 #include "lib/postfix/postfix.h"
 #include "lib/daemon/program.h"
 #include "proxy/proxy.h"
@@ -69,9 +69,9 @@ static char *check(const struct config *c)
 
 static void name_us(const struct config *c)
 {
-    struct ourname *name = ourname_find(c->host_name, c->postfix_config);
-    snprintf(proxy.name, sizeof proxy.name, "%s", ourname_for(name, NULL));
-    ourname_free(name);
+    struct agents *name = agents_find(c->host_name, c->postfix_config);
+    snprintf(proxy.name, sizeof proxy.name, "%s", agents_for(name, NULL)->name);
+    agents_free(name);
 }
 
 static void warn_routes(const struct config *c)

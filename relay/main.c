@@ -20,7 +20,7 @@
 #include "lib/daemon/program.h"
 #include "relay/delivery/mail.h"
 #include "relay/heartbeat/membership.h"
-#include "relay/delivery/naming.h"
+#include "relay/state/agent_settings.h"
 #include "relay/heartbeat/notices.h"
 #include "relay/heartbeat/admin_requests.h"
 #include "relay/owners/owners.h"
@@ -188,7 +188,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
         log_error("log = %s cannot be opened: %s", config->log, strerror(errno));
     log_info("config read again");
     warn_dead(r);
-    naming_reload(r);
+    agent_settings_reload(r);
     owners_reload(r);
     heartbeat_reload(r);
     lane_watch_judge(r);
@@ -250,7 +250,7 @@ static void close_all(struct relay *r)
     whole_sets_close(r->whole_sets);
     reinject_close(r->reinject);
     poison_close(r->poison);
-    naming_close();
+    agent_settings_close();
     config_free(r->config);
 }
 
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
         log_fatal("libev finds no way to wait for events");
     log_info("%s " DOVELANE_VERSION " for node %s", NAME, r.node);
     warn_dead(&r);
-    naming_open(&r);
+    agent_settings_open(&r);
 
     struct stop stop = {.relay = &r};
     ev_timer_init(&stop.timer, on_stop_timer, 0., 0.);

@@ -34,7 +34,7 @@ struct relay {
     const char *config_path;
     const char *node;      /* our name in the config */
     struct config *config; /* replaced at SIGHUP: nobody keeps a pointer into it */
-    unsigned config_turn;  /* how often it was replaced */
+    unsigned config_turn;  /* how often it, or what Postfix says of delivery, was replaced */
     bool stopping;         /* nothing is taken any more, what is in flight is finished */
     unsigned kicked;       /* enum relay_kick */
 

@@ -42,6 +42,21 @@ const struct config_destination *config_destination(const struct config *c, cons
     return &c->other;
 }
 
+bool config_destination_says(const struct config_destination *d, const char *setting)
+{
+#define DESTINATION_WORD(name, def, words, help) \
+    if (!strcmp(setting, #name))                 \
+        return d->name != (def);
+#define DESTINATION_TEXT(name, def, help) \
+    if (!strcmp(setting, #name))          \
+        return strcmp(d->name, def) != 0;
+#define DESTINATION_LIST(name, words, help) \
+    if (!strcmp(setting, #name))            \
+        return d->name.n > 0;
+#include "lib/config/settings.def"
+    return false;
+}
+
 bool config_list_has(const struct config_list *l, const char *text)
 {
     for (size_t i = 0; i < l->n; i++)

@@ -66,7 +66,7 @@ struct config {
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
 enum { MILTER_ENGINE_OWN, MILTER_ENGINE_LIBMILTER };
 enum { PLACEMENT_SPREAD, PLACEMENT_ORDERED };
-enum { TLS_NONE, TLS_MAY, TLS_ENCRYPT, TLS_VERIFY };
+enum { TLS_NONE, TLS_MAY, TLS_ENCRYPT, TLS_VERIFY, TLS_POSTFIX };
 enum { TRUST_NONE, TRUST_XFORWARD, TRUST_XCLIENT };
 enum { TAKEOVER_MANUAL, TAKEOVER_AUTOMATIC };
 enum { MEMBERSHIP_FILE, MEMBERSHIP_LEARNED };
@@ -98,6 +98,8 @@ size_t config_sets(const struct config *);
 /* The section of a destination ("lmtp:[10.0.0.5]:24"), or the one for all others. The config's;
  * never NULL. */
 const struct config_destination *config_destination(const struct config *, const char *name);
+/* True when that setting of a section ("tls") is other than its default. False for "". */
+bool config_destination_says(const struct config_destination *, const char *setting);
 
 /* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the
  * nodes, what a 250 means, what is diverted and how it is delivered, who is dead. What may

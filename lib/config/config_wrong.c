@@ -260,7 +260,7 @@ static char *check_destination(const struct config *c, const struct config_desti
                        : *d->tls_ca_file   ? "tls_ca_file"
                        : *d->tls_cert_file ? "tls_cert_file"
                                            : NULL;
-    if (idle && d->tls == TLS_NONE)
+    if (idle && (d->tls == TLS_NONE || d->tls == TLS_POSTFIX))
         return mem_printf(
             "%s: destination %s: %s without tls: write tls = verify too, or encrypt or may", path,
             d->name, idle);

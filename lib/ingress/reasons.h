@@ -14,6 +14,10 @@
 /* Of every mail. on: the switch of `dovelane divert`. */
 const char *reasons_of_all(bool on, char *detail, size_t size);
 
+/* Of a mail whose MAIL FROM had these parameters, or NULL: only Postfix's own delivery can do what
+ * XVERP or REQUIRETLS (RFC 8689) ask. */
+const char *reasons_of_sender(const char *args, char *detail, size_t size);
+
 /* Of a recipient with this next hop. args: of its RCPT, or NULL. */
 const char *reasons_of_recipient(const struct config *, const char *destination,
                                  const char *address, const char *args, char *detail, size_t size);

@@ -5,19 +5,15 @@
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/postfix/parameters.h"
 #include "lib/postfix/tables.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static const char *const of_smtpd[] = {"content_filter", "smtpd_proxy_filter"};
-static const char *const of_cleanup[] = {"always_bcc", "sender_bcc_maps", "masquerade_domains"};
-static const char *const of_delivery[] = {"smtp_generic_maps",         "lmtp_generic_maps",
-                                          "smtp_header_checks",        "smtp_mime_header_checks",
-                                          "smtp_nested_header_checks", "smtp_body_checks",
-                                          "lmtp_header_checks",        "lmtp_mime_header_checks",
-                                          "lmtp_nested_header_checks", "lmtp_body_checks"};
+#define MILTER_CHECKS "milter_header_checks" /* whatever receive_override_options says */
+
 static const char *const checks[] = {"header_checks", "mime_header_checks", "nested_header_checks",
-                                     "body_checks"};
+                                     "body_checks", MILTER_CHECKS};
 static const char *const restrictions[] = {
     "smtpd_client_restrictions",     "smtpd_helo_restrictions",      "smtpd_sender_restrictions",
     "smtpd_relay_restrictions",      "smtpd_recipient_restrictions", "smtpd_data_restrictions",
@@ -46,18 +42,39 @@ struct walk {
 static void tell(const struct walk *w, enum feature_kind kind, const char *parameter,
                  const char *what, bool ignored)
 {
-    const struct postfix_feature b = {kind, parameter, what, w->in_cleanup, ignored};
+    const struct postfix_feature b = {.kind = kind,
+                                      .parameter = parameter,
+                                      .what = what,
+                                      .why = "",
+                                      .unless = "",
+                                      .in_cleanup = w->in_cleanup,
+                                      .ignored = ignored};
     w->fn(w->arg, &b);
 }
 
-static void walk_settings(const struct walk *w, const char *service, const char *const *name,
-                          size_t n)
+/* A row of the table that forbids. transport: of that one's mail alone, or NULL. */
+static void tell_row(const struct walk *w, const struct parameter *p, const char *name,
+                     const char *value, const char *transport)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *value = postconf_get(w->conf, service, name[i]);
-        if (*value)
-            tell(w, FEATURE_SETTING, name[i], value, config_list_has(w->ignore, name[i]));
-    }
+    if (parameter_is_off(p, value))
+        return;
+    const struct postfix_feature b = {.kind = FEATURE_SETTING,
+                                      .parameter = name,
+                                      .what = value,
+                                      .why = p->why,
+                                      .transport = transport,
+                                      .unless = p->unless,
+                                      .in_cleanup = w->in_cleanup,
+                                      .ignored = config_list_has(w->ignore, name)};
+    w->fn(w->arg, &b);
+}
+
+static void walk_rows(const struct walk *w, const char *service, enum parameter_reader reader)
+{
+    const struct parameter *p;
+    for (size_t i = 0; (p = parameter_row(i)); i++)
+        if (p->class == PARAMETER_FORBIDS && p->reader == reader)
+            tell_row(w, p, p->names, postconf_get(w->conf, service, p->names), NULL);
 }
 
 static void walk_restrictions(struct walk *w, const char *parameter, const char *list)
@@ -81,8 +98,12 @@ static bool walk_class(void *arg, const char *class)
 static bool walk_checks(void *arg, const char *table)
 {
     struct walk *w = arg;
-    char *effect =
-        config_list_has(w->ignore, table) ? NULL : table_effect(postconf_directory(w->conf), table);
+    enum table_kind kind = !strcmp(w->now.parameter, MILTER_CHECKS)     ? TABLE_MILTER_CHECKS
+                           : !strcmp(w->now.parameter, "header_checks") ? TABLE_HEADER_CHECKS
+                                                                        : TABLE_ACCESS;
+    char *effect = config_list_has(w->ignore, table)
+                       ? NULL
+                       : table_effect(postconf_directory(w->conf), table, kind);
     if (effect)
         tell(w, FEATURE_RESULT, w->now.parameter, effect, false);
     free(effect);
@@ -106,7 +127,7 @@ static void walk_cleanup(struct walk *w)
          contents = !strstr(overrides, "no_header_body_checks");
     w->in_cleanup = true;
     if (addresses)
-        walk_settings(w, cleanup, of_cleanup, COUNT(of_cleanup));
+        walk_rows(w, cleanup, PARAMETER_READER_CLEANUP);
     for (size_t i = 0; i < COUNT(of_addresses) && addresses; i++) {
         const char *tables = postconf_get(w->conf, cleanup, of_addresses[i].parameter);
         w->now = (struct postfix_feature){.kind = of_addresses[i].kind,
@@ -114,8 +135,10 @@ static void walk_cleanup(struct walk *w)
         postconf_words(tables, w->word_fn, w->arg);
         postconf_words(tables, walk_addresses, w);
     }
-    for (size_t i = 0; i < COUNT(checks) && contents; i++) {
+    for (size_t i = 0; i < COUNT(checks); i++) {
         const char *tables = postconf_get(w->conf, cleanup, checks[i]);
+        if (!contents && strcmp(checks[i], MILTER_CHECKS))
+            continue;
         w->now.parameter = checks[i];
         postconf_words(tables, w->word_fn, w->arg);
         if (!config_list_has(w->ignore, checks[i]))
@@ -135,16 +158,108 @@ void features_of_service(const struct postconf *conf, const char *service,
                      .fn = fn,
                      .word_fn = word_fn,
                      .arg = arg};
-    walk_settings(&w, service, of_smtpd, COUNT(of_smtpd));
+    walk_rows(&w, service, PARAMETER_READER_SMTPD);
     for (size_t i = 0; i < COUNT(restrictions); i++)
         walk_restrictions(&w, restrictions[i], postconf_get(conf, service, restrictions[i]));
     postconf_words(postconf_get(conf, service, "smtpd_restriction_classes"), walk_class, &w);
     walk_cleanup(&w);
 }
 
+void features_behind_proxy(const struct postconf *conf, const char *service,
+                           const struct config_list *ignore, features_fn *fn, void *arg)
+{
+    struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg, .in_cleanup = true};
+    char *cleanup = mem_printf("%s/unix", postconf_get(conf, service, "cleanup_service_name"));
+    const char *overrides = postconf_get(conf, service, "receive_override_options"),
+               *milters = postconf_get(conf, service, "smtpd_milters");
+    bool contents = !strstr(overrides, "no_header_body_checks");
+    const struct parameter *p;
+    if (*milters && !strstr(overrides, "no_milters"))
+        tell(&w, FEATURE_SETTING, "smtpd_milters", milters,
+             config_list_has(ignore, "smtpd_milters"));
+    for (size_t i = 0; (p = parameter_row(i)); i++)
+        if (p->reader == PARAMETER_READER_PROXY && (contents || !strstr(p->names, "_checks")))
+            tell_row(&w, p, p->names, postconf_get(conf, cleanup, p->names), NULL);
+    free(cleanup);
+}
+
+/* ---- delivery ---- */
+
+/* "slow_rate_delay" of transport slow, else "default_rate_delay". */
+static void walk_transport_row(const struct walk *w, const struct parameter *p,
+                               const char *transport)
+{
+    char *own = mem_printf("%s_%s", transport, p->names),
+         *common = mem_printf("default_%s", p->names);
+    const char *value = postconf_get(w->conf, NULL, own);
+    if (*value)
+        tell_row(w, p, own, value, transport);
+    else
+        tell_row(w, p, common, postconf_get(w->conf, NULL, common), transport);
+    free(own);
+    free(common);
+}
+
+static void walk_agent_row(const struct walk *w, const struct parameter *p,
+                           const struct postconf_service *s)
+{
+    char *name = p->reader == PARAMETER_READER_AGENT ? mem_printf("%s_%s", s->command, p->names)
+                                                     : mem_strdup(p->names);
+    tell_row(w, p, name, postconf_get(w->conf, s->key, name), s->name);
+    free(name);
+}
+
+/* pipe(8)'s flags that smtp(8) has, too: lines of trace are added as it delivers. */
+static void walk_flags(const struct walk *w, const struct postconf_service *s)
+{
+    const struct postfix_feature b = {.kind = FEATURE_SETTING,
+                                      .parameter = "flags",
+                                      .what = s->flags,
+                                      .why = "the relay adds no line for it",
+                                      .transport = s->name,
+                                      .unless = "",
+                                      .ignored = config_list_has(w->ignore, "flags")};
+    if (*s->flags)
+        w->fn(w->arg, &b);
+}
+
+static void walk_agent(const struct walk *w, const struct postconf_service *s)
+{
+    const struct parameter *p;
+    for (size_t i = 0; (p = parameter_row(i)); i++) {
+        if (p->reader == PARAMETER_READER_AGENT || p->reader == PARAMETER_READER_ANY_AGENT)
+            walk_agent_row(w, p, s);
+        else if (p->reader == PARAMETER_READER_TRANSPORT)
+            walk_transport_row(w, p, s->name);
+    }
+    walk_flags(w, s);
+}
+
+struct listed {
+    const struct walk *walk;
+    const struct parameter *parameter;
+};
+
+static bool walk_listed(void *arg, const char *transport)
+{
+    const struct listed *l = arg;
+    tell_row(l->walk, l->parameter, l->parameter->names, transport, transport);
+    return true;
+}
+
 void features_of_delivery(const struct postconf *conf, const struct config_list *ignore,
                           features_fn *fn, void *arg)
 {
     struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg};
-    walk_settings(&w, NULL, of_delivery, COUNT(of_delivery));
+    const struct postconf_service *s;
+    const struct parameter *p;
+    walk_rows(&w, NULL, PARAMETER_READER_QMGR);
+    for (size_t i = 0; (p = parameter_row(i)); i++) {
+        struct listed l = {&w, p};
+        if (p->reader == PARAMETER_READER_LISTED)
+            postconf_words(postconf_get(conf, NULL, p->names), walk_listed, &l);
+    }
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++)
+        if (!s->inet && (!strcmp(s->command, "smtp") || !strcmp(s->command, "lmtp")))
+            walk_agent(&w, s);
 }

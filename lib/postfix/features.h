@@ -11,7 +11,7 @@
 #include "lib/postfix/postconf.h"
 
 enum feature_kind {
-    FEATURE_SETTING, /* the parameter is set at all: no mail may be diverted */
+    FEATURE_SETTING, /* the parameter is set at all (parameters.h): no mail may be diverted */
     /* one of its tables can answer HOLD, FILTER, REDIRECT or BCC: no mail may be diverted */
     FEATURE_RESULT,
     /* a table of addresses: a mail whose sender is in it is not to be diverted */
@@ -23,6 +23,9 @@ struct postfix_feature {
     enum feature_kind kind;
     const char *parameter; /* "always_bcc", or the name of a restriction class */
     const char *what;      /* its value; the result and where it stands; one table of addresses */
+    const char *why;       /* parameters.h says; "" else */
+    const char *transport; /* NULL: any mail; else mail to its next hops alone ("smtp") */
+    const char *unless;    /* "", or the setting of a destination's section that stands in for it */
     bool in_cleanup;       /* cleanup(8) reads it: -o of the smtpd service does not change it */
     bool ignored;          /* `ignore` names the parameter or that table */
 };
@@ -39,8 +42,12 @@ typedef bool features_word_fn(void *arg, const char *word);
 void features_of_service(const struct postconf *, const char *service,
                          const struct config_list *ignore, features_fn *, features_word_fn *,
                          void *arg);
-/* The same for what Postfix's smtp(8) and lmtp(8) do as they deliver, whatever service the mail
- * came by. */
+/* What cleanup(8) does to the header and body of a mail that comes by that service, and that a mail
+ * of the proxy has not had. */
+void features_behind_proxy(const struct postconf *, const char *service,
+                           const struct config_list *ignore, features_fn *, void *arg);
+/* What qmgr(8) and each service of master.cf that is an smtp(8) or lmtp(8) do as they deliver,
+ * whatever service the mail came by. */
 void features_of_delivery(const struct postconf *, const struct config_list *ignore, features_fn *,
                           void *arg);
 

@@ -45,17 +45,27 @@ static void take_settings(struct postconf *p, char *text)
     }
 }
 
+/* The value of flags= among a command's arguments; malloc'd, "" when there is none. */
+static char *flags_of(char *args)
+{
+    char *flags = NULL;
+    for (char *save, *word = strtok_r(args, " \t", &save); word && !flags;
+         word = strtok_r(NULL, " \t", &save))
+        if (!strncmp(word, "flags=", 6))
+            flags = mem_strdup(word + 6);
+    return flags ? flags : mem_strdup("");
+}
+
 /* "name type private unpriv chroot wakeup maxproc command args..." per line. */
 static void take_services(struct postconf *p, char *text)
 {
     for (char *save, *line = strtok_r(text, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
-        char *field[8], *inner;
+        char *field[8], *inner = NULL, none[1] = "";
         size_t n = 0;
         if (isspace((unsigned char)*line)) /* goes on with options */
             continue;
-        for (char *word = strtok_r(line, " \t", &inner); word && n < 8;
-             word = strtok_r(NULL, " \t", &inner))
+        for (char *word = line; n < 8 && (word = strtok_r(word, " \t", &inner)); word = NULL)
             field[n++] = word;
         if (n < 8)
             continue;
@@ -67,6 +77,7 @@ static void take_services(struct postconf *p, char *text)
             .inet = !strcmp(field[1], "inet"),
             .chroot = *field[4] == 'y',
             .command = mem_strdup(field[7]),
+            .flags = flags_of(inner ? inner : none),
         };
     }
 }
@@ -146,6 +157,7 @@ void postconf_free(struct postconf *p)
         free(p->service[i].key);
         free(p->service[i].name);
         free(p->service[i].command);
+        free(p->service[i].flags);
     }
     free(p->setting);
     free(p->service);
@@ -248,4 +260,20 @@ bool postconf_words(const char *list, postconf_word_fn *fn, void *arg)
         if (!on)
             return false;
     }
+}
+
+bool postconf_names(const char *directory, bool set, postconf_word_fn *fn, void *arg)
+{
+    const char *how[] = {set ? "-n" : "-d", NULL};
+    struct subprocess_result r;
+    char *error = NULL, *save = NULL;
+    bool good = ask(directory, how, &r, &error), on = good;
+    for (char *line = good ? strtok_r(r.out.data, "\n", &save) : NULL; line && on;
+         line = strtok_r(NULL, "\n", &save)) {
+        line[strcspn(line, " =")] = '\0';
+        on = fn(arg, line);
+    }
+    subprocess_free(&r);
+    free(error);
+    return good;
 }

@@ -13,6 +13,7 @@ struct postconf_service {
     char *name; /* "smtp" */
     bool inet, chroot;
     char *command; /* "smtpd" */
+    char *flags;   /* "DORX" of flags=DORX among its arguments, or "" */
 };
 
 /* Reads them (about 30 ms) from that directory, or from Postfix's own (NULL). NULL and *error_r
@@ -38,5 +39,9 @@ const char *postconf_get(const struct postconf *, const char *service, const cha
  * on). Calls fn for each until it returns false. */
 typedef bool postconf_word_fn(void *arg, const char *word);
 bool postconf_words(const char *list, postconf_word_fn *, void *arg);
+
+/* Calls fn for the name of each parameter that this Postfix knows, or of those that its main.cf
+ * sets; until fn returns false. False: postconf(1) does not work. Blocks (about 30 ms). */
+bool postconf_names(const char *directory, bool set, postconf_word_fn *, void *arg);
 
 #endif

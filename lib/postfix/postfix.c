@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,15 +18,23 @@
 #include "lib/base/mem.h"
 #include "lib/postfix/postconf.h"
 
+/* What keeps mail in Postfix. */
+struct finding {
+    char *text;         /* "always_bcc = a@b" */
+    char *transport;    /* NULL: all mail; else mail to its next hops ("smtp") */
+    const char *unless; /* as in parameters.h */
+};
+
 struct facts {
     unsigned refs;
-    char **finding; /* "always_bcc = a@b" */
+    struct finding *finding;
     size_t nfindings;
     char **file; /* what was read, for the next look at whether it changed */
     size_t nfiles;
     uint64_t state; /* of these files */
     bool named;     /* a service names our socket */
     struct postfix_header header;
+    struct postfix_received received;
     struct maps *maps;
     char delimiter[POSTFIX_DELIMITER];
 };
@@ -87,6 +96,23 @@ static uint64_t state_of(const struct facts *f)
     return hash;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && !strcmp(a, b));
+}
+
+static void add_finding(struct facts *f, char *text, const char *transport, const char *unless)
+{
+    for (size_t i = 0; i < f->nfindings; i++)
+        if (!strcmp(f->finding[i].text, text) && same_text(f->finding[i].transport, transport)) {
+            free(text);
+            return;
+        }
+    f->finding = mem_grow(f->finding, (f->nfindings + 1) * sizeof *f->finding);
+    f->finding[f->nfindings++] =
+        (struct finding){text, transport ? mem_strdup(transport) : NULL, unless};
+}
+
 static void take(void *arg, const struct postfix_feature *b)
 {
     struct facts *f = arg;
@@ -96,7 +122,7 @@ static void take(void *arg, const struct postfix_feature *b)
         maps_add(f->maps, b->kind == FEATURE_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT,
                  b->parameter, b->what);
     else
-        add_text(&f->finding, &f->nfindings, mem_printf("%s = %.200s", b->parameter, b->what));
+        add_finding(f, mem_printf("%s = %.200s", b->parameter, b->what), b->transport, b->unless);
 }
 
 /* "dovelane/milter.sock" of "/var/spool/postfix/dovelane/milter.sock": how a chrooted smtpd
@@ -165,12 +191,6 @@ char *postfix_ports_wrong(const struct config *c)
     return wrong;
 }
 
-static void add_finding(struct facts *f, const char *parameter, const char *value)
-{
-    if (*value && strcmp(value, "no") != 0 && !config_list_has(&postfix.config->ignore, parameter))
-        add_text(&f->finding, &f->nfindings, mem_printf("%s = %.200s", parameter, value));
-}
-
 /* cleanup(8) compares names without case; what does not fit in forbids diverting. */
 static void note_header(struct facts *f, const char *drop, const char *hops)
 {
@@ -180,7 +200,8 @@ static void note_header(struct facts *f, const char *drop, const char *hops)
     if (limit > 0)
         f->header.hops = (unsigned)limit;
     if (strlen(drop) + 2 > sizeof f->header.drop) {
-        add_finding(f, "message_drop_headers", drop); /* more than 510 bytes of names */
+        /* more than 510 bytes of names */
+        add_finding(f, mem_printf("message_drop_headers = %.200s", drop), NULL, "");
         return;
     }
     for (const char *s = drop; *s; s++) {
@@ -195,32 +216,28 @@ static void note_header(struct facts *f, const char *drop, const char *hops)
     f->header.drop[len] = '\0';
 }
 
-/* The smtpd behind the proxy: with the milter these were over when the mail was diverted, or had
- * a verdict that the milter saw. */
+/* With the milter these were over when the mail was diverted, or had a verdict that it saw. */
 static void take_behind_proxy(struct facts *f, const struct postconf *conf, const char *service)
 {
-    static const char *const content[] = {"header_checks", "mime_header_checks",
-                                          "nested_header_checks", "body_checks"};
-    static const char *const strict[] = {"strict_7bit_headers",      "strict_8bitmime",
-                                         "strict_8bitmime_body",     "strict_mime_encoding_domain",
-                                         "message_strip_characters", "message_reject_characters"};
     char *cleanup = mem_printf("%s/unix", postconf_get(conf, service, "cleanup_service_name"));
-    const char *overrides = postconf_get(conf, service, "receive_override_options");
-    if (!strstr(overrides, "no_milters"))
-        add_finding(f, "smtpd_milters", postconf_get(conf, service, "smtpd_milters"));
-    for (size_t i = 0; i < COUNT(content) && !strstr(overrides, "no_header_body_checks"); i++)
-        add_finding(f, content[i], postconf_get(conf, cleanup, content[i]));
-    for (size_t i = 0; i < COUNT(strict); i++)
-        add_finding(f, strict[i], postconf_get(conf, cleanup, strict[i]));
-    /* Headers are completed, with this in the place of a missing domain, also for clients of
-     * other hosts. */
-    add_finding(f, "remote_header_rewrite_domain",
-                postconf_get(conf, cleanup, "remote_header_rewrite_domain"));
-    add_finding(f, "always_add_missing_headers",
-                postconf_get(conf, cleanup, "always_add_missing_headers"));
+    features_behind_proxy(conf, service, &postfix.config->ignore, take, f);
     note_header(f, postconf_get(conf, cleanup, "message_drop_headers"),
                 postconf_get(conf, cleanup, "hopcount_limit"));
     free(cleanup);
+}
+
+static bool says_yes(const struct postconf *conf, const char *service, const char *parameter)
+{
+    return !strcasecmp(postconf_get(conf, service, parameter), "yes");
+}
+
+/* Of all services whose mail we get: what one hides is hidden for all, and what one says is
+ * said. */
+static void note_received(struct facts *f, const struct postconf *conf, const char *service)
+{
+    f->received.login |= says_yes(conf, service, "smtpd_sasl_authenticated_header");
+    f->received.tls |= says_yes(conf, service, "smtpd_tls_received_header");
+    f->received.hidden |= says_yes(conf, service, "smtpd_hide_client_session");
 }
 
 static void take_service(struct facts *f, const struct postconf *conf)
@@ -238,6 +255,7 @@ static void take_service(struct facts *f, const struct postconf *conf)
         if (!strcmp(s->command, "smtpd") &&
             strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))) {
             f->named = true;
+            note_received(f, conf, s->key);
             features_of_service(conf, s->key, &c->ignore, take, note_file, f);
         }
     }
@@ -263,8 +281,7 @@ static struct facts *read_facts(void)
         take_service(f, conf);
         features_of_delivery(conf, &c->ignore, take, f);
     } else {
-        add_text(&f->finding, &f->nfindings,
-                 mem_printf("postfix_config = %s: %s", c->postfix_config, error));
+        add_finding(f, mem_printf("postfix_config = %s: %s", c->postfix_config, error), NULL, "");
         f->named = true; /* one complaint is enough */
     }
     size_t all = f->nfiles;
@@ -297,8 +314,10 @@ static void release(struct facts *f)
     pthread_mutex_unlock(&postfix.lock);
     if (!last)
         return;
-    for (size_t i = 0; i < f->nfindings; i++)
-        free(f->finding[i]);
+    for (size_t i = 0; i < f->nfindings; i++) {
+        free(f->finding[i].text);
+        free(f->finding[i].transport);
+    }
     for (size_t i = 0; i < f->nfiles; i++)
         free(f->file[i]);
     free(f->finding);
@@ -311,8 +330,36 @@ static bool same_findings(const struct facts *a, const struct facts *b)
 {
     bool same = a && a->nfindings == b->nfindings;
     for (size_t i = 0; same && i < b->nfindings; i++)
-        same = !strcmp(a->finding[i], b->finding[i]);
+        same = !strcmp(a->finding[i].text, b->finding[i].text) &&
+               same_text(a->finding[i].transport, b->finding[i].transport);
     return same;
+}
+
+/* A next hop of that transport, for which no setting of its section stands in. NULL destination:
+ * any mail's. */
+static bool concerns(const struct finding *f, const char *destination)
+{
+    size_t n = f->transport ? strlen(f->transport) : 0;
+    return !f->transport ||
+           (destination && !strncmp(destination, f->transport, n) && destination[n] == ':' &&
+            !config_destination_says(config_destination(postfix.config, destination), f->unless));
+}
+
+static void tell_finding(const struct finding *f)
+{
+    const struct config_list *divert = &postfix.config->divert;
+    int name = (int)strcspn(f->text, " ");
+    if (!f->transport)
+        log_warning("diverting is off: %s: Postfix would do this to a mail only when it queues it "
+                    "itself; change it, or take it on yourself: ignore = { \"%.*s\" }",
+                    f->text, name, f->text);
+    for (size_t i = 0; i < divert->n && f->transport; i++)
+        if (concerns(f, divert->v[i]))
+            log_warning("mail to %s is not diverted: %s: Postfix does this as it delivers, and the "
+                        "relay would not; change it%s%s%s, or take it on yourself: "
+                        "ignore = { \"%.*s\" }",
+                        divert->v[i], f->text, *f->unless ? ", or set `" : "", f->unless,
+                        *f->unless ? "` in the destination's section" : "", name, f->text);
 }
 
 static void tell(const struct facts *before, const struct facts *f)
@@ -333,9 +380,7 @@ static void tell(const struct facts *before, const struct facts *f)
     if (same_findings(before, f))
         return;
     for (size_t i = 0; i < f->nfindings; i++)
-        log_warning("diverting is off: %s: Postfix would do this to a mail only when it queues it "
-                    "itself; change it, or take it on yourself: ignore = { \"%.*s\" }",
-                    f->finding[i], (int)strcspn(f->finding[i], " "), f->finding[i]);
+        tell_finding(&f->finding[i]);
     if (before && before->nfindings && !f->nfindings)
         log_info("nothing in Postfix's settings forbids diverting any more");
 }
@@ -391,20 +436,40 @@ void postfix_open(const struct config *config, enum postfix_way way)
                   config->postfix_config);
 }
 
-bool postfix_forbids(char *detail, size_t size)
+static bool forbids(const char *destination, char *detail, size_t size)
 {
     struct facts *f = hold();
-    bool forbids = f && f->nfindings;
-    if (forbids)
-        snprintf(detail, size, "%.*s", (int)strcspn(f->finding[0], " "), f->finding[0]);
+    const struct finding *found = NULL;
+    for (size_t i = 0; f && i < f->nfindings && !found; i++)
+        if (!f->finding[i].transport == !destination && concerns(&f->finding[i], destination))
+            found = &f->finding[i];
+    if (found)
+        snprintf(detail, size, "%.*s", (int)strcspn(found->text, " "), found->text);
     release(f);
-    return forbids;
+    return found;
+}
+
+bool postfix_forbids(char *detail, size_t size)
+{
+    return forbids(NULL, detail, size);
+}
+
+bool postfix_forbids_destination(const char *destination, char *detail, size_t size)
+{
+    return forbids(destination, detail, size);
 }
 
 void postfix_header(struct postfix_header *out)
 {
     pthread_mutex_lock(&postfix.lock);
     *out = postfix.facts ? postfix.facts->header : default_header;
+    pthread_mutex_unlock(&postfix.lock);
+}
+
+void postfix_received(struct postfix_received *out)
+{
+    pthread_mutex_lock(&postfix.lock);
+    *out = postfix.facts ? postfix.facts->received : (struct postfix_received){0};
     pthread_mutex_unlock(&postfix.lock);
 }
 

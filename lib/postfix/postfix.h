@@ -39,12 +39,24 @@ struct postfix_header {
 };
 void postfix_header(struct postfix_header *);
 
+/* What smtpd(8) is to write into its Received line; all false when its settings are not looked
+ * at. */
+struct postfix_received {
+    bool login;  /* smtpd_sasl_authenticated_header: the client's login */
+    bool tls;    /* smtpd_tls_received_header: how TLS was agreed on */
+    bool hidden; /* smtpd_hide_client_session: nothing of the session */
+};
+void postfix_received(struct postfix_received *);
+
 /* recipient_delimiter: any of these letters begins an address' extension; "" when there is none. */
 #define POSTFIX_DELIMITER 16
 void postfix_delimiter(char out[POSTFIX_DELIMITER]);
 
 /* True when nothing may be diverted; detail names the first parameter that forbids it. */
 bool postfix_forbids(char *detail, size_t size);
+/* True when nothing may be diverted to that next hop ("lmtp:[10.0.0.5]:24"), though mail to others
+ * may. */
+bool postfix_forbids_destination(const char *destination, char *detail, size_t size);
 
 /* True when Postfix would change that address. Blocks as maps_change does. */
 bool postfix_changes(enum maps_of, const char *address, int64_t until, char *detail, size_t size);

@@ -23,6 +23,8 @@ struct look {
     unsigned depth;
     char *found;
     bool access_next; /* in a list of restrictions: the next word is a table */
+    enum table_kind kind;
+    unsigned ifs, received_if; /* open if blocks; the outermost one about Received, or 0 */
 };
 
 static void look_into(struct look *, const char *table);
@@ -43,16 +45,30 @@ static bool found(struct look *l, const char *where, const char *what, size_t le
 /* A result of an access or checks table. */
 static void look_at_result(struct look *l, const char *where, const char *result)
 {
-    static const char *const acts[] = {"HOLD", "FILTER", "REDIRECT", "BCC"};
+    static const char *const acts[] = {"HOLD", "FILTER", "REDIRECT", "BCC", "DISCARD"};
     result += strspn(result, " \t");
     size_t len = strcspn(result, " \t\r\n,");
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < (l->kind == TABLE_MILTER_CHECKS ? 5 : 4); i++)
         if (len == strlen(acts[i]) && starts(result, acts[i])) {
             found(l, where, result, strcspn(result, "\r\n"));
             return;
         }
     if (strcasestr(result, "_access")) /* access(5): a result may be a list of restrictions */
         look_at_restrictions(l, result);
+}
+
+/* Postfix asks header_checks about the Received line that it writes, too. A rule for such lines
+ * may be about that one. pattern: the whole rule. */
+static void look_at_received(struct look *l, const char *where, const char *pattern,
+                             const char *result)
+{
+    static const char *const acts[] = {"IGNORE", "STRIP", "REPLACE"};
+    result += strspn(result, " \t");
+    if (l->kind != TABLE_HEADER_CHECKS || !strcasestr(pattern, "received"))
+        return;
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (starts(result, acts[i]))
+            found(l, where, result, strcspn(result, "\r\n"));
 }
 
 /* ---- text ---- */
@@ -92,6 +108,25 @@ static const char *result_of(const char *line, bool patterns)
     return starts(line, "endif") ? "" : after_pattern(line);
 }
 
+static void look_at_rule_of(struct look *l, const char *where, const char *line, bool patterns)
+{
+    const char *result = result_of(line, patterns);
+    look_at_result(l, where, result);
+    if (!patterns)
+        return;
+    if (starts(line, "if") && isspace((unsigned char)line[2])) {
+        l->ifs++;
+        if (!l->received_if && strcasestr(line, "received"))
+            l->received_if = l->ifs;
+    } else if (starts(line, "endif") && l->ifs) {
+        if (l->received_if == l->ifs)
+            l->received_if = 0;
+        l->ifs--;
+    } else {
+        look_at_received(l, where, l->received_if ? "Received" : line, result);
+    }
+}
+
 /* Logical lines: what begins with a blank goes on, # is a comment. */
 static void look_at_lines(struct look *l, const char *name, char *text, bool patterns)
 {
@@ -106,7 +141,7 @@ static void look_at_lines(struct look *l, const char *name, char *text, bool pat
         bool empty = line[strspn(line, " \t\r")] == '\0' || line[strspn(line, " \t")] == '#';
         if (!empty && !more && logical.len) {
             char *where = mem_printf("%s, line %u", name, first);
-            look_at_result(l, where, result_of(logical.data, patterns));
+            look_at_rule_of(l, where, logical.data, patterns);
             free(where);
             logical.len = 0;
         }
@@ -119,7 +154,7 @@ static void look_at_lines(struct look *l, const char *name, char *text, bool pat
     }
     if (logical.len && !l->found) {
         char *where = mem_printf("%s, line %u", name, first);
-        look_at_result(l, where, result_of(logical.data, patterns));
+        look_at_rule_of(l, where, logical.data, patterns);
         free(where);
     }
     buf_free(&logical);
@@ -144,7 +179,7 @@ static bool look_at_rule(void *arg, const char *word)
     struct rules *r = arg;
     char *rule = without_braces(word);
     const char *text = rule + strspn(rule, " \t");
-    look_at_result(r->look, r->name, result_of(text, r->patterns));
+    look_at_rule_of(r->look, r->name, text, r->patterns);
     free(rule);
     return !r->look->found;
 }
@@ -163,6 +198,22 @@ static void look_at_patterns(struct look *l, const char *table, const char *name
         l->found = mem_printf("%s cannot be read: %s", table, strerror(errno));
     }
     buf_free(&text);
+}
+
+/* A pattern need not say "Received" to match such a line: the table is asked about one. */
+static void ask_about_received(struct look *l, const char *table)
+{
+    static const char line[] = "Received: from mx.example.org (mx.example.org [192.0.2.1])\n"
+                               "\tby mail.example.net (Postfix) with ESMTPS id 4bXyZ";
+    const char *argv[] = {"postmap", "-c", l->directory, "-q", line, table, NULL};
+    if (l->found || l->kind != TABLE_HEADER_CHECKS)
+        return;
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, 20000);
+    if (r.status == 0 && r.out.data) {
+        r.out.data[strcspn(r.out.data, "\n")] = '\0';
+        look_at_received(l, table, "Received", r.out.data);
+    }
+    subprocess_free(&r);
 }
 
 /* ---- indexed ---- */
@@ -200,6 +251,16 @@ static bool look_at_member(void *arg, const char *word)
     return !((struct look *)arg)->found;
 }
 
+/* One result of a randmap. */
+static bool look_at_choice(void *arg, const char *word)
+{
+    struct look *l = arg;
+    char *result = without_braces(word);
+    look_at_result(l, "randmap", result);
+    free(result);
+    return !l->found;
+}
+
 static void look_into(struct look *l, const char *table)
 {
     if (starts(table, "proxy:"))
@@ -209,6 +270,7 @@ static void look_into(struct look *l, const char *table)
         return;
     const char *name = colon + 1;
     size_t n = (size_t)(colon - table);
+    l->ifs = l->received_if = 0;
     char *type = mem_strndup(table, n);
     l->depth++;
     static const char *const indexed[] = {"hash", "btree", "lmdb",     "cdb",
@@ -220,6 +282,7 @@ static void look_into(struct look *l, const char *table)
         look_at_index(l, table, name);
     } else if (!strcmp(type, "regexp") || !strcmp(type, "pcre")) {
         look_at_patterns(l, table, name, true);
+        ask_about_received(l, table);
     } else if (!strcmp(type, "cidr")) {
         look_at_patterns(l, table, name, false);
     } else if (!strcmp(type, "static")) {
@@ -230,7 +293,11 @@ static void look_into(struct look *l, const char *table)
         char *members = without_braces(name);
         postconf_words(members, look_at_member, l);
         free(members);
-    } else if (strcmp(type, "fail") && strcmp(type, "randmap")) {
+    } else if (!strcmp(type, "randmap")) {
+        char *results = without_braces(name);
+        postconf_words(results, look_at_choice, l);
+        free(results);
+    } else if (strcmp(type, "fail")) {
         l->found = mem_printf("%s cannot be looked into", table);
     }
     l->depth--;
@@ -273,9 +340,9 @@ static void look_at_restrictions(struct look *l, const char *list)
     l->access_next = before;
 }
 
-char *table_effect(const char *directory, const char *table)
+char *table_effect(const char *directory, const char *table, enum table_kind kind)
 {
-    struct look l = {.directory = directory};
+    struct look l = {.directory = directory, .kind = kind};
     look_into(&l, table);
     return l.found;
 }

@@ -9,7 +9,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/delivery/naming.h"
+#include "relay/state/agent_settings.h"
 #include "relay/owners/owners.h"
 
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
@@ -292,7 +292,7 @@ static void connect_now(struct destination *d)
         .host = d->hop.host,
         .port = d->hop.port,
         .address = &d->addresses.v[d->address_at],
-        .helo = d->helo ? d->helo : naming_for(d->own ? NULL : d->name),
+        .helo = d->helo ? d->helo : agent_settings_for(d->own ? NULL : d->name)->name,
         .policy = destination_policy(d),
     };
     struct connection *c = mem_zero(sizeof *c);
@@ -317,6 +317,12 @@ static void on_resolved(const struct addresses *found, const char *error, void *
     }
     d->addresses = *found;
     d->address_at = 0;
+    if (!d->own)
+        agent_sort(agent_settings_for(d->name), &d->addresses);
+    if (!d->addresses.n) {
+        cannot_open(d, "4.4.3", "the next hop has no address of inet_protocols");
+        return;
+    }
     d->resolved = clock_monotonic();
     connect_now(d);
 }

@@ -6,6 +6,7 @@
 #include "lib/base/assert.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "relay/state/agent_settings.h"
 #include "relay/state/namehash.h"
 #include "relay/state/poison.h"
 
@@ -113,7 +114,8 @@ struct smtp_policy *destination_policy(struct destination *d)
     if (d->policy && d->policy_turn == d->relay->config_turn)
         return d->policy;
     smtp_policy_release(d->policy);
-    d->policy = d->own ? smtp_policy_own(c) : smtp_policy_new(c, d->name, &d->hop);
+    d->policy = d->own ? smtp_policy_own(c)
+                       : smtp_policy_new(c, d->name, &d->hop, agent_settings_for(d->name)->tls);
     d->policy_turn = d->relay->config_turn;
     return d->policy;
 }

@@ -27,7 +27,7 @@ struct destination {
     bool own;                   /* a port of our own Postfix */
     struct smtp_policy *policy; /* by destination_policy */
     unsigned policy_turn;       /* of the config that it is from */
-    const char *helo;           /* NULL: as naming.h says */
+    const char *helo;           /* NULL: as agent_settings.h says */
 
     struct resolve *resolving; /* under way */
     struct addresses addresses;

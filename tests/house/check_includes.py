@@ -42,7 +42,8 @@ WALLS = {
     "proxy": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
     "relay/relay.h": "lib/config lib/redis",
     "relay/smtp": "lib/base lib/mail lib/config lib/redis",
-    "relay/state": "lib/base lib/mail lib/cluster lib/config lib/redis relay/relay.h relay/smtp",
+    "relay/state":
+        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix relay/relay.h relay/smtp",
     "relay/owners": "lib/base lib/mail lib/redis relay/relay.h relay/state",
     "relay/delivery":
         "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/state relay/owners",

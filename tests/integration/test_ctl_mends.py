@@ -218,7 +218,7 @@ def test_a_good_postfix_has_no_finding(postfix):
 
 
 OF_MAIN = [("flow-delay", "in_flow_delay=1s"), ("queue-ids", "enable_long_queue_ids=no"), ("milter-protocol", "milter_protocol=2"),
-           ("local-milter", "non_smtpd_milters=unix:dovelane/milter.sock"), ("main-setting", "lmtp_header_checks=regexp:{{/^X:/ IGNORE}}")]
+           ("local-milter", "non_smtpd_milters=unix:dovelane/milter.sock"), ("main-setting", "soft_bounce=yes")]
 
 
 @pytest.mark.parametrize("name, spoil", OF_MAIN, ids=str)
@@ -325,6 +325,33 @@ def test_a_setting_of_cleanup(postfix):
     postfix.edit("-M", "ours/unix=ours unix n - n - 0 cleanup")
     postfix.edit("-P", f"{postfix.smtp}/cleanup_service_name=ours", "ours/unix/always_bcc=")
     postfix.lacks("cleanup-setting")
+
+
+@mends("transport-setting")
+def test_a_setting_of_a_transport(postfix):
+    before = postfix.entry["relay-mx1"].note["settings"].get("divert", "{}")
+    postfix.write(divert='{ "smtp:[127.0.0.1]:24" }')
+    postfix.edit("-e", "smtp_tls_security_level=verify", "lmtp_header_checks=regexp:{{/^X:/ IGNORE}}")
+    found = postfix.finds("transport-setting", about="master.cf")
+    assert "`tls` in the destination's section, or ignore" in found.mend
+    ignore(postfix, found.mend.partition(", or ")[2])
+    postfix.lacks("transport-setting")
+    postfix.write(ignore="{}")
+    postfix.edit("-e", "smtp_tls_security_level=")
+    postfix.lacks("transport-setting")  # of lmtp, which delivers to none of divert
+    postfix.write(divert=before)
+
+
+@mends("parameter-unknown")
+def test_a_parameter_that_is_newer_than_we_are(postfix, tmp_path):
+    """A postconf(1) that knows one more, as the next Postfix's will."""
+    real, ours = shutil.which("postconf"), tmp_path / "bin"
+    ours.mkdir()
+    (ours / "postconf").write_text(f'#!/bin/sh\n{real} "$@" || exit\ncase "$*" in *-d) echo "of_the_future = 1";; esac\n')
+    (ours / "postconf").chmod(0o755)
+    there = Check(lambda *words: admin.run(postfix.entry, "check", *words, "postfix", path=ours).out)
+    assert "of_the_future" in there.finds("parameter-unknown", *postfix.where).text
+    postfix.lacks("parameter-unknown")
 
 
 @mends("service-setting")

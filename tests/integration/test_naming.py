@@ -1,4 +1,5 @@
-"""What the relay calls itself: the name that the Postfix beside it would say, whatever the kernel calls the host."""
+"""How the relay speaks to next hops: by the name that the Postfix beside it would say, whatever the kernel calls the host, and with its TLS and its
+protocols."""
 import re
 import signal
 from pathlib import Path
@@ -9,6 +10,7 @@ from relay_peer import Peer
 from relay_world import QUICK, eventually
 from stack import SinkShape, Stack
 from test_milter import queue_id, send
+from test_relay_engine import certificates, server  # pylint: disable=unused-import
 
 
 def on_a_host(service, name, hosts=None):
@@ -144,3 +146,48 @@ def test_the_proxy_says_postfixs_name_too():
         eventually("it arrives", lambda: peer.mails)
         assert re.search(rb"(?m)^Received: from mx\.stack\.example ", peer.bodies()[0]), peer.bodies()[0]
     peer.end()
+
+
+# ---- and how else the relay speaks: as the smtp(8) beside it ----
+
+def test_tls_is_as_postfix_has_it_and_a_change_is_seen_without_a_reload(named, certificates):
+    n = named()
+    n.write("smtp_tls_security_level = may")
+    n.start("mx1")
+    peer = n.world.peer(tls=server(certificates))
+    n.world.store(peer, owners=["mx1"])
+    eventually("it arrives", lambda: peer.mails)
+    assert peer.seen("STARTTLS")
+    plain = n.world.peer()
+    n.world.store(plain, owners=["mx1"])
+    eventually("where it is not offered, without", lambda: plain.mails)
+    n.write("smtp_tls_security_level = encrypt")
+    n.world.logged(r"Postfix's settings for next hops read again", times=1)
+    bare = n.world.peer()
+    n.world.store(bare, owners=["mx1"])
+    n.world.logged(r"TLS is required")
+    assert not bare.mails
+
+
+def test_a_section_says_otherwise(world, tmp_path, certificates):
+    config = tmp_path / "postfix"
+    config.mkdir()
+    (config / "main.cf").write_text("compatibility_level = 3.6\nmyhostname = mx.site.example\nsmtp_tls_security_level = may\n")
+    (config / "master.cf").write_text("smtp unix - - n - - smtp\n")
+    w = world(nodes=1, postfix_config=str(config), destinations={"*": {"tls": "none"}})
+    peer = w.peer(tls=server(certificates))
+    w.store(peer, owners=["mx1"])
+    eventually("it arrives", lambda: peer.mails)
+    assert not peer.seen("STARTTLS")
+
+
+def test_the_protocols_are_postfixs(named):
+    n = named()
+    n.write("inet_protocols = ipv6")
+    n.start("mx1")
+    peer = n.world.peer()
+    n.world.store(peer, owners=["mx1"])
+    n.world.logged("the next hop has no address of inet_protocols")
+    assert not peer.mails
+    n.write("inet_protocols = ipv4")
+    eventually("it arrives after the change", lambda: peer.mails, 60)

@@ -119,8 +119,9 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
     read_text("");
     ck_assert_msg(c != NULL, "%s", error);
     const struct config_destination *d = config_destination(c, "smtp:[h]:25");
-    ck_assert_int_eq(d->tls, TLS_NONE);
+    ck_assert_int_eq(d->tls, TLS_POSTFIX);
     ck_assert_int_eq(d->trust, TRUST_NONE);
+    ck_assert(!config_destination_says(d, "tls") && !config_destination_says(d, "trust"));
     ck_assert(!d->delivery_id && !*d->tls_name && !d->discard_ehlo_keywords.n);
     forget();
     read_text("group_key_file = \"/k\"\ndestination \"lmtp:[h]:24\" { tls = verify delivery_id = "
@@ -128,11 +129,14 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
               "destination \"*\" { trust = xforward }\n");
     ck_assert_msg(c != NULL, "%s", error);
     d = config_destination(c, "lmtp:[h]:24");
+    ck_assert(config_destination_says(d, "tls") && !config_destination_says(d, "tls_name"));
+    ck_assert(config_destination_says(d, "discard_ehlo_keywords"));
+    ck_assert(!config_destination_says(d, "") && !config_destination_says(d, "lane_time"));
     ck_assert_int_eq(d->tls, TLS_VERIFY);
     ck_assert_int_eq(d->trust, TRUST_NONE);
     ck_assert(d->delivery_id && config_list_has(&d->discard_ehlo_keywords, "DSN"));
     d = config_destination(c, "smtp:[h]:25");
-    ck_assert_int_eq(d->tls, TLS_NONE);
+    ck_assert_int_eq(d->tls, TLS_POSTFIX);
     ck_assert_int_eq(d->trust, TRUST_XFORWARD);
     ck_assert_int_eq(c->smtp_data_done_timeout, 600000);
     forget();

@@ -1,6 +1,7 @@
 #include <check.h>
 
 TCase *address_tests(void);
+TCase *agents_tests(void);
 TCase *assert_tests(void);
 TCase *beat_reader_tests(void);
 TCase *config_tests(void);

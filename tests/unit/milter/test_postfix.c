@@ -28,7 +28,7 @@ static char *file(const char *name, const char *text)
 
 static bool says(const char *table, const char *what)
 {
-    char *found = table_effect(dir, table);
+    char *found = table_effect(dir, table, TABLE_ACCESS);
     bool as_expected = what ? found && strstr(found, what) : !found;
     if (!as_expected)
         fprintf(stderr, "%s: %s, expected %s\n", table, found ? found : "nothing",
@@ -70,6 +70,44 @@ START_TEST(test_results_in_text_tables)
     for (size_t i = 0; i < 8; i++)
         free(t[i]);
     free(patterns), free(late), free(nets), free(keys), free(copy);
+}
+END_TEST
+
+static bool kind_says(enum table_kind kind, const char *table, const char *what)
+{
+    char *found = table_effect(dir, table, kind);
+    bool as_expected = what ? found && strstr(found, what) : !found;
+    if (!as_expected)
+        fprintf(stderr, "%s: %s\n", table, found ? found : "nothing");
+    free(found);
+    return as_expected;
+}
+
+START_TEST(test_a_rule_that_may_be_about_our_received_line)
+{
+    char *rules = file("rules", "if /^Received:/\n/from unknown/ REPLACE X: y\nendif\n"),
+         *table = mem_printf("regexp:%s", rules);
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "regexp:{{/^received:.*ESMTPSA/ IGNORE}}", "IGNORE"));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "pcre:{{/^(X-A|Received):/ STRIP}}", "STRIP"));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "regexp:{{/^R.*by mail/ REPLACE X: y}}", "REPLACE"));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "regexp:{{/^Received:/ PREPEND X: y}}", NULL));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "regexp:{{/^Received:/ REJECT}}", NULL));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "regexp:{{/^User-Agent:/ IGNORE}}", NULL));
+    ck_assert(kind_says(TABLE_ACCESS, "regexp:{{/^Received:/ IGNORE}}", NULL));
+    ck_assert(kind_says(TABLE_MILTER_CHECKS, "regexp:{{/^Received:/ IGNORE}}", NULL));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, table, "line 2: REPLACE"));
+    free(rules), free(table);
+}
+END_TEST
+
+START_TEST(test_what_milter_header_checks_do_behind_our_turn)
+{
+    ck_assert(kind_says(TABLE_MILTER_CHECKS, "regexp:{{/^X-Spam/ DISCARD}}", "DISCARD"));
+    ck_assert(kind_says(TABLE_MILTER_CHECKS, "regexp:{{/^X-Spam/ REDIRECT a@b}}", "REDIRECT"));
+    ck_assert(kind_says(TABLE_MILTER_CHECKS, "regexp:{{/^X-Spam/ REJECT}}", NULL));
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, "regexp:{{/^X-Spam/ DISCARD}}", NULL));
+    ck_assert(kind_says(TABLE_ACCESS, "randmap:{OK, HOLD}", "HOLD"));
+    ck_assert(kind_says(TABLE_ACCESS, "randmap:{OK, DUNNO}", NULL));
 }
 END_TEST
 
@@ -258,6 +296,8 @@ int main(void)
     TCase *c = tcase_create("postfix");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, test_results_in_text_tables);
+    tcase_add_test(c, test_a_rule_that_may_be_about_our_received_line);
+    tcase_add_test(c, test_what_milter_header_checks_do_behind_our_turn);
     tcase_add_test(c, test_restrictions);
     tcase_add_test(c, test_maps);
     tcase_add_test(c, test_settings_of_a_service);

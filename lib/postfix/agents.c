@@ -1,0 +1,209 @@
+/* agents - see agents.h. */
+#include "lib/postfix/agents.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/base/mem.h"
+#include "lib/config/config.h"
+#include "lib/postfix/postconf.h"
+
+struct agents {
+    struct agent *agent; /* the first one is smtp's */
+    size_t n;
+    char *source, *wrong;
+};
+
+/* One word of a command's line. */
+static bool speakable(const char *name)
+{
+    for (const char *s = name; *s; s++)
+        if (*s <= ' ' || *s > '~')
+            return false;
+    return *name && strlen(name) <= 255;
+}
+
+/* reject_non_fqdn_helo_hostname: a dot within it, or an address in brackets. */
+static bool qualified(const char *name)
+{
+    const char *dot = strchr(name, '.');
+    return *name == '[' || (dot && dot > name && dot[1]);
+}
+
+static struct agent *add(struct agents *all, const char *transport, const char *name)
+{
+    all->agent = mem_grow(all->agent, (all->n + 1) * sizeof *all->agent);
+    struct agent *a = &all->agent[all->n++];
+    *a = (struct agent){mem_strdup(transport), mem_strdup(name), TLS_NONE, true, true, AF_UNSPEC};
+    return a;
+}
+
+static bool is_word(const char *value, const char *word)
+{
+    return !strcasecmp(value, word);
+}
+
+/* A service's parameter, by the name that its command has for it: "smtp_..." or "lmtp_...". */
+static const char *parameter(const struct postconf *conf, const char *key, const char *command,
+                             const char *name)
+{
+    char *whole = mem_printf("%s_%s", command, name);
+    const char *value = postconf_get(conf, key, whole);
+    free(whole);
+    return value;
+}
+
+static void add_service(struct agents *all, const struct postconf *conf, const char *host_name,
+                        const char *transport, const char *command)
+{
+    char *key = mem_printf("%s/unix", transport);
+    const char *said = parameter(conf, key, command,
+                                 is_word(command, "lmtp") ? "lhlo_name" : "helo_name"),
+               *host = postconf_get(conf, NULL, "myhostname"),
+               *level = parameter(conf, key, command, "tls_security_level"),
+               *protocols = postconf_get(conf, key, "inet_protocols"),
+               *first = parameter(conf, key, command, "address_preference");
+    bool all_of_them = !*protocols || strcasestr(protocols, "all");
+    struct agent *a = add(all, transport, *host_name ? host_name : speakable(said) ? said : host);
+    a->tls = !*level || is_word(level, "none") ? TLS_NONE
+             : is_word(level, "may")           ? TLS_MAY
+                                               : TLS_ENCRYPT;
+    a->v4 = all_of_them || strcasestr(protocols, "ipv4");
+    a->v6 = all_of_them || strcasestr(protocols, "ipv6");
+    a->first = is_word(first, "ipv4") ? AF_INET : is_word(first, "ipv6") ? AF_INET6 : AF_UNSPEC;
+    free(key);
+}
+
+/* False: there is no Postfix that could be asked. host_name: "" or what it calls itself instead. */
+static bool by_postfix(struct agents *all, const char *host_name, const char *directory)
+{
+    char *error = NULL, *file = mem_printf("%s/main.cf", directory);
+    struct postconf *conf =
+        *directory && access(file, F_OK) == 0 ? postconf_read(directory, &error) : NULL;
+    const struct postconf_service *s;
+    bool good = conf && (*host_name || speakable(postconf_get(conf, NULL, "myhostname")));
+    if (good)
+        add_service(all, conf, host_name, "smtp", "smtp");
+    for (size_t i = 0; good && (s = postconf_service(conf, i)); i++)
+        if (!s->inet && strcmp(s->name, "smtp") &&
+            (!strcmp(s->command, "smtp") || !strcmp(s->command, "lmtp")))
+            add_service(all, conf, host_name, s->name, s->command);
+    if (good)
+        all->source = *host_name ? mem_strdup("host_name") : mem_strdup(file);
+    postconf_free(conf);
+    free(error);
+    free(file);
+    return good;
+}
+
+/* Malloc'd; NULL when it knows none. */
+static char *by_resolver(const char *host)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
+    struct addrinfo *found = NULL;
+    char *name = NULL;
+    if (getaddrinfo(host, NULL, &hints, &found) == 0 && found && found->ai_canonname)
+        name = mem_strdup(found->ai_canonname);
+    if (found)
+        freeaddrinfo(found);
+    /* /etc/hosts of some systems has this host among the names of localhost. */
+    if (name && speakable(name) && qualified(name) && strncasecmp(name, "localhost.", 10))
+        return name;
+    free(name);
+    return NULL;
+}
+
+static void by_host(struct agents *all, const char *host_name)
+{
+    char host[256] = "";
+    if (gethostname(host, sizeof host - 1) || !speakable(host))
+        snprintf(host, sizeof host, "localhost");
+    char *full = *host_name || qualified(host) ? NULL : by_resolver(host);
+    add(all, "smtp", *host_name ? host_name : full ? full : host);
+    all->source = mem_strdup(*host_name ? "host_name" : full ? "the resolver" : "the kernel");
+    free(full);
+}
+
+/* One line for all: what a next hop would refuse. */
+static void judge(struct agents *all, const char *host_name)
+{
+    if (*host_name && !speakable(host_name)) {
+        all->wrong = mem_printf(
+            "host_name = \"%.300s\" is no host name, and not used: write it like mx1.example.org",
+            host_name);
+        return;
+    }
+    for (size_t i = 0; i < all->n && !all->wrong; i++)
+        if (!qualified(all->agent[i].name))
+            all->wrong = mem_printf("this host calls itself %s (by %s), a name without a dot, to "
+                                    "next hops: some refuse that for good, and the mail bounces; "
+                                    "set host_name = \"%s.example.org\" in dovelane.conf, or "
+                                    "myhostname in Postfix's main.cf",
+                                    all->agent[i].name, all->source, all->agent[i].name);
+}
+
+struct agents *agents_find(const char *host_name, const char *postfix_config)
+{
+    struct agents *all = mem_zero(sizeof *all);
+    const char *ours = speakable(host_name) ? host_name : "";
+    if (!by_postfix(all, ours, postfix_config))
+        by_host(all, ours);
+    judge(all, host_name);
+    return all;
+}
+
+void agents_free(struct agents *all)
+{
+    if (!all)
+        return;
+    for (size_t i = 0; i < all->n; i++) {
+        free(all->agent[i].transport);
+        free(all->agent[i].name);
+    }
+    free(all->agent);
+    free(all->source);
+    free(all->wrong);
+    free(all);
+}
+
+const struct agent *agents_for(const struct agents *all, const char *destination)
+{
+    for (size_t i = 0; destination && i < all->n; i++) {
+        size_t n = strlen(all->agent[i].transport);
+        if (!strncmp(destination, all->agent[i].transport, n) && destination[n] == ':')
+            return &all->agent[i];
+    }
+    return &all->agent[0];
+}
+
+const char *agents_source(const struct agents *all)
+{
+    return all->source;
+}
+
+const char *agents_wrong(const struct agents *all)
+{
+    return all->wrong;
+}
+
+static bool uses(const struct agent *a, sa_family_t family)
+{
+    return (family != AF_INET || a->v4) && (family != AF_INET6 || a->v6);
+}
+
+void agent_sort(const struct agent *a, struct addresses *list)
+{
+    const struct addresses all = *list;
+    list->n = 0;
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < all.n; i++) {
+            sa_family_t family = all.v[i].sa.ss_family;
+            if (uses(a, family) && (pass == 0) == (a->first == AF_UNSPEC || family == a->first))
+                list->v[list->n++] = all.v[i];
+        }
+}

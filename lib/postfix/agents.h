@@ -1,0 +1,50 @@
+/* agents - how this host's Postfix is set to speak to next hops, so that the relay speaks alike: the
+ * name that it calls itself, its protocols, its TLS.
+ *
+ * The name (a next hop that judges names, reject_non_fqdn_helo_hostname, takes a mail by either
+ * way):
+ *   1  host_name of dovelane.conf
+ *   2  of the Postfix in postfix_config, as the transport's service has them (-o in master.cf, else
+ *      main.cf): smtp_helo_name, for lmtp lmtp_lhlo_name; else myhostname
+ *   3  without Postfix: the resolver's full name of this host, when it has a dot
+ *   4  the kernel's name of it, which many next hops refuse
+ * The rest is the service's, too; without Postfix, what Postfix does by default. */
+#ifndef DOVELANE_LIB_POSTFIX_AGENTS_H
+#define DOVELANE_LIB_POSTFIX_AGENTS_H
+
+#include <stdbool.h>
+
+#include "lib/base/resolve.h"
+
+/* A service of master.cf that is an smtp(8) or lmtp(8). */
+struct agent {
+    char *transport; /* "smtp" */
+    char *name;      /* what it calls itself */
+    /* smtp_tls_security_level: TLS_NONE, TLS_MAY, TLS_ENCRYPT (config.h). Of others, for which mail
+     * is not diverted, TLS_ENCRYPT, so that none of what waits goes out open */
+    int tls;
+    bool v4, v6;       /* inet_protocols */
+    sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
+};
+
+struct agents;
+
+/* Both are settings, "" when they are empty. Blocks: runs postconf(1) (about 50 ms), or asks the
+ * resolver. Never NULL. */
+struct agents *agents_find(const char *host_name, const char *postfix_config);
+void agents_free(struct agents *);
+
+/* The one for a destination ("lmtp:[10.0.0.5]:24"); smtp's for a transport that is not known, and
+ * for NULL: ports of our own Postfix. */
+const struct agent *agents_for(const struct agents *, const char *destination);
+
+/* Where the names are from: "host_name", "/etc/postfix/main.cf", "the resolver", "the kernel". */
+const char *agents_source(const struct agents *);
+
+/* NULL, or what is wrong with the names, and what to set. */
+const char *agents_wrong(const struct agents *);
+
+/* Leaves of a host's addresses those that this agent would use, in its order. UNIX sockets stay. */
+void agent_sort(const struct agent *, struct addresses *);
+
+#endif
