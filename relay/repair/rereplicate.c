@@ -226,7 +226,8 @@ static bool is_quiet(const struct lane *lane)
 static bool hold_ordered(struct rereplicate *p, struct job *j)
 {
     struct lane *lane = lanes_get(p->relay, j->name, j->len);
-    if (lane->ownership != OWNERSHIP_OURS || !is_quiet(lane))
+    /* One that vanished and came again meanwhile is listed twice. */
+    if (lane->ownership != OWNERSHIP_OURS || lane->frozen || !is_quiet(lane))
         return false;
     j->ordered = lane;
     lane_freeze(lane, true);
