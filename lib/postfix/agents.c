@@ -39,7 +39,8 @@ static struct agent *add(struct agents *all, const char *transport, const char *
 {
     all->agent = mem_grow(all->agent, (all->n + 1) * sizeof *all->agent);
     struct agent *a = &all->agent[all->n++];
-    *a = (struct agent){mem_strdup(transport), mem_strdup(name), TLS_NONE, true, true, AF_UNSPEC};
+    *a = (struct agent){
+        mem_strdup(transport), mem_strdup(name), TLS_NONE, TRUST_NONE, true, true, AF_UNSPEC};
     return a;
 }
 
@@ -73,6 +74,9 @@ static void add_service(struct agents *all, const struct postconf *conf, const c
     a->tls = !*level || is_word(level, "none") ? TLS_NONE
              : is_word(level, "may")           ? TLS_MAY
                                                : TLS_ENCRYPT;
+    a->trust = is_word(parameter(conf, key, command, "send_xforward_command"), "yes")
+                   ? TRUST_XFORWARD
+                   : TRUST_NONE;
     a->v4 = all_of_them || strcasestr(protocols, "ipv4");
     a->v6 = all_of_them || strcasestr(protocols, "ipv6");
     a->first = is_word(first, "ipv4") ? AF_INET : is_word(first, "ipv6") ? AF_INET6 : AF_UNSPEC;

@@ -23,6 +23,7 @@ struct agent {
     /* smtp_tls_security_level: TLS_NONE, TLS_MAY, TLS_ENCRYPT (config.h). Of others, for which mail
      * is not diverted, TLS_ENCRYPT, so that none of what waits goes out open */
     int tls;
+    int trust;         /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
     bool v4, v6;       /* inet_protocols */
     sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
 };

@@ -127,12 +127,13 @@ struct smtp_policy {
     unsigned discard; /* of enum smtp_feature: never used */
 };
 
-/* For a destination's section. postfix_tls: what tls = postfix means. Never NULL; the caller's
+/* For a destination's section. The agent says what `postfix` means in it. Never NULL; the caller's
  * until smtp_policy_release. */
 struct config;
 struct nexthop;
+struct agent;
 struct smtp_policy *smtp_policy_new(const struct config *, const char *destination,
-                                    const struct nexthop *, int postfix_tls);
+                                    const struct nexthop *, const struct agent *);
 
 /* Opens the files of all sections: NULL, or what is wrong with one (malloc'd). */
 char *smtp_policy_check(const struct config *);

@@ -6,6 +6,7 @@
 #include "relay/smtp/delivery_id.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "lib/postfix/agents.h"
 #include "relay/smtp/nexthop.h"
 #include "relay/smtp/smtp.h"
 
@@ -32,12 +33,12 @@ static struct smtp_policy *plain(const struct config *c)
 }
 
 static void set_tls(struct smtp_policy *p, const struct config_destination *d,
-                    const struct nexthop *hop, int postfix_tls)
+                    const struct nexthop *hop, const struct agent *agent)
 {
     const char *name = *d->tls_name ? d->tls_name : hop->port ? hop->host : NULL;
     struct tls_options o = {name, d->tls == TLS_VERIFY, d->tls_ca_file, d->tls_cert_file,
                             d->tls_key_file};
-    p->tls = d->tls == TLS_POSTFIX ? postfix_tls : d->tls;
+    p->tls = d->tls == TLS_POSTFIX ? agent->tls : d->tls;
     if (p->tls == TLS_NONE)
         return;
     /* A section "*" with verify, and a socket: nothing to compare with, so nothing may pass. */
@@ -71,15 +72,15 @@ static unsigned discarded(const struct config_destination *d)
 }
 
 struct smtp_policy *smtp_policy_new(const struct config *c, const char *destination,
-                                    const struct nexthop *hop, int postfix_tls)
+                                    const struct nexthop *hop, const struct agent *agent)
 {
     const struct config_destination *d = config_destination(c, destination);
     struct smtp_policy *p = plain(c);
-    p->trust = d->trust;
+    p->trust = d->trust == TRUST_POSTFIX ? agent->trust : d->trust;
     set_key(p, c, d);
     p->convert = d->without_8bitmime == WITHOUT_8BITMIME_CONVERT;
     p->discard = discarded(d);
-    set_tls(p, d, hop, postfix_tls);
+    set_tls(p, d, hop, agent);
     if (p->unusable)
         log_error("destination %s: %s", destination, p->unusable);
     return p;

@@ -115,7 +115,7 @@ struct smtp_policy *destination_policy(struct destination *d)
         return d->policy;
     smtp_policy_release(d->policy);
     d->policy = d->own ? smtp_policy_own(c)
-                       : smtp_policy_new(c, d->name, &d->hop, agent_settings_for(d->name)->tls);
+                       : smtp_policy_new(c, d->name, &d->hop, agent_settings_for(d->name));
     d->policy_turn = d->relay->config_turn;
     return d->policy;
 }

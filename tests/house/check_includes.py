@@ -41,7 +41,7 @@ WALLS = {
     "milter": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
     "proxy": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
     "relay/relay.h": "lib/config lib/redis",
-    "relay/smtp": "lib/base lib/mail lib/config lib/redis",
+    "relay/smtp": "lib/base lib/mail lib/config lib/redis lib/postfix",
     "relay/state":
         "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix relay/relay.h relay/smtp",
     "relay/owners": "lib/base lib/mail lib/redis relay/relay.h relay/state",

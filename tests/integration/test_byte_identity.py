@@ -97,8 +97,7 @@ class Ways:
             self.hops[protocol + "-bare"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
             self.hops[protocol + "-send"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
         maps = {f"{name}.example": hop.destination for name, hop in self.hops.items()}
-        settings = dict(SETTINGS, destinations={self.hops["smtp"].destination: {"trust": "xforward"}, self.hops["lmtp"].destination: {"trust": "xforward"},
-                                                **{self.hops[name].destination: {"without_8bitmime": "send"} for name in ("smtp-send", "lmtp-send")}})
+        settings = dict(SETTINGS, destinations={self.hops[name].destination: {"without_8bitmime": "send"} for name in ("smtp-send", "lmtp-send")})
         self.system = Stack(postfix="divert", nodes=1, maps=maps, settings=settings, postconf=ONE_BY_ONE).up()
         self.add_stock_port()
         self.wait_able()
