@@ -286,6 +286,17 @@ static void look_up(struct milter_session *s)
     free(address);
 }
 
+/* Of a mail that was split, Postfix's copy and what is stored would have to be looked at again. */
+bool divert_late(struct milter_session *s)
+{
+    bool stored = s->stored && deposit_count_done(&s->deposit);
+    if (!milter_session_waits(s) || (stored && verdict(s) != VERDICT_LANES)) {
+        divert_answered(s, false);
+        return false;
+    }
+    return !stored || promised(s);
+}
+
 void divert_begin(struct milter_session *s)
 {
     struct mail *m = &s->mail;

@@ -53,7 +53,7 @@ struct engine {
     bool (*progress)(void *peer);
 
     /* Answers the message. milter_session_answered is called, from within this call or later:
-     * whether Postfix was told. */
+     * whether Postfix was told. Before, milter_session_late asks if it still holds. */
     void (*answer)(void *peer, enum engine_answer, const char *reply);
     /* There will be no answer: Postfix must not wait for one, as far as the engine can see to
      * that. */

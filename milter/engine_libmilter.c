@@ -10,6 +10,7 @@
  *      waits ◀─────────── answer ─────────── the store has an outcome
  *   tells libmilter ──── NEWS_TOLD ────────▶ milter_session_answered
  *   (or not ────────── NEWS_UNTOLD)
+ *   (heard too late ─── NEWS_LATE) ────────▶ milter_session_late: the same once more, or another
  *   the next mail waits ◀── over ─────────── nothing is left of this one
  *
  * What the threads share is guarded by shared.lock. A session's mail belongs to the thread that it
@@ -64,7 +65,7 @@ struct change {
     uint32_t number; /* of the header; 0: a recipient */
 };
 
-enum news { NEWS_END = 1, NEWS_LOST = 2, NEWS_TOLD = 4, NEWS_UNTOLD = 8 };
+enum news { NEWS_END = 1, NEWS_LOST = 2, NEWS_TOLD = 4, NEWS_UNTOLD = 8, NEWS_LATE = 16 };
 
 struct peer {
     struct peer *prev, *next;
@@ -134,6 +135,22 @@ static struct peer *next_news(unsigned *news_r)
     return p;
 }
 
+static void order_answer(struct peer *p)
+{
+    p->answer_ordered = clock_monotonic();
+    p->answer_due = true;
+    pthread_cond_broadcast(&p->ordered);
+}
+
+static void on_late(struct peer *p)
+{
+    if (!milter_session_late(p->session))
+        return;
+    lock();
+    order_answer(p);
+    unlock();
+}
+
 /* The peer may be gone when the session has heard of it. */
 static void on_news(struct ev_loop *loop, ev_async *w, int events)
 {
@@ -146,6 +163,8 @@ static void on_news(struct ev_loop *loop, ev_async *w, int events)
             milter_session_lost(s);
         if (news & (NEWS_TOLD | NEWS_UNTOLD))
             milter_session_answered(s, news & NEWS_TOLD);
+        if (news & NEWS_LATE)
+            on_late(p);
     }
 }
 
@@ -178,21 +197,30 @@ static bool set_reply(struct peer *p)
     return good;
 }
 
-/* Whether the answer can be given: in time, and Postfix is there. */
-static bool tell(struct peer *p, sfsistat *given_r)
+static bool is_late(const struct peer *p)
 {
-    if (clock_monotonic() - p->answer_ordered > TELL_WITHIN || smfi_progress(p->ctx) != MI_SUCCESS)
-        return false;
+    return clock_monotonic() - p->answer_ordered > TELL_WITHIN;
+}
+
+/* Gives the answer if it is in time, and Postfix is there. To write may take long, too. */
+static enum news tell(struct peer *p, sfsistat *given_r)
+{
+    if (is_late(p))
+        return NEWS_LATE;
+    if (smfi_progress(p->ctx) != MI_SUCCESS)
+        return NEWS_UNTOLD;
+    if (is_late(p))
+        return NEWS_LATE;
     for (size_t i = 0; i < p->nchanges; i++)
         if (!make_change(p, &p->change[i]))
-            return false;
+            return NEWS_UNTOLD;
     if (p->answer == ENGINE_REPLY && !set_reply(p))
-        return false;
+        return NEWS_UNTOLD;
     *given_r = p->answer == ENGINE_ACCEPT    ? SMFIS_ACCEPT
                : p->answer == ENGINE_DISCARD ? SMFIS_DISCARD
                : *p->reply == '4'            ? SMFIS_TEMPFAIL
                                              : SMFIS_REJECT;
-    return true;
+    return NEWS_TOLD;
 }
 
 /* Without the lock while something is written. */
@@ -211,11 +239,11 @@ static bool do_answer(struct peer *p, sfsistat *given_r)
 {
     p->answer_due = false;
     unlock();
-    bool told = tell(p, given_r);
+    enum news news = tell(p, given_r);
     lock();
     p->told = clock_monotonic();
-    post(p, told ? NEWS_TOLD : NEWS_UNTOLD);
-    return told;
+    post(p, news);
+    return news == NEWS_TOLD;
 }
 
 /* Hands the mail to the loop, and does what it orders. SMFIS_NOREPLY: there is no answer. */
@@ -468,9 +496,7 @@ static void answer(void *peer, enum engine_answer answer, const char *reply)
     lock();
     p->answer = answer;
     set(&p->reply, reply);
-    p->answer_ordered = clock_monotonic();
-    p->answer_due = true;
-    pthread_cond_broadcast(&p->ordered);
+    order_answer(p);
     unlock();
 }
 

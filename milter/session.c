@@ -144,6 +144,15 @@ void milter_session_answered(struct milter_session *s, bool told)
     divert_answered(s, told);
 }
 
+bool milter_session_late(struct milter_session *s)
+{
+    s->answering = false;
+    bool holds = divert_late(s);
+    if (holds)
+        s->answering = true;
+    return holds;
+}
+
 /* ---- what Postfix says ---- */
 
 static void address_text(struct milter_session *s, const char *address, unsigned port)

@@ -76,6 +76,8 @@ void milter_session_end(struct milter_session *, const char *queue_id, double si
  * way: its outcome says it. */
 void milter_session_lost(struct milter_session *);
 void milter_session_answered(struct milter_session *, bool told);
+/* The answer was ordered too long ago to be given. True: it still holds, and is to be given now. */
+bool milter_session_late(struct milter_session *);
 /* What a connection is closed for; once a second at most. From any thread. */
 void milter_session_complain(const char *what);
 

@@ -4,6 +4,7 @@ the mail, and what the lanes hold of it would be a second copy (test_milter_late
 The test plays Postfix on the milter's socket. To an engine on libmilter it says the end of the header, too, which that one
 answers; and there is a word of progress before each answer."""
 import contextlib
+import ctypes
 import os
 import pwd
 import re
@@ -19,6 +20,7 @@ from stack.probe import packet
 from stack.shape import SinkShape
 
 LIMIT = 60
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WAIT_ALL = 17, 0x4206, 0x4207, 0x40000000  # linux/ptrace.h, linux/wait.h
 NEGOTIATION = packet(b"O", struct.pack("!III", 6, 0x1FF, 0x1FFFFF))
 CLIENT = packet(b"C", b"client\x004\x1f\x90192.0.2.1\0")
 
@@ -97,7 +99,7 @@ def unanswered(system, connection):
     with contextlib.suppress(TimeoutError):
         while piece := connection.recv(1000):
             said += piece
-    return not re.search(rb"\0[ady]", said)
+    return not re.search(rb"\0\0\0.[ady]", said, re.DOTALL)
 
 
 def answers_to(system, said):
@@ -186,6 +188,50 @@ def test_a_milter_that_stood_still_answers_nothing(system):
         quick = connections if not on_libmilter(system) else connections[::50]
         assert all(unanswered(system, connection) for connection in quick)
     assert "STILL0: this process stood still" in log(system) and stored(system) == [0, 0]
+
+
+@contextlib.contextmanager
+def threads_stopped(pid):
+    """All threads but the first, the loop's. As ptrace(2) does it: a signal would stop them all."""
+    def ptrace(request, thread):
+        if libc.ptrace(request, thread, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = 4 * [ctypes.c_long], ctypes.c_long
+    stopped = []
+    try:
+        for thread in sorted(int(name) for name in os.listdir(f"/proc/{pid}/task")):
+            if thread != pid:
+                ptrace(PTRACE_SEIZE, thread)
+                ptrace(PTRACE_INTERRUPT, thread)
+                os.waitpid(thread, WAIT_ALL)
+                stopped.append(thread)
+        yield
+    finally:
+        for thread in stopped:
+            ptrace(PTRACE_DETACH, thread)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="stops threads")
+def test_an_order_heard_too_late_is_given_again_while_postfix_waits(system):
+    """The loop has decided, and the session's thread is without a processor for longer than TELL_WITHIN. It took the mail back, and gave no answer."""
+    if not on_libmilter(system):
+        pytest.skip("the engine of our own has one thread")
+    for attempt in range(5):    # a machine that stands still lets the deadline pass
+        name = f"STARVED{attempt}"
+        system.stop("redis-mx2")
+        with connect(system) as connection:
+            connection.sendall(CLIENT + mail(system, name))
+            wait(lambda name=name: name in queue_ids(system, "mx1"), lambda: log(system))
+            with threads_stopped(system["milter"].process.pid):
+                system.cont("redis-mx2")
+                wait(lambda name=name: f"{name}: from=<s@x.example>" in log(system), lambda: log(system))
+                time.sleep(1.5)
+            if f"{name}: from=<s@x.example>" in log(system) and name in queue_ids(system, *system.nodes):
+                assert rest(connection) == b"d", log(system)
+                assert f"{name}: Postfix may not wait" not in log(system)
+                return
+    pytest.fail("never stored in time")
 
 
 @pytest.mark.long

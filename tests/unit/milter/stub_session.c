@@ -219,6 +219,12 @@ void milter_session_answered(struct milter_session *s, bool told)
     s->engine->over(s->peer);
 }
 
+bool milter_session_late(struct milter_session *s)
+{
+    milter_session_answered(s, false);
+    return false;
+}
+
 void milter_session_lost(struct milter_session *s)
 {
     note("lost\n");
