@@ -42,7 +42,7 @@ struct replicator {
     /* the last run had another one. What was told between its end and the FIFO's is not known:
      * all users are swept */
     bool adopted;
-    bool unswept; /* for one of these three reasons, and not yet */
+    bool unswept; /* a sweep of all has begun and is not over: the next run begins it anew */
     bool stopping;
 
     struct ledger *ledger;

@@ -45,6 +45,7 @@ static void walk(struct sweep *s)
 static void begin(struct sweep *s)
 {
     s->phase = LISTING_WANTED;
+    s->r->unswept = true;
     s->began = clock_monotonic();
     s->listed_by = clock_monotonic() + LIST_FOR;
     ev_timer_again(s->r->loop, &s->step);
@@ -189,8 +190,7 @@ struct sweep *sweep_open(struct replicator *r)
     ev_timer_init(&s->step, on_step, STEP, STEP);
     s->every.data = s->step.data = s;
     ev_timer_start(r->loop, &s->every);
-    r->unswept = r->first || r->unclean || r->adopted;
-    if (r->unswept)
+    if (r->first || r->unclean || r->adopted)
         begin(s);
     return s;
 }
