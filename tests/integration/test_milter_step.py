@@ -20,7 +20,8 @@ from stack.probe import packet
 from stack.shape import SinkShape
 
 LIMIT = 60
-PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WAIT_ALL = 17, 0x4206, 0x4207, 0x40000000  # linux/ptrace.h, linux/wait.h
+# linux/ptrace.h, linux/wait.h
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WAIT_ALL = 17, 0x4206, 0x4207, 0x40000000
 NEGOTIATION = packet(b"O", struct.pack("!III", 6, 0x1FF, 0x1FFFFF))
 CLIENT = packet(b"C", b"client\x004\x1f\x90192.0.2.1\0")
 
@@ -214,20 +215,22 @@ def threads_stopped(pid):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="stops threads")
 def test_an_order_heard_too_late_is_given_again_while_postfix_waits(system):
-    """The loop has decided, and the session's thread is without a processor for longer than TELL_WITHIN. It took the mail back, and gave no answer."""
+    """The loop has decided, and the session's thread has no processor for longer than TELL_WITHIN.
+    The mail was taken back, without an answer."""
     if not on_libmilter(system):
         pytest.skip("the engine of our own has one thread")
     for attempt in range(5):    # a machine that stands still lets the deadline pass
         name = f"STARVED{attempt}"
+        line = f"{name}: from=<s@x.example>"
         system.stop("redis-mx2")
         with connect(system) as connection:
             connection.sendall(CLIENT + mail(system, name))
             wait(lambda name=name: name in queue_ids(system, "mx1"), lambda: log(system))
             with threads_stopped(system["milter"].process.pid):
                 system.cont("redis-mx2")
-                wait(lambda name=name: f"{name}: from=<s@x.example>" in log(system), lambda: log(system))
+                wait(lambda line=line: line in log(system), lambda: log(system))
                 time.sleep(1.5)
-            if f"{name}: from=<s@x.example>" in log(system) and name in queue_ids(system, *system.nodes):
+            if name in queue_ids(system, *system.nodes):
                 assert rest(connection) == b"d", log(system)
                 assert f"{name}: Postfix may not wait" not in log(system)
                 return

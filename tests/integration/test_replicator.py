@@ -468,18 +468,19 @@ def test_main_stopped_closes_its_users_and_sweeps_nobody(world):
 
 
 def test_a_sweep_that_a_stop_cuts_short_is_begun_anew(world):
-    """One in the middle of a run, not the first: that counted as done, and the next one came an hour later."""
+    """Not the first one: that counted as done, and the next came an hour later."""
     w = world(2, sweep_all="1h")
     wait_for(lambda: w[0].says("swept:"), what="the sweep of the first start")
     w[0].stop()
     w[0].site.listed = [f"u{n}" for n in range(10)]
     w[0].start(sweep_rate="1")
     w[0].mark("+all")
-    wait_for(lambda: any(w[0].site.state(name).sweeps for name in w[0].site.listed), what="a sweep that has begun")
+    names = w[0].site.listed
+    wait_for(lambda: any(w[0].site.state(name).sweeps for name in names), what="its begin")
     w[0].stop()
     assert w[0].log.read_text().count("swept:") == 1
     w[0].start(sweep_rate="1000")
-    wait_for(lambda: all(w[0].site.state(name).sweeps for name in w[0].site.listed), 60, "a look at all")
+    wait_for(lambda: all(w[0].site.state(name).sweeps for name in names), 60, "a look at all")
 
 
 def test_a_hint_that_nobody_followed_survives_a_stop(world):
