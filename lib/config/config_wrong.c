@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "lib/base/mem.h"
+#include "lib/config/nexthop.h"
 
 /* what: "node mx1" or "replica site-a". */
 static char *check_tls(const struct config_link *l, const char *tls, const char *what,
@@ -203,8 +204,8 @@ static char *check_sockets(const struct config *c, const char *path)
 /* by: the setting that names it. */
 static char *check_next_hop(const struct config *c, const char *by, const char *d, const char *path)
 {
-    char buf[512];
-    const char *host, *port, *hop = strchr(d, ':');
+    struct nexthop parsed;
+    const char *hop = strchr(d, ':');
     if (strncmp(d, "smtp:", 5) && strncmp(d, "relay:", 6) && strncmp(d, "lmtp:", 5))
         return mem_printf("%s: %s has \"%s\": it must begin with smtp:, relay: or lmtp:", path, by,
                           d);
@@ -217,16 +218,14 @@ static char *check_next_hop(const struct config *c, const char *by, const char *
                           "socket_at = { \"%s=/run/dovecot/dovelane-lmtp\" }",
                           path, by, d, hop + 5);
     }
-    size_t n = strlen(hop);
-    if (hop[0] != '[')
+    if (nexthop_parse(d, &parsed)) {
+        nexthop_free(&parsed);
+        return NULL;
+    }
+    if (hop[0] != '[' && *d != 'l')
         return mem_printf("%s: %s has \"%s\": only next hops with an address can be delivered to: "
                           "[host]:port or unix:/path",
                           path, by, d);
-    /* "[10.0.0.5]:24" as "10.0.0.5:24" for the check; without a port it is the transport's own. */
-    if (hop[n - 1] == ']' && n > 2)
-        return NULL;
-    if (strchr(hop, ']') && config_address(hop, buf, sizeof buf, &host, &port) == 0)
-        return NULL;
     return mem_printf("%s: %s has \"%s\": write the next hop like [10.0.0.5]:24", path, by, d);
 }
 

@@ -7,7 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/postfix/agents.h"
-#include "relay/smtp/nexthop.h"
+#include "lib/config/nexthop.h"
 #include "relay/smtp/smtp.h"
 
 static struct smtp_policy *plain(const struct config *c)

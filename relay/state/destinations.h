@@ -9,7 +9,7 @@
 
 #include "lib/base/resolve.h"
 #include "relay/relay.h"
-#include "relay/smtp/nexthop.h"
+#include "lib/config/nexthop.h"
 #include "relay/smtp/smtp.h"
 #include "relay/state/lanes.h"
 

@@ -21,6 +21,7 @@ int main(void)
     suite_add_tcase(s, store_tests());
     suite_add_tcase(s, verdict_tests());
     suite_add_tcase(s, agents_tests());
+    suite_add_tcase(s, nexthop_tests());
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     int failed = srunner_ntests_failed(r);

@@ -120,7 +120,7 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
     ck_assert_msg(c != NULL, "%s", error);
     const struct config_destination *d = config_destination(c, "smtp:[h]:25");
     ck_assert_int_eq(d->tls, TLS_POSTFIX);
-    ck_assert_int_eq(d->trust, TRUST_NONE);
+    ck_assert_int_eq(d->trust, TRUST_POSTFIX);
     ck_assert(!config_destination_says(d, "tls") && !config_destination_says(d, "trust"));
     ck_assert(!d->delivery_id && !*d->tls_name && !d->discard_ehlo_keywords.n);
     forget();
@@ -133,7 +133,7 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
     ck_assert(config_destination_says(d, "discard_ehlo_keywords"));
     ck_assert(!config_destination_says(d, "") && !config_destination_says(d, "lane_time"));
     ck_assert_int_eq(d->tls, TLS_VERIFY);
-    ck_assert_int_eq(d->trust, TRUST_NONE);
+    ck_assert_int_eq(d->trust, TRUST_POSTFIX);
     ck_assert(d->delivery_id && config_list_has(&d->discard_ehlo_keywords, "DSN"));
     d = config_destination(c, "smtp:[h]:25");
     ck_assert_int_eq(d->tls, TLS_POSTFIX);

@@ -8,6 +8,7 @@ TCase *config_tests(void);
 TCase *envelope_tests(void);
 TCase *wire_tests(void);
 TCase *tls_tests(void);
+TCase *nexthop_tests(void);
 TCase *node_tests(void);
 TCase *log_tests(void);
 TCase *match_tests(void);

@@ -15,7 +15,6 @@ int main(void)
     suite_add_tcase(s, ownership_tests());
     suite_add_tcase(s, role_tests());
     suite_add_tcase(s, contact_tests());
-    suite_add_tcase(s, nexthop_tests());
     suite_add_tcase(s, batch_window_tests());
     suite_add_tcase(s, poison_tests());
     suite_add_tcase(s, delivery_log_tests());

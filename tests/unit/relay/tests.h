@@ -5,7 +5,6 @@ TCase *dots_tests(void);
 TCase *compose_tests(void);
 TCase *retry_tests(void);
 TCase *ownership_tests(void);
-TCase *nexthop_tests(void);
 TCase *batch_window_tests(void);
 TCase *poison_tests(void);
 TCase *delivery_log_tests(void);

@@ -1,13 +1,14 @@
-/* nexthop - what a lane's destination says: transport, then next hop, as Postfix resolved them.
- * Pure.
+/* nexthop - what a destination says: transport, then next hop, as Postfix resolved them (smtp(8),
+ * "SMTP DESTINATION SYNTAX", "LMTP DESTINATION SYNTAX").
  *
- *   smtp:[10.0.0.5]:2525   relay:[::1]:25   lmtp:[mail.example]:24   lmtp:inet:[10.0.0.5]:24
- * lmtp:unix:/run/dovecot/lmtp
+ *   smtp:[10.0.0.5]:2525   relay:[::1]:25   smtp:[mail.example]:submission
+ *   lmtp:[mail.example]:24   lmtp:inet:mail.example:24   lmtp:mail.example
+ *   lmtp:unix:/run/dovecot/lmtp
  *
- * Only next hops with an address: the brackets say that no MX is looked up, and without them it
- * is Postfix's mail. */
-#ifndef DOVELANE_RELAY_SMTP_NEXTHOP_H
-#define DOVELANE_RELAY_SMTP_NEXTHOP_H
+ * Only next hops with an address: in SMTP the brackets say that no MX is looked up, and without
+ * them it is Postfix's mail; LMTP looks none up. */
+#ifndef DOVELANE_LIB_CONFIG_NEXTHOP_H
+#define DOVELANE_LIB_CONFIG_NEXTHOP_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-#include "relay/smtp/nexthop.h"
-#include "tests/unit/relay/tests.h"
+#include "lib/config/nexthop.h"
+#include "tests/unit/lib/tests.h"
 
 static void expect(const char *destination, bool lmtp, const char *host, const char *port)
 {
@@ -21,6 +21,16 @@ START_TEST(test_what_postfix_writes)
     expect("lmtp:inet:[10.0.0.5]:24", true, "10.0.0.5", "24");
     expect("lmtp:unix:/run/dovecot/lmtp", true, "/run/dovecot/lmtp", NULL);
     expect("lmtp:unix:private/dovecot-lmtp", true, "private/dovecot-lmtp", NULL);
+    /* LMTP looks up no MX: it needs no brackets. */
+    expect("lmtp:mail.example", true, "mail.example", "24");
+    expect("lmtp:mail.example:2424", true, "mail.example", "2424");
+    expect("lmtp:inet:mail.example:24", true, "mail.example", "24");
+    expect("lmtp:inet:10.0.0.5", true, "10.0.0.5", "24");
+    expect("smtp:inet:[10.0.0.5]:25", false, "10.0.0.5", "25");
+    expect("smtp:[mail.example]:submission", false, "mail.example", "587");
+    expect("smtp:[mail.example]:SMTPS", false, "mail.example", "465");
+    expect("lmtp:mail.example:lmtp", true, "mail.example", "24");
+    expect("smtp:[mail.example]:domain", false, "mail.example", "53"); /* of /etc/services */
 }
 END_TEST
 
@@ -39,6 +49,15 @@ START_TEST(test_what_we_do_not_deliver_to)
                               "smtp:[a]:0",
                               "smtp:[a]:65536",
                               "smtp:[a]:25x",
+                              "smtp:inet:mail.example:25",
+                              "smtp:[a]:no-such-port",
+                              "smtp:[a]:25, [b]:25",
+                              "smtp:[a]:-1",
+                              "lmtp:a:",
+                              "lmtp::24",
+                              "lmtp:inet:",
+                              "lmtp:a b",
+                              "lmtp:fe80::1",
                               "lmtp:unix:",
                               "error:[a]:25"};
     struct nexthop hop;
