@@ -85,11 +85,18 @@ static void mix_list(uint64_t *h, const struct config_list *l)
     mix(h, "");
 }
 
+/* A default is 0, as that of an earlier version was whose words were fewer: hosts of both versions
+ * with the same file are to agree. */
+static int rank(int value, int by_default)
+{
+    return value == by_default ? 0 : value ? value : by_default;
+}
+
 static void mix_destination(uint64_t *h, const struct config_destination *d)
 {
     mix(h, d->name);
 #define DESTINATION_WORD(setting, def, words, help) \
-    mix(h, (const char[]){(char)('0' + d->setting), '\0'});
+    mix(h, (const char[]){(char)('0' + rank(d->setting, def)), '\0'});
 #define DESTINATION_TEXT(setting, def, help) mix(h, d->setting);
 #define DESTINATION_LIST(setting, words, help) mix_list(h, &d->setting);
 #include "lib/config/settings.def"
