@@ -2,8 +2,8 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run test test-long test-machines test-packages chaos fuzz bench \
-	matrix compatibility clean format tidy coverage
+.PHONY: all install uninstall deb run check test test-long test-machines test-packages chaos fuzz \
+	bench matrix compatibility clean format tidy coverage
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -36,9 +36,15 @@ run:
 	$(MAKE) --no-print-directory all
 	$(PYTHON) tests/demo/demo.py
 
+# What CONTRIBUTING.md's table says. SHARE=K/N: then also the Kth of N shares of the tier "long".
+SHARE :=
+check:
+	./setup test
+	$(PYTHON) tests/run.py check
+
 test:
 	./setup test
-	$(PYTHON) tests/run.py
+	$(PYTHON) tests/run.py test $(if $(SHARE),--share $(SHARE))
 
 # Each fuzz target MINUTES long under ASan and UBSan, with counts; TARGETS="state log" chooses (tests/fuzz/run.py).
 MINUTES := 10
@@ -49,7 +55,7 @@ fuzz:
 
 test-long:
 	./setup long
-	$(PYTHON) tests/run.py --long
+	$(PYTHON) tests/run.py long
 
 # Debian 12 and 13 with systemd, two machines at a time, follow the guides (root; tests/machines/machine.py says what is needed).
 test-machines:
@@ -64,7 +70,7 @@ chaos:
 	./setup test
 	$(MAKE) --no-print-directory all
 	DOVELANE_SEED=$(SEED) DOVELANE_ROUNDS=$(ROUNDS) DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pytest -q -s -p no:cacheprovider \
-		tests/integration/test_chaos.py -k "test_chaos and not long"
+		tests/integration/test_chaos.py --tier check,test,long
 
 # make bench, make bench-gateway: tables on the screen, figures in build/bench/NAME.json
 bench:

@@ -39,10 +39,10 @@ def main():
         return 1
     for data in BUILD.rglob("*.gcda"):
         data.unlink()
-    failed = run("meson", "test", "-C", BUILD, "--suite", "unit", "--no-suite", "slow", "--timeout-multiplier", "4")
+    failed = run("meson", "test", "-C", BUILD, "--suite", "check", "--suite", "test", "--timeout-multiplier", "4")
     if sys.argv[1:]:
         environment = {**os.environ, "DOVELANE_BUILD": str(BUILD)}
-        failed |= run("/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", *sys.argv[1:],
+        failed |= run("/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tier", "check,test", *sys.argv[1:],
                       env=environment)
     filters = [word for folder in PRODUCT for word in ("--filter", f"{folder}/")]
     (BUILD / "html").mkdir(exist_ok=True)

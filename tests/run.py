@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""Runs all tests and prints one closing line: 'N passed, N failed'.
+"""Runs tests and prints one closing line: 'N passed, N failed, N skipped'.
 
-    1. builds (with DOVELANE_WERROR=1, as CI does, warnings are errors), runs the C unit tests and the house check
-    2. the same with ASan and UBSan
-    3. the integration tests against real servers
-    4. their core with the sanitized programs; part 3 leaves it out then, unless --long is given
-    5. replication: real Dovecots, two and three, against the scenario table, damage, kills and a soak
-    7. machines: two Debians with systemd follow the guides to the first mail, a reboot and a stop of Redis (`make test-machines` goes on)
+    tests/run.py check|test|long [--share K/N] [--only PART,PART]
 
---long adds the long variants (`-m long`, long fuzzing) and
-    6. the lane's tests with the server under valgrind
---only 1,3 runs some of the parts.
-DOVELANE_TRIXIE_ROOT names a Debian 13 root directory, in which part 5 finds a second Dovecot version; DOVELANE_TRIXIE_BUILD the
-build for it, a path inside (default: /build/main). With --long the replication tests run once more then, the first replica of each with 2.4,
-the second with 2.3, and so on.
+check     what is quick: unit tests, the house checks, the first tests against real servers
+test      that and all that guards a promise, some of it with ASan and UBSan
+long      that and all the rest, and the lane's tests with the server under valgrind
+--share   with `test`: then also the Kth of N shares of the tier "long" (tests/conftest.py)
+--only    some of the parts: unit, asan, integration, worker, provision, replication, machines,
+          valgrind
+
+DOVELANE_WERROR=1: warnings are errors, as in CI.
+DOVELANE_TRIXIE_ROOT names a Debian 13 root directory, in which the part "replication" finds a
+second Dovecot version; DOVELANE_TRIXIE_BUILD the build for it, a path inside (default:
+/build/main). `long` runs these tests once more then, the first replica of each with 2.4, the second
+with 2.3, and so on.
 """
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -26,10 +28,21 @@ import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
-AT_ONCE, REPLICAS_AT_ONCE = 5, 3  # files at a time, on two cores: most of the time they wait; replicas less
+PLAIN, ASAN = ROOT / "build", ROOT / "build-asan"
+# Folders of tests, and how many files of each at a time on two cores: most of the time they wait.
+FOLDERS = {"integration": ("tests/integration", 5), "provision": ("tests/provision", 3),
+           "worker": ("tests/unit/replicator/*_test.py", 3),
+           "replication": ("tests/replication", 3), "machines": ("tests/machines", 2)}
+PARTS = ["unit", "asan", *FOLDERS, "valgrind"]
 PATIENT = ["--timeout-multiplier", "4"]  # limits are against hanging; a busy machine is no failure
 # Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.
 SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
+# What runs within Dovecot, whose programs have no sanitizers, and what only computes.
+NOT_SANITIZED = ("dovecot-plugin/worker/", "dovecot-plugin/plugin/", "dovecot-plugin/doveadm/",
+                 "tests/model/")
+# Leaks are the unit tests' work: a daemon that is killed has no end at which to look for them.
+SANITIZED = {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 
 
 class Tally:
@@ -41,7 +54,8 @@ class Tally:
         self.passed += passed
         self.failed += failed
         self.skipped += skipped
-        self.parts.append(f"  {name:<42} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {seconds:>6.0f} s")
+        self.parts.append(f"  {name:<42} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped"
+                          f" {seconds:>6.0f} s")
         self.failures += [f"  {name}: {failure}" for failure in failures]
 
 
@@ -50,23 +64,25 @@ def run(command, **keywords):
     return subprocess.run([str(c) for c in command], cwd=ROOT, **keywords).returncode
 
 
-def build(folder, options, tally):
-    start = time.monotonic()
+def set_up(folder, options):
     if not (folder / "build.ninja").exists():
-        if run(["meson", "setup", folder, *options]):
-            tally.add(f"setup {folder.name}", 0, 1, 0, time.monotonic() - start)
-            return False
-    elif "--werror" in options:  # `make` set it up, for which a newer compiler's warning is no error
-        run(["meson", "configure", folder, "-Dwerror=true"])
-    ok = run(["ninja", "-C", folder]) == 0
+        return run(["meson", "setup", folder, *options]) == 0
+    if "--werror" in options:  # `make` set it up, for which a newer compiler's warning is no error
+        return run(["meson", "configure", folder, "-Dwerror=true"]) == 0
+    return True
+
+
+def build(folder, options, tally, targets=list):
+    start = time.monotonic()
+    ok = set_up(folder, options) and run(["ninja", "-C", folder, *targets()]) == 0
     tally.add(f"build {folder.name}", int(ok), int(not ok), 0, time.monotonic() - start)
     return ok
 
 
 def counts(junit):
-    """Passed, failed, skipped of a JUnit file, and what failed, a line each; a missing file is one failure.
+    """Passed, failed, skipped of a JUnit file, and what failed, a line each.
 
-    The lines stand again below the counts, where one looks who sees only the end of a long output.
+    A missing file is one failure. The lines are printed again below the counts.
     """
     try:
         root = ET.parse(junit).getroot()
@@ -82,22 +98,41 @@ def counts(junit):
         for kind in ("failure", "error"):
             for trouble in case.findall(kind):
                 said = " ".join((trouble.get("message") or told(case)).split())
-                failures.append(f"{case.get('classname', '')} {case.get('name')}: {kind}: {said[:1200]}")
+                name = f"{case.get('classname', '')} {case.get('name')}"
+                failures.append(f"{name}: {kind}: {said[:1200]}")
     return total - failed - skipped, failed, skipped, failures
 
 
 def told(case):
     """Of a program's output, what says why it failed: meson gives no message."""
-    lines = [line for stream in ("system-out", "system-err") for line in (case.findtext(stream) or "").splitlines() if line.strip()]
-    why = [line for line in lines if re.match(r"FAILED |ERROR |E  ", line) or re.search(r"[Aa]ssert|runtime error|Sanitizer:", line)]
+    lines = [line for stream in ("system-out", "system-err")
+             for line in (case.findtext(stream) or "").splitlines() if line.strip()]
+    why = [line for line in lines if re.match(r"FAILED |ERROR |E  ", line)
+           or re.search(r"[Aa]ssert|runtime error|Sanitizer:", line)]
     return " / ".join((why or lines)[-4:])
 
 
-def unit(folder, name, suites, tally):
+def introspect(folder, what):
+    return json.loads((folder / "meson-info" / f"intro-{what}.json").read_text())
+
+
+def sanitized_targets():
+    """Names for ninja of what is tested with ASan and UBSan."""
+    return [os.path.relpath(target["filename"][0], ASAN) for target in introspect(ASAN, "targets")
+            if not os.path.relpath(target["defined_in"], ROOT).startswith(NOT_SANITIZED)]
+
+
+def unit_tests(folder, tiers, share=(0, 1)):
+    """Names of the unit tests of these tiers: the Kth of N shares of them."""
+    suites = {f"dovelane:{tier}" for tier in tiers}
+    tests = introspect(folder, "tests")
+    return sorted(test["name"] for test in tests if suites & set(test["suite"]))[share[0]::share[1]]
+
+
+def unit(folder, name, names, tally):
     start = time.monotonic()
-    command = ["meson", "test", "-C", folder, *PATIENT, "--print-errorlogs", *suites]
-    code = run(command)
-    tell_unit(folder, "testlog", name, code, start, tally)
+    command = ["meson", "test", "-C", folder, *PATIENT, "--print-errorlogs", *names]
+    tell_unit(folder, "testlog", name, run(command), start, tally)
 
 
 def tell_unit(folder, log, name, code, start, tally):
@@ -108,14 +143,15 @@ def tell_unit(folder, log, name, code, start, tally):
 
 
 class Beside:
-    """A part that runs beside all that follows, and gives way to it; its output comes when it ends."""
+    """What runs beside all that follows, and gives way to it; its output comes when it ends."""
 
-    def __init__(self, name, log, command, tell, nice, env=None):
+    def __init__(self, name, log, command, tell):
         self.name, self.tell, self.begun = name, tell, time.time()
         self.log = open(log, "w+", encoding="utf-8", errors="replace")
-        command = ["nice", "-n", str(nice), *map(str, command)]
+        command = ["nice", "-n", "19", *map(str, command)]
         print("+", " ".join(command), "&", flush=True)
-        self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=self.log,
+                                        stderr=subprocess.STDOUT)
 
     def finish(self, tally):
         code = self.process.wait()
@@ -123,76 +159,115 @@ class Beside:
         self.log.seek(0)
         print(self.log.read(), flush=True)
         self.tell(self.name, code, time.monotonic() - took, tally)
+        return code == 0
 
 
-def long_computations(folder):
-    """The unit tests that only compute, for minutes."""
-    command = ["meson", "test", "-C", folder, *PATIENT, "--no-rebuild", "--logbase", "slow", "--print-errorlogs", "--suite", "slow"]
-    return Beside("unit, the long computations", folder / "slow.txt", command, lambda *told: tell_unit(folder, "slow", *told), 19)
+def build_beside(folder, options):
+    """None when it cannot be set up."""
+    def tell(name, code, start, tally):
+        tally.add(name, int(code == 0), int(code != 0), 0, time.monotonic() - start)
+    if not set_up(folder, options):
+        return None
+    command = ["ninja", "-C", folder, *sanitized_targets()]
+    return Beside(f"build {folder.name}", folder / "build.txt", command, tell)
 
 
-def machines(folder, marks):
-    """Most of their time they unpack Debians, and wait for them."""
-    junit, command, env = pytest(folder, "machines", marks, "tests/machines", 2)
-    return Beside("machines", folder / "machines.txt", command, lambda *told: tell_tests(junit, *told), 5, env)
+def unit_beside(folder, name, names):
+    """Computations of minutes."""
+    command = ["meson", "test", "-C", folder, *PATIENT, "--no-rebuild", "--logbase", "slow",
+               "--print-errorlogs", *names]
+    return Beside(name, folder / "slow.txt", command,
+                  lambda *told: tell_unit(folder, "slow", *told))
 
 
-def pytest(folder, name, marks, tests, at_once, extra_env=None):
-    """The file that will hold the results, the command, its environment. Each test has servers of its own, and ports are reserved."""
+def pytest(name, part, tiers, tally, *, folder=PLAIN, files=None, share=(0, 1), marks=None,
+           env=None):
+    """Each test has servers of its own, and ports are reserved."""
+    start = time.monotonic()
+    tests, at_once = FOLDERS[part]
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
-    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(at_once), "--dist", "loadfile", "--durations", "15", "-m", marks,
-               f"--junitxml={junit}", *sorted(ROOT.glob(tests))]
-    return junit, command, dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
-
-
-def tell_tests(junit, name, code, start, tally):
+    code = run([PYTHON, "-m", "pytest", "-q", "-n", at_once, "--dist", "loadfile",
+                "--durations", "15", "--tier", ",".join(tiers),
+                "--share", "/".join(map(str, share)), *(["-m", marks] if marks else []),
+                f"--junitxml={junit}", *sorted(ROOT.glob(files or tests))],
+               env=dict(os.environ, DOVELANE_BUILD=str(folder), **(env or {})))
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:
         failed = 1
     tally.add(name, passed, failed, skipped, time.monotonic() - start, failures)
 
 
-def integration(folder, name, marks, tally, extra_env=None, tests="tests/integration", at_once=AT_ONCE):
-    start = time.monotonic()
-    junit, command, env = pytest(folder, name, marks, tests, at_once, extra_env)
-    tell_tests(junit, name, run(command, env=env), start, tally)
+def folders(tiers, parts, tally, share=(0, 1)):
+    for part in FOLDERS:
+        if part in parts:
+            # Machines of other releases: `make test-machines`.
+            pytest(f"{part}, {' and '.join(tiers)}", part, tiers, tally, share=share,
+                   marks="here" if part == "machines" else None)
+
+
+def sanitized_core(tiers, tally, share=(0, 1)):
+    pytest(f"core, ASan + UBSan, {' and '.join(tiers)}", "integration", tiers, tally, folder=ASAN,
+           share=share, marks="core", env=SANITIZED)
+
+
+def guard(tiers, parts, tally):
+    """The tiers "check" and "test". What has sanitizers is built beside the tests that wait."""
+    if "unit" in parts:
+        unit(PLAIN, "unit", unit_tests(PLAIN, tiers), tally)
+    asan = "asan" in parts and "test" in tiers
+    beside = build_beside(ASAN, SANITIZE) if asan else None
+    folders(tiers, parts, tally)
+    if beside and beside.finish(tally):
+        unit(ASAN, "unit, ASan + UBSan", unit_tests(ASAN, tiers), tally)
+        sanitized_core(["check"], tally)
+    elif asan and not beside:
+        tally.add(f"setup {ASAN.name}", 0, 1, 0, 0)
+
+
+def rest(tiers, parts, tally, share=(0, 1)):
+    """The tiers "long" and "exhaustive"."""
+    names = unit_tests(PLAIN, tiers, share) if "unit" in parts else []
+    beside = unit_beside(PLAIN, f"unit, {' and '.join(tiers)}", names) if names else None
+    folders(tiers, parts, tally, share)
+    if "asan" in parts and build(ASAN, SANITIZE, tally, sanitized_targets):
+        sanitized_core(["test", "long"], tally, share)
+    if beside:
+        beside.finish(tally)
+
+
+def versions_and_valgrind(parts, tally):
+    if "replication" in parts and os.environ.get("DOVELANE_TRIXIE_ROOT"):
+        pytest("replication, versions mixed", "replication", ["check", "test", "long"], tally,
+               env={"DOVELANE_VERSIONS": "2.4,2.3"})
+    if "valgrind" in parts:
+        pytest("lane, valgrind", "integration", ["check", "test", "long"], tally,
+               files="tests/integration/test_lane_*.py", env={"DOVELANE_VALGRIND": "1"})
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tier", choices=["check", "test", "long"])
+    parser.add_argument("--share")
+    parser.add_argument("--only", default=",".join(PARTS))
+    options = parser.parse_args()
+    options.only = set(options.only.split(","))
+    if options.share:
+        options.share = tuple(map(int, options.share.split("/")))
+    if options.only - set(PARTS) or options.share and options.tier != "test":
+        parser.error("see the head of tests/run.py")
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("--only", default="1,2,3,4,5,6,7")
-    options = parser.parse_args()
-    parts = set(options.only.split(","))
-    plain, asan = ROOT / "build", ROOT / "build-asan"
-    tally = Tally()
-    built = build(plain, ["--werror"] if os.environ.get("DOVELANE_WERROR") else [], tally)
-    if built and "1" in parts:
-        unit(plain, "unit", ["--suite", "unit", "--no-suite", "slow"] + ["--suite", "long"] * options.long, tally)
-    beside = [long_computations(plain)] if built and "1" in parts else []
-    if built and "7" in parts:
-        beside.append(machines(plain, "here" if options.long else "short and here"))
-    core_ran = False
-    if parts & {"2", "4"} and build(asan, SANITIZE, tally):
-        core_ran = "4" in parts
-        if "2" in parts:
-            unit(asan, "unit, ASan + UBSan", ["--suite", "unit", "--no-suite", "slow"], tally)
-        if "4" in parts:
-            integration(asan, "integration core, ASan + UBSan", "core and not long", tally,
-                        # Leaks are the unit tests' work: a daemon that is killed has no end at which to look for them.
-                        {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"})
-    if built and "3" in parts:
-        integration(plain, "integration", "long or not long" if options.long else "not long and not core" if core_ran else "not long", tally)
-        integration(plain, "provision", "long or not long" if options.long else "not long", tally, tests="tests/provision", at_once=REPLICAS_AT_ONCE)
-    if built and "5" in parts:
-        integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
-        if options.long and os.environ.get("DOVELANE_TRIXIE_ROOT"):
-            integration(plain, "replication, versions mixed", "not long", tally, {"DOVELANE_VERSIONS": "2.4,2.3"}, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
-    if built and options.long and "6" in parts:
-        integration(plain, "lane, valgrind", "not long", tally, {"DOVELANE_VALGRIND": "1"}, tests="tests/integration/test_lane_*.py")
-    for part in beside:
-        part.finish(tally)
+    options, tally = arguments(), Tally()
+    if build(PLAIN, ["--werror"] if os.environ.get("DOVELANE_WERROR") else [], tally):
+        guard(["check"] if options.tier == "check" else ["check", "test"], options.only, tally)
+        if options.share:
+            rest(["long"], options.only, tally, options.share)
+        if options.tier == "long":
+            rest(["long", "exhaustive"], options.only, tally)
+            versions_and_valgrind(options.only, tally)
     print("\n" + "\n".join(tally.parts))
     if tally.failures:
         print("\nFailed:\n" + "\n".join(tally.failures))

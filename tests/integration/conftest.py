@@ -69,8 +69,3 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     if call.when == "call" and outcome.get_result().failed:
         item.call_failed = True
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "core: runs against the sanitized programs too")
-    config.addinivalue_line("markers", "long: runs only when asked for")

@@ -242,18 +242,18 @@ def test_chaos():
     chaos(SEED, ROUNDS)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(10))
 def test_chaos_for_long(seed):
     chaos(f"{SEED}.{seed}", int(os.environ.get("DOVELANE_ROUNDS", 20)))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_chaos_with_three_copies_for_long():
     chaos(f"{SEED}.three", int(os.environ.get("DOVELANE_ROUNDS", 20)), copies=3)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
 def test_chaos_while_what_a_lost_node_held_is_copied_for_long(seed):
     chaos(f"{SEED}.copied.{seed}", int(os.environ.get("DOVELANE_ROUNDS", 20)), replace_after="1s")

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(bool(hosts.refused()), reason=hosts.refused() or
 # The others run in make test-long.
 SHORT = {("relay killed", "none"), ("redis killed", "aof"), ("old rdb", "rdb"), ("node killed for good", "none"), ("emptied", "none"), ("redis stopped 1s", "none"),
          ("partition", "none"), ("node killed, clocks apart +3600s", "rdb")}
-ROWS = [pytest.param(fault.name, keeps, id=f"{fault.name}-{keeps}".replace(",", "").replace(" ", "-"), marks=[] if (fault.name, keeps) in SHORT else pytest.mark.long)
+ROWS = [pytest.param(fault.name, keeps, id=f"{fault.name}-{keeps}".replace(",", "").replace(" ", "-"), marks=[] if (fault.name, keeps) in SHORT else pytest.mark.exhaustive)
         for fault in faults.FAULTS for keeps in fault.keeps]
 
 

@@ -58,7 +58,7 @@ def stored(system, owners, more=10):
     eventually(f"mail is stored on {owners}", lambda: count() >= least, 60)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_two_nodes_become_three_and_two_others_under_load(system):
     whole_servers(system, "mx1", "mx2")
     for name in "abc":

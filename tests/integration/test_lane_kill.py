@@ -90,7 +90,7 @@ def kill_under_load(tmp_path, pusher, fsync, kills):
         return held, promised, answers
 
 
-@pytest.mark.parametrize("fsync, kills", [("always", 4), ("everysec", 4), pytest.param("always", 40, marks=pytest.mark.long), pytest.param("everysec", 40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fsync, kills", [("always", 4), ("everysec", 4), pytest.param("always", 40, marks=pytest.mark.exhaustive), pytest.param("everysec", 40, marks=pytest.mark.exhaustive)])
 def test_killed_server_loses_no_promise_and_the_client_stores_nothing_twice(tmp_path, pusher, fsync, kills):
     held, promised, answers = kill_under_load(tmp_path, pusher, fsync, kills)
     entries = len(answers)

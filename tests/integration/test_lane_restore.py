@@ -93,7 +93,7 @@ def test_bit_flips_are_refused_or_harmless(server):
     flip_many(server, 300 if VALGRIND else 2000 if ASAN else 9000)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_bit_flips(server):
     flip_many(server, 100_002)
 

@@ -346,7 +346,7 @@ def test_a_certificate_that_does_not_fit_is_told_and_never_used(stack, tmp_path)
         assert set(users()) == {"dovelane-relay"}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_port_without_tls_is_told_and_never_used(stack, tmp_path):
     system = stack(postfix="none", nodes=1, relays=False)
     settings = dict(Secure(tmp_path / "secure", BUILD).settings, node={"tls": "yes"})
@@ -458,8 +458,8 @@ def paths(stack):
     return start
 
 
-@pytest.mark.parametrize("how, secure, takeover", [("silence", False, "manual"), pytest.param("cut", False, "manual", marks=pytest.mark.long),
-                                                   pytest.param("silence", True, "manual", marks=pytest.mark.long), pytest.param("silence", False, "automatic", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how, secure, takeover", [("silence", False, "manual"), pytest.param("cut", False, "manual", marks=pytest.mark.exhaustive),
+                                                   pytest.param("silence", True, "manual", marks=pytest.mark.exhaustive), pytest.param("silence", False, "automatic", marks=pytest.mark.exhaustive)])
 def test_a_path_is_cut_in_mid_load_and_no_mail_goes_to_disk_or_twice(paths, how, secure, takeover):
     """automatic: what a node is whole for is known over the other path, too."""
     system = paths(secure=secure, settings={"takeover": takeover})

@@ -213,7 +213,7 @@ def test_nothing_is_lost(policy, victim, fault):
     run(policy, victim, fault, ROUNDS)
 
 
-@pytest.mark.parametrize("policy, fault", [pytest.param(policy, fault, marks=[pytest.mark.long] * (policy == "tempfail"))
+@pytest.mark.parametrize("policy, fault", [pytest.param(policy, fault, marks=[pytest.mark.exhaustive] * (policy == "tempfail"))
                                            for policy, victim, fault in KINDS if victim == "milter"])
 def test_nothing_is_lost_by_libmilter(policy, fault, monkeypatch):
     """The milter's other engine."""
@@ -221,12 +221,12 @@ def test_nothing_is_lost_by_libmilter(policy, fault, monkeypatch):
     run(policy, "milter", fault, ROUNDS)
 
 
-@pytest.mark.parametrize("victim, fault", [("relay", "kill"), pytest.param("node", "stop", marks=pytest.mark.long)])
+@pytest.mark.parametrize("victim, fault", [("relay", "kill"), pytest.param("node", "stop", marks=pytest.mark.exhaustive)])
 def test_nothing_is_lost_by_tls_and_with_users(victim, fault):
     run("queue", victim, fault, 1, secure=True)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("milter_engine", ["own", "libmilter"])
 @pytest.mark.parametrize("policy, victim, fault", KINDS)
 def test_nothing_is_lost_in_twenty_rounds(policy, victim, fault, milter_engine, monkeypatch):
@@ -258,7 +258,7 @@ def test_diverted_mail_of_up_to_fifty_recipients_arrives_once():
         assert sinks.metrics(system, "milter")["mails_diverted_total"] == 500
 
 
-@pytest.mark.parametrize("seconds", [pytest.param(5, id="5s"), pytest.param(20, id="20s", marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [pytest.param(5, id="5s"), pytest.param(20, id="20s", marks=pytest.mark.exhaustive)])
 def test_a_next_hop_that_is_away_delays_and_loses_nothing(seconds):
     with stack_of("queue") as system:
         load = Load(system, rate=50)

@@ -516,7 +516,7 @@ class Narrow:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_node_that_is_too_slow_for_what_it_is_sent_gets_no_more():
     """It answers, and every large mail fails at its deadline: what was not sent would grow without bounds."""
     content = b"Subject: large\r\n\r\n" + (b"z" * 70 + b"\r\n") * 56000

@@ -237,7 +237,7 @@ def test_an_order_heard_too_late_is_given_again_while_postfix_waits(system):
     pytest.fail("never stored in time")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_an_answer_that_a_blocked_log_kept_is_not_given(system, tmp_path):
     """The log line stands before the answer: syslog and disks may hang for longer than Postfix waits."""
     os.mkfifo(tmp_path / "log")

@@ -45,7 +45,7 @@ def check(system, ledger, least):
         eventually(f"{node} is empty", lambda node=node: not entries(system, node), 60)
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault == "node" else pytest.mark.long) for fault in FAULTS])
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault == "node" else pytest.mark.exhaustive) for fault in FAULTS])
 def test_order_is_kept(fault):
     with system_of() as system:
         healthy(system)
@@ -68,7 +68,7 @@ def test_order_is_kept(fault):
             assert len(set(re.findall(r"generation (mx1\.\d+)", case.log("milter")))) >= 2, "the owners did not change"
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_mails_that_are_deferred_step_aside_and_the_rest_is_in_order():
     with system_of(head_hold="1s") as system:
         healthy(system)

@@ -636,7 +636,7 @@ def test_nothing_is_lost(victim):
             eventually("the one before has ended", lambda: "ended after its last session" in log(system))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_memory_and_descriptors_stay_flat():
     """DOVELANE_SOAK says for how many seconds; 600 by default."""
     seconds = float(os.environ.get("DOVELANE_SOAK", "600"))

@@ -515,6 +515,6 @@ def test_the_matrix():
     check(settle(cells(False)), "relay-faults-short.txt")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_whole_matrix():
     check(settle(cells(True)), "relay-faults.txt")

@@ -427,7 +427,7 @@ def test_a_peer_that_stands_still_delays_nothing(world):
     w.stack.cont("redis-mx2")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_lease_is_renewed_while_a_delivery_takes_long(world):
     w = world(nodes=1, **timeouts("200s"))
     peer = w.peer()

@@ -585,7 +585,7 @@ def watch_most(measure, until, what):
 LARGE = "x" * 3_500_000    # of which a site holds 64 MiB in hand, and a lane as much
 
 
-@pytest.mark.parametrize("how", ["refusing", pytest.param("failing", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["refusing", pytest.param("failing", marks=pytest.mark.exhaustive)])
 def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how):
     """Disk full, or a home that cannot be opened. Before, what he had in hand filled the hand of all, and the lane."""
     w = world(2, exchange_after="1h")    # a scripted worker's answer holds all at once, which is more than a frame may
@@ -610,7 +610,7 @@ def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how)
     w.quiet(["full", "u"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_user_whose_worker_does_not_answer_gives_his_room_to_others(world):
     """As when his home's file system hangs."""
     w = world(2, replicator_memory="16MB", exchange_after="1h", worker_timeout="10min")

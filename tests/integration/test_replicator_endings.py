@@ -9,7 +9,7 @@ from test_replicator import world  # noqa: F401
 from test_replicator_attack import always_busy
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_who_has_a_process_that_cannot_be_ended_gets_no_other(world, monkeypatch):  # noqa: F811
     """It waits for a file system that does not answer: no signal ends it."""
     over, processes, lock, real = threading.Event(), set(), threading.Lock(), Worker.answer

@@ -465,7 +465,7 @@ def reads(w, node):
     return int(found[1]) if found else 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_node_is_refilled_over_a_link_that_is_slow(world, network):
     """Every block comes later than half a settle after it was asked for: it is stored, and what was delivered meanwhile goes again."""
     w = world(alive=False, relays=(), **{**ALONE, "dead_after": "20s"})
@@ -491,7 +491,7 @@ def test_a_node_is_refilled_over_a_link_that_is_slow(world, network):
     assert recipients(peer) == sorted(f"u{i}@example.net" for i in range(5, 50))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_body_that_is_longer_under_way_than_dead_after_is_fetched(world, network):
     w = world(alive=False, relays=(), **ALONE)
     net = network(w)

@@ -10,6 +10,8 @@ from test_init import furnish, tree_with_programs
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "integration"), str(pathlib.Path(__file__).resolve().parents[1])]
 from mends import Check, mends  # noqa: E402
 
+pytestmark = pytest.mark.exhaustive
+
 RELAY, REDIS = "dovelane-relay.service", "redis-server@dovelane.service"
 CONF = """copies = 1
 node mx1 {

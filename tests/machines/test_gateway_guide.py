@@ -11,6 +11,8 @@ from gateway import LEAVING, UNITS, Pair, delivered, delivered_by_postfix, diver
 from guide import at_once
 from machine import World, call
 
+pytestmark = pytest.mark.exhaustive
+
 HERE = hosts.release_here()
 RELEASES = [pytest.param(release, marks=[pytest.mark.here] if release == HERE else []) for release in ("bookworm", "trixie")]
 
@@ -29,7 +31,7 @@ def active(pair):
         assert states == ["active"] * len(UNITS), dict(zip(UNITS, states))
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_the_programs_bring_no_listener(pair):
     begin = time.monotonic()
     before = pair.listeners()
@@ -43,7 +45,7 @@ def test_the_programs_bring_no_listener(pair):
     print(f"step 1 on two hosts: {time.monotonic() - begin:.0f} s")
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_the_node_runs_behind_its_firewall(pair):
     pair.follow("### 2. The node's Redis")
     for name, machine in pair.machines.items():
@@ -64,7 +66,7 @@ def test_a_missing_node_name_is_named(pair):
     machine.run("systemctl stop dovelane-milter; rm /etc/dovelane/dovelane.conf")
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_the_guide_to_the_first_diverted_mail(pair):
     begin = time.monotonic()
     pair.follow("### 3. One file for all hosts", "### 4. Postfix: two settings and two ports", "### 5. Dovecot, if it is reached by a UNIX socket", "### 6. Relay and milter",
@@ -84,20 +86,20 @@ def test_the_guide_to_the_first_diverted_mail(pair):
           f"edited by hand: { {name: len(files) for name, files in pair.reader.edited.items()} }")
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_one_more_destination(pair):
     divert(pair, '"lmtp:unix:private/dovecot-lmtp", "smtp:[10.0.0.100]:2525"')
     pair.whole()
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_units_are_verified_and_shut_in(pair):
     for machine in pair.machines.values():
         shut_in(machine, pair.release, UNITS + ["dovelane-proxy"])
         assert machine.run("systemctl --failed --no-legend").strip() == ""
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_a_reboot_of_one_host_with_mail_flowing(pair):
     machine = pair.machines["mx1"]
     with pair.load() as load:
@@ -110,7 +112,7 @@ def test_a_reboot_of_one_host_with_mail_flowing(pair):
     assert "action=lane" in machine.read("/var/log/mail.log")
 
 
-@pytest.mark.short
+@pytest.mark.long
 def test_a_stop_of_redis_keeps_what_lanes_hold_and_leaves_no_mail_behind(pair):
     sent = stored(pair)
     machine = pair.machines["mx1"]

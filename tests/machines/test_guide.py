@@ -2,7 +2,7 @@
 import guide
 import pytest
 
-pytestmark = [pytest.mark.short, pytest.mark.here]
+pytestmark = pytest.mark.here
 
 
 class Host:

@@ -14,6 +14,8 @@ import hosts
 import pytest
 from machine import World, base_tree, call, chroot
 
+pytestmark = pytest.mark.exhaustive
+
 ADDRESSES = {"mx1": "10.0.0.1", "mx2": "10.0.0.2", "mx3": "10.0.0.3"}
 PACKAGES = ["postfix", "dovecot-imapd", "dovecot-lmtpd", "redis-server", "python3", "libhiredis-dev", "libev-dev", "libmilter-dev", "libconfuse-dev", "libjansson-dev", "libsqlite3-dev"]
 LMTP = "lmtp:unix:private/dovecot-lmtp"

@@ -2,6 +2,8 @@
 import machine
 import pytest
 
+pytestmark = pytest.mark.here
+
 
 @pytest.mark.parametrize("name", machine.DEVICES)
 def test_a_device_of_this_host_that_is_not_for_all_is_named(monkeypatch, tmp_path, name):

@@ -11,6 +11,8 @@ from gateway import UNITS, Pair, delivered_by_postfix, divert, stored
 from guide import at_once
 from machine import World, call
 
+pytestmark = pytest.mark.exhaustive
+
 OLD, OLD_FOLDER = "44edfa3", "dovelane-0.1.0"  # there was no release of it
 # DOVELANE_UPGRADES=20: so many times there and back.
 ROUNDS = int(os.environ.get("DOVELANE_UPGRADES", "2"))
@@ -28,7 +30,7 @@ def pair(request):
         made.close()
 
 
-@pytest.mark.short
+@pytest.mark.long
 @pytest.mark.here
 def test_where_0_1_0_had_its_module_is_a_link_afterwards(tmp_path):
     build = pathlib.Path(os.environ.get("DOVELANE_BUILD", hosts.ROOT / "build"))

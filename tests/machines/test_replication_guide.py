@@ -10,6 +10,8 @@ import pytest
 from guide import at_once
 from machine import World
 
+pytestmark = pytest.mark.exhaustive
+
 GUIDE = "replication-guide.md"
 HERE = hosts.release_here()
 ADDRESSES = {"site-a": "10.0.0.1", "site-b": "10.0.0.2"}

@@ -5,6 +5,8 @@ import pytest
 from gateway import UNITS, Pair, delivered, divert, follow_tls, shut_in, stored, table
 from machine import World
 
+pytestmark = pytest.mark.exhaustive
+
 # Debian 12 has no Valkey.
 NAMES = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", "\n".join(table("**Valkey**")), re.M))
 SERVER = {"mx1": "valkey-server@dovelane", "mx2": "redis-server@dovelane"}

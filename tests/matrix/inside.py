@@ -126,7 +126,7 @@ def pytest(level, name, files, marks, at_once, result):
     junit = HERE / f"{name}.xml"
     files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).glob(pattern))
     code = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", at_once, "--dist", "loadfile", "--durations", "15",
-                "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD))).returncode
+                "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD))).returncode
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:
         failed, failures = 1, [f"pytest ended with {code}"]
@@ -135,14 +135,14 @@ def pytest(level, name, files, marks, at_once, result):
 
 def tests(level, result):
     if level == "core":
-        unit(level, ["--suite", "unit", "--no-suite", "slow"], result)
-        pytest(level, "integration", ["test_*.py"], "core and not long", AT_ONCE, result)
-        pytest(level, "integration of this release's Dovecot and Postfix", CORE, "not core and not long", AT_ONCE, result)
-        pytest(level, "replication", CORE_REPLICATION, "not long", "2", result)
+        unit(level, ["--suite", "check", "--suite", "test"], result)
+        pytest(level, "integration", ["test_*.py"], "core", AT_ONCE, result)
+        pytest(level, "integration of this release's Dovecot and Postfix", CORE, "not core", AT_ONCE, result)
+        pytest(level, "replication", CORE_REPLICATION, "", "2", result)
     if level == "whole":
-        unit(level, ["--suite", "unit"], result)
-        pytest(level, "integration", ["test_*.py"], "not long", AT_ONCE, result)
-        pytest(level, "replication", ["test_*.py"], "not long", "2", result)
+        unit(level, ["--suite", "check", "--suite", "test", "--suite", "long"], result)
+        pytest(level, "integration", ["test_*.py"], "", AT_ONCE, result)
+        pytest(level, "replication", ["test_*.py"], "", "2", result)
 
 
 def main():

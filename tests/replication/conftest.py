@@ -100,10 +100,6 @@ def pytest_runtest_makereport(item, call):
         item.call_failed = True
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "long: runs only when asked for")
-
-
 def record(kind, specs, outcomes):
     """Keeps what became of rows for the report."""
     for name, outcome in outcomes.items():

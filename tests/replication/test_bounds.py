@@ -19,7 +19,7 @@ def copies(replica, user, n):
             have += more
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("specs", [("sdbox", "mdbox"), ("maildir", "sdbox")], ids=" ".join)
 def test_copies_made_at_two_sites_during_a_cut(group, specs):
     """600 at each: before, neither site took anything of this user any more."""

@@ -19,7 +19,7 @@ from stack.imap import ImapError, Lost
 
 WITHIN = 420.0
 USER = "waits@example.org"
-STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), "maildir"]
+STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.exhaustive), "maildir"]
 
 
 @pytest.fixture(scope="module", params=STORAGES)

@@ -177,7 +177,7 @@ def test_the_judge_sees_a_mailbox_that_has_to_be_loaded_again(group, program, tm
         judge(copies[1:], before, stock)
 
 
-@pytest.mark.parametrize("first", ["full", pytest.param("empty", marks=pytest.mark.long)])
+@pytest.mark.parametrize("first", ["full", pytest.param("empty", marks=pytest.mark.exhaustive)])
 def test_programs_that_copy_load_nothing_again_when_a_site_joins(group, program, tmp_path, first):
     """18 MB of mail go through lanes of 8 MB."""
     stock, = group("sdbox", replication="off", more=MORE, users=USERS).replicas

@@ -86,7 +86,7 @@ def test_first_moments_of_new_users(group):
     kill_points(group, 5, SEED + 7, ("sdbox", "mdbox"), untouched=1, from_nothing=True)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("specs", [("sdbox", "mdbox"), ("maildir", "sdbox"), ("sdbox@2.3", "mdbox@2.4")], ids=" ".join)
 def test_many_kill_points(group, specs):
     kill_points(group, 200, SEED + 1, specs, untouched=200)
@@ -175,7 +175,7 @@ def test_redis_down(group):
     redis_down(group("sdbox", "mdbox"), 20)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_redis_down_ten_minutes(group):
     redis_down(group("sdbox", "maildir"), 600)
 

@@ -134,7 +134,7 @@ def came_and_went(complaint, known, asked, complaints):
     return (mail and (mail[1], mail[3], mail[2]) not in known) or (folder and (folder[1], folder[2]) not in known)
 
 
-@pytest.mark.parametrize("specs", [("sdbox", "mdbox"), pytest.param(("mdbox", "sdbox", "sdbox"), marks=pytest.mark.long)], ids=" ".join)
+@pytest.mark.parametrize("specs", [("sdbox", "mdbox"), pytest.param(("mdbox", "sdbox", "sdbox"), marks=pytest.mark.exhaustive)], ids=" ".join)
 def test_power_loss_under_load(group, specs, tmp_path):
     """A loses its power several times under load. Its states come back older than what they shipped; no mail that was answered is lost."""
     there, journal, dice = group(*specs), Journal(), random.Random(3)
@@ -224,7 +224,7 @@ def test_a_peer_that_is_away_for_more_changes_than_are_kept(group, tmp_path):
     assert late[1] < 3 * early[1] + 1_000_000, (early, late)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_peer_that_is_away_for_a_million_changes(group, tmp_path):
     there = group("sdbox", "mdbox", settings=digest_settings())
     early, late = away(there, 1000, 1000, tmp_path)

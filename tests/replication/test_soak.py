@@ -110,7 +110,7 @@ def test_soak(group):
     soak(group("sdbox", "mdbox", "maildir"), 2)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("specs", [("sdbox", "mdbox", "maildir"), ("sdbox@2.3", "maildir@2.4", "mdbox@2.4")], ids=" ".join)
 def test_long_soak(group, specs):
     times = soak(group(*specs), int(os.environ.get("DOVELANE_SOAK_ROUNDS", "25")))

@@ -13,9 +13,9 @@ QUICK = [("sdbox", "sdbox"), ("maildir", "mdbox"), ("sdbox@2.3", "mdbox@2.4")]
 LONG = [("mdbox", "mdbox"), ("maildir", "maildir"), ("sdbox", "maildir")]
 LONG += [(f"{storage}@{one}", f"{storage}@{other}") for storage in ("sdbox", "mdbox", "maildir")
          for one, other in (("2.3", "2.4"), ("2.4", "2.3"), ("2.4", "2.4"))]
-BESIDE = [pytest.param(pair, id=" ".join(pair), marks=[pytest.mark.long] if at else []) for at, pair in enumerate(QUICK + LONG)]
+BESIDE = [pytest.param(pair, id=" ".join(pair), marks=[pytest.mark.exhaustive] if at else []) for at, pair in enumerate(QUICK + LONG)]
 PAIRS = [pytest.param(pair, id=" ".join(pair)) for pair in QUICK]
-PAIRS += [pytest.param(pair, id=" ".join(pair), marks=pytest.mark.long) for pair in LONG]
+PAIRS += [pytest.param(pair, id=" ".join(pair), marks=pytest.mark.exhaustive) for pair in LONG]
 DONE = {}
 
 

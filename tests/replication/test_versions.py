@@ -65,7 +65,7 @@ def run_of(there, journal, step, wanted=150):
     assert not complaints, "\n".join(complaints[:20])
 
 
-@pytest.mark.parametrize("storage", ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), pytest.param("maildir", marks=pytest.mark.long)])
+@pytest.mark.parametrize("storage", ["sdbox", pytest.param("mdbox", marks=pytest.mark.exhaustive), pytest.param("maildir", marks=pytest.mark.exhaustive)])
 def test_a_group_of_both_versions(old, storage):
     """Site a has the earlier version and goes to the present one, then b goes back to the earlier one: state written by each is read by the other."""
     spec = f"{storage}@{next(iter(installed()))}"  # the host's own Dovecot, for which both are built

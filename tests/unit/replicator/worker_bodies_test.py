@@ -9,7 +9,7 @@ import pytest
 from worker_sites import MIXES, append, drop_file, equal, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import BODIES, BODY, CLOSE, TICK, USER, WANT, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def test_a_large_mail_travels_in_parts(world):
@@ -160,6 +160,7 @@ def test_one_guid_with_other_contents_is_two_mails(tmp_path_factory, forms, what
         world.stop()
 
 
+@pytest.mark.long
 def test_a_copy_of_a_file_that_was_edited_in_place_is_made_of_those_bytes(tmp_path_factory):
     """Two mails with one GUID: the peer has the other bytes under it too."""
     world = make_world(tmp_path_factory, ["maildir", "maildir"])
@@ -263,6 +264,7 @@ def move_edited(world):
     world.settle()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("to", ["maildir", "sdbox", "mdbox"])
 def test_a_move_of_a_file_that_was_edited_in_place(tmp_path_factory, to):
     world = make_world(tmp_path_factory, ["maildir", to])

@@ -3,7 +3,7 @@ import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subscribe
 from worker_world import BODY, CLOSE, PARCEL, TICK, WANT, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import pytest
 from worker_sites import append, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects, subscribe
 from worker_world import CLOSE, USER
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
+@pytest.mark.long
 def test_changes_of_one_site_reach_the_other(world):
     a = world[1]
     append(a, "INBOX", "one", "(\\Seen)")
@@ -170,6 +171,7 @@ def test_renames_at_once_end_in_one_name(world):
 LAST_NAMES = [("G", "G"), ("", "F"), ("INBOX", "F"), ("Public/G", "F"), ("F", "F")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("called, lives_as", LAST_NAMES, ids=[called or "nothing" for called, _ in LAST_NAMES])
 @pytest.mark.parametrize("then", ["nothing more", "another F"])
 def test_renamed_and_deleted_here_before_a_look_while_a_mail_came_there(tmp_path_factory, called, lives_as, then):

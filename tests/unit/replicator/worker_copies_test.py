@@ -7,7 +7,7 @@ from worker_sites import (append, copy_owned, delete, guarded, guid_of, imap, la
                           needs_dovecot)
 from worker_world import CLOSE
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def shown(site):
@@ -27,6 +27,7 @@ def beside(site, name, copy):
     return site.root() / ("" if name == "INBOX" else f".{name}"), site.root() / f".{copy}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fmt", ["maildir", "sdbox", "mdbox"])
 @pytest.mark.parametrize("name,copy", [("F", "Fold"), ("F", "A"), ("INBOX", "Zold"), ("INBOX", "AAA")])
 def test_a_copy_of_a_mailbox_beside_it_is_another_one(tmp_path_factory, fmt, name, copy):
@@ -57,6 +58,7 @@ def test_a_copy_of_a_mailbox_beside_it_is_another_one(tmp_path_factory, fmt, nam
         world.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fmt", ["maildir", "sdbox"])
 def test_a_folder_that_was_made_again_is_another_one_than_what_it_was_renamed_to(tmp_path_factory, fmt):
     """The state knows the folder by the GUID that the renamed mailbox has, and tells nobody's name apart from it any more."""

@@ -7,7 +7,7 @@ import pytest
 from worker_sites import FIRST, MIXES, append, crash_world, delete, equal, imap, needs_dovecot, subjects
 from worker_world import GUARD, USER, Failed
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 STEPS = ["ingest-commit", "batch", "create", "place", "flags", "remove", "rename", "deleting", "delete", "renumber-copied", "renumber-bound", "renumber-expunged",
          "settle", "intents"]
@@ -64,6 +64,7 @@ def test_a_file_without_its_line_in_the_uidlist(tmp_path_factory, step, first):
         shutil.rmtree(flag.parent, ignore_errors=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("formats", MIXES)

@@ -10,7 +10,7 @@ import pytest
 from worker_sites import make_world, needs_dovecot
 from worker_world import ADMIN, CLOSE, GUARD, USER, Failed, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 ONE, OTHER, OUTSIDE = USER, "other@example.org", 12399
 IDS = {ONE: 12345, OTHER: 12346, "alias@example.org": 12345}
 
@@ -47,6 +47,7 @@ def users(site):
     return r.u8(), site.replies
 
 
+@pytest.mark.long
 def test_it_is_that_user_in_every_respect(site):
     site.connect()
     assert users(site)[0] == 0  # the process is there, and root
@@ -69,6 +70,7 @@ def test_it_is_that_user_in_every_respect(site):
     assert status(pid)["Uid"].split() == ["12345"] * 4, "between two users it is what it was"
 
 
+@pytest.mark.long
 def test_a_user_with_another_id_gets_another_process(site):
     site.connect()
     assert site.open(ONE)
@@ -94,6 +96,7 @@ def test_a_user_with_another_id_gets_another_process(site):
     assert (site.base / "mail" / "other" / "sdbox" / "dovelane" / "state.db").stat().st_uid == 12346
 
 
+@pytest.mark.long
 def test_users_with_one_id_share_a_process(site):
     """And mails and states are read and written for each of them."""
     site.connect()
@@ -162,6 +165,7 @@ def test_it_lists_no_users_any_more(site):
         assert time.monotonic() < end
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opened", [True, False])
 def test_a_user_who_stops_his_process_does_not_keep_it(site, opened):
     """He can signal what has his id. Dovecot starts no more than process_limit of them, and nobody but root could end it."""
@@ -180,6 +184,7 @@ def test_a_user_who_stops_his_process_does_not_keep_it(site, opened):
     assert site.open(OTHER)
 
 
+@pytest.mark.long
 def test_who_stops_his_process_behind_its_last_word_keeps_it_for_ten_seconds(site):
     """Not for as long as a question may take, or as a process without one may be silent."""
     site.settings = {"worker_timeout": "600000"}

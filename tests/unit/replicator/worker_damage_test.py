@@ -12,13 +12,14 @@ from worker_sites import (append, delete, equal, guarded, guid_of, imap, laid_ou
                           needs_dovecot, rotate_log, subjects)
 from worker_world import CLOSE, USER
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def indexes(site):
     return [p for p in site.root().rglob("dovecot*") if "dovelane" not in p.parts]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
 def test_a_lost_index_loses_nothing(world, closed):
     for i in range(5):
@@ -540,6 +541,7 @@ def test_what_another_site_removes_is_held_no_more(pair):
     assert subjects(equal(pair), "INBOX") == 10
 
 
+@pytest.mark.long
 def test_a_lost_index_ends_the_holding(pair):
     """What is missing then is damage, and is placed again."""
     site = pair[1]
@@ -712,6 +714,7 @@ def test_a_long_name_that_was_subscribed_leaves_the_state_as_it_is(tmp_path_fact
         world.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["directory", "index"])
 @pytest.mark.parametrize("waits", ["renamed", "subscriptions"])
 @pytest.mark.parametrize("fmt", ["sdbox", "maildir"])

@@ -8,7 +8,7 @@ from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
 from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, HELLO_TOO, PARCEL,
                           QUESTION, READING, TICK, USER, WANT, num, text)
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 PARTS = 1_300_000   # bytes: such a mail does not go along with its op
 WAIT = 600          # seconds: so long is waited for what a peer may know or say
@@ -185,6 +185,7 @@ def listen(site):
     return told
 
 
+@pytest.mark.long
 def test_done_says_whether_a_state_has_joined_and_what_was_placed(pair):
     """Each mail once: one that comes with its op, those of an exchange, and a copy."""
     mailboxes_with_mail(pair[1])
@@ -206,6 +207,7 @@ def test_done_says_whether_a_state_has_joined_and_what_was_placed(pair):
     equal(pair)
 
 
+@pytest.mark.long
 def test_done_says_that_a_site_has_not_answered_and_that_it_reads(pair):
     lose(pair[2])
     assert pair[2].ingest()["joins"] == 1
@@ -225,6 +227,7 @@ def is_alone(site):
     return any("not all other sites could be asked" in note for _, note in site.notes)
 
 
+@pytest.mark.long
 def test_a_new_state_waits_from_when_it_asked(pair):
     """With very many new users each waits for its turn; and an answer that comes late is none."""
     now = int(time.time())
@@ -254,6 +257,7 @@ def join_of(site):
     return rows
 
 
+@pytest.mark.long
 def test_who_has_answered_is_waited_for_no_longer(three):
     """Asked again and again, it would have the new state wait for a dead third site, for minutes."""
     now = int(time.time())
@@ -270,6 +274,7 @@ def test_who_has_answered_is_waited_for_no_longer(three):
     assert join_of(three[2]) != row, "who has not may answer yet"
 
 
+@pytest.mark.long
 def test_a_new_state_asks_only_in_its_turn_and_then_sleeps(pair):
     """Of many each would put a question into the lane with each TICK, and be opened for nothing each second."""
     mailboxes_with_mail(pair[1])
@@ -357,6 +362,7 @@ def test_an_answer_of_who_has_not_read_says_so_itself(pair):
     equal(pair)
 
 
+@pytest.mark.long
 def test_that_it_has_read_comes_behind_all_that_it_read(pair):
     """Its batches are refused, since the lane is full; what comes a moment later is not."""
     before = both_new(pair)

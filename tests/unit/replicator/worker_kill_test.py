@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_sites import FIRST, WORKER, append, delete, equal, imap, mail, rotate_log
+from worker_sites import FIRST, WORKER, append, delete, equal, first_and_others, imap, mail, rotate_log
 from worker_world import CLOSE, GUARD, HELLO_TOO, NEW, PARCEL, TICK, WANT, Failed, World, num, text
 
-PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
+PAIRS = first_and_others(os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox"))
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root"), pytest.mark.exhaustive]
 
 
 class Scene:
@@ -115,6 +115,7 @@ def client(site, *commands):
 HOW = ("dies", "stands")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_that_was_just_placed_is_removed_by_a_client(scene, formats, how):
@@ -127,6 +128,7 @@ def test_a_mail_that_was_just_placed_is_removed_by_a_client(scene, formats, how)
     assert len(s.rest()["INBOX"][1]) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_that_was_just_placed_gets_other_flags(scene, formats, how):
@@ -138,6 +140,7 @@ def test_a_mail_that_was_just_placed_gets_other_flags(scene, formats, how):
     assert flags_of(s.rest())[1] == {"\\Flagged", "\\Answered", "later", "mine"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ("ingest", "parcel"))
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_that_was_just_placed_is_removed_by_a_peer(scene, formats, first):
@@ -156,6 +159,7 @@ def test_a_mail_that_was_just_placed_is_removed_by_a_peer(scene, formats, first)
     assert len(s.rest()["INBOX"][1]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("step", ("flags-said", "flags"))
 @pytest.mark.parametrize("formats", PAIRS)
@@ -168,6 +172,7 @@ def test_a_client_changes_flags_while_others_are_applied(scene, formats, step, h
     assert flags_of(s.rest())[0] == {"\\Flagged", "later", "\\Answered", "mine", "kept"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_client_takes_back_what_was_just_applied(scene, formats, how):
@@ -179,6 +184,7 @@ def test_a_client_takes_back_what_was_just_applied(scene, formats, how):
     assert flags_of(s.rest())[0] == {"\\Seen", "work"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_flag_that_a_peer_set_and_cleared_does_not_come_back(scene, formats):
     """What was applied before the worker died is not this site's own doing."""
@@ -250,6 +256,7 @@ def test_flags_while_a_mail_gets_another_uid(scene, formats, step, view, how):
     assert subjects_of(s.there)["mine"] == {"\\Answered", "extra"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("step", RENUMBER)
 @pytest.mark.parametrize("formats", PAIRS)
@@ -266,6 +273,7 @@ def test_a_mail_is_removed_while_it_gets_another_uid(scene, formats, step, how):
     assert set(subjects_of(s.there)) == {"before", "theirs"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ("old", "new"))
 @pytest.mark.parametrize("formats", PAIRS)
 def test_one_of_two_uids_of_a_mail_is_removed(scene, formats, which):
@@ -490,6 +498,7 @@ def flags_in_h(site):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_is_removed_before_its_folder_is_united(scene, formats):
     """The look that should have found it comes after the batch."""
@@ -505,6 +514,7 @@ def test_a_mail_is_removed_before_its_folder_is_united(scene, formats):
     box.logout()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
 @pytest.mark.parametrize("formats", PAIRS)
@@ -516,6 +526,7 @@ def test_a_mail_is_removed_while_its_folder_is_united(scene, formats, step, how)
     assert in_h(s.there) == ["hb", "ta", "tb"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
 @pytest.mark.parametrize("formats", PAIRS)
@@ -529,6 +540,7 @@ def test_flags_change_while_their_folder_is_united(scene, formats, step, how):
         assert flags_in_h(site) == {"ha": set(), "hb": {"\\Seen", "\\Flagged"}, "hc": {"\\Seen"}, "ta": {"\\Seen"}, "tb": {"\\Seen"}, "tc": {"\\Seen"}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
 @pytest.mark.parametrize("formats", PAIRS)
@@ -546,6 +558,7 @@ def hear(site, sender, parcel):
     site.work(PARCEL, num(sender.number) + num(kind) + text(body))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("formats", ("sdbox,sdbox", "maildir,maildir"))
 def test_what_the_other_site_did_in_one_parcel_with_the_union(scene, formats):
     """It has united the folders, and its clients went on; here all of that comes at once."""
@@ -585,6 +598,7 @@ def test_what_the_other_site_did_in_one_parcel_with_the_union(scene, formats):
         assert flags_in_h(site) == {"ha": {"\\Seen", "\\Flagged"}, "hc": set(), "ta": {"\\Seen"}, "tb": {"\\Seen"}, "tc": {"\\Seen"}}
 
 
+@pytest.mark.long
 def test_flags_set_while_their_folder_is_united_and_the_log_was_rotated(scene):
     """Who set them is not told by anything any more; that they are set is."""
     s = scene("sdbox,sdbox", "adopt", "dies")
@@ -643,6 +657,7 @@ def test_a_client_comes_while_a_folder_is_made_that_others_have(scene, formats, 
 FILES = {"keywords": ["dovecot-keywords"], "uidlist": ["dovecot-uidlist"], "both": ["dovecot-keywords", "dovecot-uidlist"], "index": ["dovecot-keywords", "dovecot.index*"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("then", ["the rest stays", "all goes"])
 @pytest.mark.parametrize("keyword", ["first", "second"])
 @pytest.mark.parametrize("lost", FILES)

@@ -15,7 +15,7 @@ import pytest
 from worker_sites import BUILD, append, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subscribe
 from worker_world import PARCEL, USER, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 LIBRARY = BUILD / "tests" / "unit" / "replicator" / "count_calls.so"
 NAMES = "uids", "steps", "written", "copied"

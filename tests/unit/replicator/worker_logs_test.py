@@ -7,7 +7,7 @@ import pytest
 from worker_sites import append, imap, make_world, needs_dovecot
 from worker_world import CLOSE, USER
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 @pytest.fixture

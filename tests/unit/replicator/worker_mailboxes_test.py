@@ -13,7 +13,7 @@ import pytest
 from worker_sites import append, delete, equal, guid_of, imap, make_world, needs_dovecot, subjects
 from worker_world import CLOSE, GUARD, PARCEL, USER, dovecot_version, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 @contextlib.contextmanager
@@ -143,6 +143,7 @@ def records(log):
         yield at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("formats", ["sdbox,mdbox"])
 @pytest.mark.parametrize("hinted", [False, True])
 def test_a_mailbox_without_uidvalidity_is_not_opened(tmp_path_factory, formats, hinted):
@@ -332,6 +333,7 @@ def mark_deleted(root, folder):
         f.write(bytes.fromhex("80808083") + (0x10020000).to_bytes(4, "little") + bytes(4))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_deletion_that_was_cut_short_is_taken_back(world, under_way):
     """The client was told nothing; nobody could open the mailbox. But not while the deleting process lives: it holds the journal's lock."""

@@ -5,9 +5,10 @@ import pytest
 from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
 from worker_world import CLOSE, HELLO_TOO, USER, Failed
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_a_lost_map_of_an_mdbox_doubles_nothing_and_brings_nothing_back(tmp_path_factory, closed):
     """Its files have the mails still, also those that were expunged and not purged, and one that nobody has heard of yet."""

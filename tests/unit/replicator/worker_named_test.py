@@ -7,7 +7,7 @@ import pytest
 from worker_sites import MIXES, append, copy_owned, equal, guid_of, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
 from worker_world import CLOSE, USER, pigeonhole
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 @pytest.mark.parametrize("index", ["kept", "gone"])
@@ -265,6 +265,7 @@ def test_sieve_scripts_and_the_active_one(world):
     assert scripts(world[1]) == [] and scripts(world[2]) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
 @pytest.mark.parametrize("first", [".dovecot.sieve", "sieve/mine.sieve"])
 def test_a_look_at_a_home_that_is_being_removed_deletes_no_script(world, first):
@@ -382,6 +383,7 @@ def test_a_right_that_is_granted_in_a_restored_mailbox_before_anybody_looks(righ
     assert [granted(each) for each in world.sites.values()] == [{"bob"}] * 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restored", ["mailbox", "home", "values"])
 def test_old_metadata_do_not_come_back_with_a_backup(world, restored):
     """The values are in a dictionary of their own: with the mailbox, with all of the home but the state, or alone."""

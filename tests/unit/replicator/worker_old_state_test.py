@@ -7,7 +7,7 @@ import pytest
 from worker_sites import append, crash_world, delete, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
 from worker_world import CLOSE, PARCEL, TICK, Failed, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def test_a_deletion_that_nobody_heard_of_outlasts_a_power_loss(world):

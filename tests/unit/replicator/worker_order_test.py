@@ -11,7 +11,7 @@ from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
 from worker_world import (ANSWER, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, HELLO_TOO, NEW, QUESTION,
                           TICK, UID_ASK, USER, WANT, num)
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 FORMATS = ["sdbox", "mdbox", "maildir"]
 PARTS = 1_300_000   # bytes: such a mail comes in parts, whatever comes behind it
@@ -117,6 +117,7 @@ def test_a_round_that_comes_while_a_site_is_filled_changes_no_uid_of_the_others(
         world.stop()
 
 
+@pytest.mark.long
 def test_a_small_mail_does_not_overtake_a_large_one(pair):
     box = pair[1].imap()
     for i, size in enumerate([0, 3 * PARTS, 0, PARTS, 0, 0]):

@@ -9,7 +9,7 @@ import pytest
 from worker_sites import append, crash_world, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import BATCH, GUARD, PARCEL, Failed, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 MAILS, SIZE = 560, 200  # more changes than one part has (COMMIT_EVERY), also where 40 mails are moved back
 FORMATS = ["sdbox,sdbox", "maildir,sdbox", "mdbox,maildir"]
@@ -108,6 +108,7 @@ def prepare(world, what):
     return before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("formats, what", CASES)
 def test_a_site_that_is_lost_between_two_parcels_took_no_mail_along(formats, what):
     world = make_world(None, formats.split(","))

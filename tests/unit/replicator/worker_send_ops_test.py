@@ -1,8 +1,9 @@
 """What goes out to the peers, and when: in parts, with the bodies, and again from where it is missing."""
+import pytest
 from worker_sites import append, equal, fetch_changed, mail, needs_dovecot, subjects
 from worker_world import ANSWER_READING, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, NEW, QUESTION, RESERVE, SEND, WANT
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def append_many(site, number, size):
@@ -103,6 +104,7 @@ def test_an_answer_to_a_question_of_before_has_the_site_asked_at_once(world):
     assert world[1].done["sites"][2]["asking"]
 
 
+@pytest.mark.long
 def test_who_has_answered_a_new_state_is_known_to_the_next_session(three):
     """More new users than workers: the user is closed between the answers of two sites."""
     site, heard = three[1], "the state has what the other sites have; reading the mailboxes"
@@ -121,6 +123,7 @@ def test_who_has_answered_a_new_state_is_known_to_the_next_session(three):
     assert heard in [said for _, said in site.notes]
 
 
+@pytest.mark.long
 def test_a_second_answer_of_who_has_answered_asks_nothing(three):
     """Its question was sent again, since the user was closed meanwhile; a third site is still away."""
     site = three[1]
@@ -141,6 +144,7 @@ def test_a_second_answer_of_who_has_answered_asks_nothing(three):
     assert again == asked + 1, "it was asked by its late answer"
 
 
+@pytest.mark.long
 def test_a_new_state_waits_for_nobody_who_was_taken_out_of_the_group(three):
     """Of the two others one has answered; then the other is removed, and this site started with the smaller group."""
     site, note = three[1], "the state has what the other sites have; reading the mailboxes"

@@ -1,10 +1,11 @@
 """What main asks and other sessions see: hints, sweeps, IDLE, CONDSTORE clients that change sites, spoilt parcels."""
 import random
 
+import pytest
 from worker_sites import append, delete, equal, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import DONE, EXCHANGE, PARCEL, num, text
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def test_a_hint_about_one_mailbox_is_enough(world):

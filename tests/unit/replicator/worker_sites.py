@@ -1,6 +1,7 @@
 """What the tests of dovelane-worker do at its sites, and ask of them.
 
-DOVELANE_BUILD names the build directory, DOVELANE_FORMATS the storages of the sites (default: all three mixes).
+DOVELANE_BUILD names the build directory, DOVELANE_FORMATS the storages of the sites (default: all three mixes; a test
+that is not exhaustive is so with the first of them alone).
 """
 import hashlib
 import os
@@ -19,7 +20,14 @@ needs_dovecot = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("doveco
 
 BUILD = Path(os.environ.get("DOVELANE_BUILD", "build"))
 WORKER = BUILD / "dovecot-plugin" / "worker" / "dovelane-worker"
-MIXES = os.environ.get("DOVELANE_FORMATS", "sdbox,sdbox maildir,sdbox mdbox,maildir").split()
+
+
+def first_and_others(names):
+    """Parameters: the first leaves a test in its tier, with the others it is exhaustive."""
+    return [pytest.param(name, marks=[pytest.mark.exhaustive] * (at > 0)) for at, name in enumerate(names.split())]
+
+
+MIXES = first_and_others(os.environ.get("DOVELANE_FORMATS", "maildir,sdbox sdbox,sdbox mdbox,maildir"))
 
 
 def mail(subject, size=0):

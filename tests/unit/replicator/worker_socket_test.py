@@ -5,7 +5,7 @@ import pytest
 from worker_sites import make_world, needs_dovecot
 from worker_world import Failed
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 REPLICATORS, ANOTHER = 12346, 12345
 
 
@@ -37,6 +37,7 @@ def opens_a_user_as(site, uid):
         return False
 
 
+@pytest.mark.long
 def test_root_and_the_sockets_owner_alone_are_let_in(site):
     assert opens_a_user_as(site, 0)
     assert opens_a_user_as(site, REPLICATORS)

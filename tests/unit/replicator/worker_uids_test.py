@@ -8,7 +8,7 @@ import pytest
 from worker_sites import append, drop_file, equal, make_world, needs_dovecot
 from worker_world import CLOSE
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 FORMATS = ["sdbox", "mdbox", "maildir"]
 STATE = "dovelane"   # the replicator's own, which is not put back
@@ -105,6 +105,7 @@ def heal(world):
     return shown(world[1])
 
 
+@pytest.mark.long
 def test_a_removal_does_not_meet_another_mail_under_its_uid(pair):
     keep_mailboxes(pair[2])
     append(pair[1], "INBOX", "X")
@@ -116,6 +117,7 @@ def test_a_removal_does_not_meet_another_mail_under_its_uid(pair):
     assert sorted(heal(pair)) == ["NEW", "m0", "m1", "m2"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flag", ["\\Flagged", "Word"])
 def test_flags_do_not_meet_another_mail_under_their_uid(pair, flag):
     keep_mailboxes(pair[2])
@@ -146,6 +148,7 @@ def test_what_a_client_expunged_meanwhile_stays_expunged_where_its_log_proves_it
     assert sorted(now) == ["NEW", "X"] + ([] if proven else ["m0"]) + ["m1", "m2"]
 
 
+@pytest.mark.long
 def test_another_uid_is_not_given_to_another_mail(pair):
     """Both sites gave one UID away, and a round settles it."""
     keep_mailboxes(pair[2])
@@ -157,6 +160,7 @@ def test_another_uid_is_not_given_to_another_mail(pair):
     assert sorted(heal(pair)) == ["NEW", "X", "Y", "m0", "m1", "m2"]
 
 
+@pytest.mark.long
 def test_other_bytes_do_not_replace_another_mail_under_their_uid(tmp_path_factory):
     """Two sites saved one GUID, which a Maildir takes from the file's name, with other trace lines: one gives way to the other."""
     for first, second in (("a", "b"), ("b", "a")):     # whose SHA-256 is the smaller one

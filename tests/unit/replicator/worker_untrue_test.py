@@ -7,7 +7,7 @@ import pytest
 from worker_sites import append, equal, imap, needs_dovecot, subjects, subscribe
 from worker_world import CLOSE
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 # Each with the tables that it changes: rows of the core's, of the worker's ("app": a kind, then its key), and tables.
 UNTRUE = [
@@ -80,6 +80,7 @@ def heals(world, number):
     assert subjects(found, "INBOX") == subjects(found, "F") == 3 + number, number
 
 
+@pytest.mark.long
 def test_a_state_that_somebody_wrote_into_is_put_aside_and_made_anew(world):
     site = world[1]
     fill(world)

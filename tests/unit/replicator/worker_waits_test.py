@@ -10,7 +10,7 @@ import pytest
 from worker_sites import append, drop_file, equal, fetch_changed, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import BODIES, BODY, CLOSE, GUARD, HELLO_TOO, TICK, WANT, Failed, dovecot_version
 
-pytestmark = needs_dovecot
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
 def test_a_mail_that_is_never_read_to_its_end_holds_no_worker(tmp_path_factory):
@@ -138,6 +138,7 @@ def test_a_locked_maildir_is_looked_at_again_though_the_user_was_closed(tmp_path
         world.stop()
 
 
+@pytest.mark.long
 def test_a_maildir_whose_uidlist_is_another_one_is_not_judged_while_that_is_locked(tmp_path_factory):
     """The index has the old UIDs yet, so that no GUID can be read before the list's lock is free."""
     world = make_world(None, ["maildir", "sdbox"])
