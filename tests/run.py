@@ -180,17 +180,29 @@ def unit_beside(folder, name, names):
                   lambda *told: tell_unit(folder, "slow", *told))
 
 
+def files_of(pattern, tiers):
+    """Files, or folders of them; for "check" alone the few files that have such tests."""
+    found = sorted(ROOT.glob(pattern))
+    if tiers == ["check"]:
+        found = [path for each in found for path in sorted(each.glob("test_*.py"))
+                 if "pytest.mark.check" in path.read_text()]
+    return found
+
+
 def pytest(name, part, tiers, tally, *, folder=PLAIN, files=None, share=(0, 1), marks=None,
            env=None):
     """Each test has servers of its own, and ports are reserved."""
     start = time.monotonic()
     tests, at_once = FOLDERS[part]
+    paths = files_of(files or tests, tiers)
+    if not paths:
+        return
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
     code = run([PYTHON, "-m", "pytest", "-q", "-n", at_once, "--dist", "loadfile",
                 "--durations", "15", "--tier", ",".join(tiers),
                 "--share", "/".join(map(str, share)), *(["-m", marks] if marks else []),
-                f"--junitxml={junit}", *sorted(ROOT.glob(files or tests))],
+                f"--junitxml={junit}", *paths],
                env=dict(os.environ, DOVELANE_BUILD=str(folder), **(env or {})))
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:

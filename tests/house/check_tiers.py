@@ -10,7 +10,6 @@ import ast
 import json
 import pathlib
 import re
-import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,9 +28,8 @@ def tiers():
 
 
 def files(*patterns):
-    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
-    said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
-    return [name for name in said.splitlines() if (ROOT / name).exists()]
+    return sorted(str(path.relative_to(ROOT)) for pattern in patterns
+                  for path in (ROOT / "tests").rglob(pattern))
 
 
 def run_by_parts():
@@ -61,7 +59,7 @@ def marks_of_file(text):
 def pytest_files(tests, names):
     run = run_by_parts()
     commands = {str(pathlib.Path(word).resolve()) for test in tests for word in test["cmd"]}
-    for name in files("tests/**/test_*.py", "tests/**/*_test.py"):
+    for name in files("test_*.py", "*_test.py"):
         path = ROOT / name
         places = {name, *map(str, pathlib.PurePath(name).parents)}
         if not run & places and str(path) not in commands:
@@ -72,7 +70,7 @@ def pytest_files(tests, names):
 
 
 def chosen_by_name():
-    for name in [*CHOOSING, *files("*meson.build")]:
+    for name in [*CHOOSING, *files("meson.build")]:
         for at, line in enumerate((ROOT / name).read_text().splitlines(), 1):
             if BY_NAME.search(line):
                 yield f"{name}:{at}: chooses tests by their names; marks and suites are for that"

@@ -18,6 +18,8 @@ import pytest
 from scripted_hops import EXTENSIONS, Farm
 from stack import Stack, pymilter, resp
 
+pytestmark = pytest.mark.long
+
 ONE_BY_ONE = {"default_destination_concurrency_limit": "1", "lmtp_destination_concurrency_limit": "1", "smtp_destination_concurrency_limit": "1",
               "smtp_send_xforward_command": "yes", "lmtp_send_xforward_command": "yes", "strict_smtputf8": "no"}
 SETTINGS = {"destination_concurrency": "1", "max_entry": "40MB", "store_deadline": "20s", "settle": "25s", "copies": "1"}

@@ -7,7 +7,7 @@ import pytest
 from relay_world import World, eventually
 from stack import programs
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 @pytest.fixture

@@ -2,10 +2,13 @@
 import re
 import threading
 
+import pytest
 import admin
 from relay_world import eventually
 from stack import SinkShape, resp
 from stack.generator import Generator
+
+pytestmark = pytest.mark.long
 
 
 def numbers(out):

@@ -10,6 +10,8 @@ from lane_server import BUILD
 from relay_world import eventually
 from stack import SinkShape, Stack, programs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def running():

@@ -6,6 +6,8 @@ import pytest
 from relay_world import eventually
 from stack import SinkShape, Stack, resp
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def group():

@@ -9,7 +9,7 @@ import pytest
 from relay_world import eventually
 from stack import SinkShape, programs, resp
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 def running(stack, **options):

@@ -12,6 +12,8 @@ from relay_world import eventually
 from stack import SinkShape, lanes, oracle, resp
 from stack.generator import Generator
 
+pytestmark = pytest.mark.long
+
 SINKS = [SinkShape("a", [], ours=True), SinkShape("b", ["lmtp"], ours=True)]
 DOMAINS = ["a.example", "b.example"]
 # A mail rests for settle + revoke_wait before it may go to Postfix.
@@ -96,6 +98,7 @@ def test_drain_under_load_and_with_next_hops_that_work(stack):
     delivered_once(running, generator.ledger)
 
 
+@pytest.mark.test
 def test_an_interrupted_drain_leaves_mail_in_its_lanes_to_be_delivered(stack):
     running = diverting(stack, settings={"revoke_wait": "1min"})  # nothing may go for a minute
     ledger = accepted(Generator(smtp=running.smtp, mails=20, domains=DOMAINS).run())

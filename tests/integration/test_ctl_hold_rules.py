@@ -3,9 +3,12 @@ import re
 import smtplib
 from pathlib import Path
 
+import pytest
 import admin
 from relay_world import eventually
 from stack import SinkShape, oracle, resp
+
+pytestmark = pytest.mark.long
 
 
 def start(stack):

@@ -11,7 +11,7 @@ import pytest
 from relay_world import BODY, World, eventually
 from stack import SinkShape
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 @pytest.fixture

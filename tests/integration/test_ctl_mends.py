@@ -17,6 +17,8 @@ from mends import Check, command, mends, settings
 from relay_world import eventually
 from stack import SinkShape, Stack, programs
 
+pytestmark = pytest.mark.long
+
 
 def test_no_finding_is_forgotten():
     """The command's own table, and the tests: each name has one, and no test has a name that check has not."""

@@ -14,7 +14,8 @@ from lane_server import ROOT
 from mends import Check, command, mends
 from stack import programs
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root's eyes, users and mounts")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="root's eyes, users and mounts"),
+              pytest.mark.long]
 
 
 class Host:

@@ -15,6 +15,8 @@ from stack import SinkShape, Stack, programs, resp
 from stack.secure import Secure, certificate
 from test_ctl_terminal import INFO, Node
 
+pytestmark = pytest.mark.long
+
 
 # ---- a gateway that works ----
 

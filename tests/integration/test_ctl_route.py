@@ -9,6 +9,8 @@ import pytest
 from relay_world import eventually
 from stack import SinkShape, Stack, programs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def running():

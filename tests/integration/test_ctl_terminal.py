@@ -16,7 +16,7 @@ import pytest
 from lane_server import BUILD
 from stack import resp
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 # ANSI and C1 (as one byte, and as UTF-8), a bell, a forged line, text that turns its direction, a byte that is no UTF-8.
 EVIL = b"\x1b[2J\x9b31m\xc2\x9b1m\x07\r\nCRITICAL forged\xe2\x80\xae\xff\x7f"

@@ -9,7 +9,7 @@ import pytest
 from relay_world import World, eventually
 from stack import programs
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 HELD, REQUEUE, DELETED = 1, 2, 4
 # A mail that a milter may still be taking back is left alone: settle + revoke_wait.

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from lane_server import BUILD
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 

@@ -13,6 +13,8 @@ from relay_world import eventually
 from stack import SinkShape, debian, dovecot, lanes, resp
 from test_milter import queue_id
 
+pytestmark = pytest.mark.long
+
 
 class Site(debian.DebianStack):
     """The stack, and what is asked of it again and again."""

@@ -7,7 +7,8 @@ from plugin_world import World as Dovecot
 from relay_world import BODY, World
 from stack.delivery_id import guid
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root"),
+              pytest.mark.long]
 
 
 @pytest.fixture

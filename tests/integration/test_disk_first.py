@@ -15,6 +15,8 @@ from stack import Stack, lanes, resp
 from stack.shape import SinkShape
 from test_milter import postqueue, queue_id, send
 
+pytestmark = pytest.mark.long
+
 SINKS = [SinkShape("a", ours=True), SinkShape("plain", ours=True)]
 LIMIT = 30
 

@@ -15,6 +15,8 @@ from test_loss import Load, unexplained
 from test_membership import forgotten, whole_servers
 from test_milter_reload import milters, serving
 
+pytestmark = pytest.mark.long
+
 SINKS = [SinkShape(name, ours=True) for name in ("a", "b", "c", "plain")]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from lane_server import LaneServer, ReplyError, SLOW, ident, wait_for
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.check]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from lane_server import ASAN, LaneServer, ReplyError, ident, wait_for
 from test_lane_restore import crafted
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 ALL = 2**62
 

@@ -3,7 +3,7 @@ import pytest
 
 from lane_server import LaneServer, ReplyError
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.check]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from lane_server import ASAN, LaneServer, PORTS, ReplyError, SLOW, VALGRIND, ident, number, wait_for
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 @pytest.fixture
@@ -82,6 +82,7 @@ def test_ages_and_delays_go_on_after_a_reload(server):
     wait_for(lambda: given.extend(c.ids("lane", 9)) or given == [1, 2])
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 @pytest.mark.parametrize("rewrite", [False, True])
 def test_append_only_file_gives_the_same_lanes(tmp_path, preamble, rewrite):
@@ -115,6 +116,7 @@ def test_delay_read_from_the_file_is_not_begun_anew(tmp_path):
         assert server.start().client().ids("lane") == [1], "its time was over while the server was down"
 
 
+@pytest.mark.test
 def test_all_that_was_answered_is_there_after_a_power_cut(tmp_path):
     with LaneServer(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
         c = server.client()

@@ -8,6 +8,8 @@ import pytest
 
 from lane_server import ROOT, LaneServer
 
+pytestmark = pytest.mark.check
+
 EXAMPLES = ROOT / "docs" / "examples"
 
 

@@ -7,7 +7,7 @@ import pytest
 from lane_server import LaneServer, ReplyError, SLOW, ident, number, wait_for
 from test_lane_packed import entry
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from lane_server import PORTS, MODULE, LaneServer, ReplyError, ident, number, wait_for
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.check]
 
 ANSWERS = {-1: "DONE", -2: "REVOKED", -3: "FULL", -4: "MEMORY", -5: "POLICY", -6: "WRONGTYPE"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from lane_server import ASAN, LaneServer, ReplyError, VALGRIND, ident, number, wait_for
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 FREE = 65536  # bytes that any lane may have, see docs/lane-commands.md
 SLOW_TOOLS = ASAN or VALGRIND

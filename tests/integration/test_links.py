@@ -16,6 +16,8 @@ from stack import SinkShape, Stack, oracle, programs, resp
 from stack.generator import Generator
 from stack.secure import Secure, authority, certificate
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DOVELANE_BUILD", ROOT / "build"))
 SINK = [SinkShape("a", ours=True)]

@@ -3,6 +3,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 import admin
 import envelope
 
@@ -10,6 +11,8 @@ from relay_world import QUICK, eventually
 from stack import SinkShape, Stack, lanes, resp
 from stack.programs import listed
 from test_milter import postqueue, send
+
+pytestmark = pytest.mark.long
 
 LOOPING = b"".join(b"Received: from x by y; round %d\r\n" % number for number in range(60)) + b"Subject: round and round\r\n\r\nhello\r\n"
 SETTINGS = {**QUICK, "revoke_wait": "200ms"}

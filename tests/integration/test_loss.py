@@ -213,6 +213,7 @@ def test_nothing_is_lost(policy, victim, fault):
     run(policy, victim, fault, ROUNDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy, fault", [pytest.param(policy, fault, marks=[pytest.mark.exhaustive] * (policy == "tempfail"))
                                            for policy, victim, fault in KINDS if victim == "milter"])
 def test_nothing_is_lost_by_libmilter(policy, fault, monkeypatch):
@@ -221,6 +222,7 @@ def test_nothing_is_lost_by_libmilter(policy, fault, monkeypatch):
     run(policy, "milter", fault, ROUNDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim, fault", [("relay", "kill"), pytest.param("node", "stop", marks=pytest.mark.exhaustive)])
 def test_nothing_is_lost_by_tls_and_with_users(victim, fault):
     run("queue", victim, fault, 1, secure=True)
@@ -234,6 +236,7 @@ def test_nothing_is_lost_in_twenty_rounds(policy, victim, fault, milter_engine, 
     run(policy, victim, fault, LONG_ROUNDS)
 
 
+@pytest.mark.long
 @pytest.mark.core
 def test_a_thousand_mails_of_up_to_fifty_recipients_arrive_once():
     mails = int(os.environ.get("DOVELANE_MAILS", 1000))
@@ -258,6 +261,7 @@ def test_diverted_mail_of_up_to_fifty_recipients_arrives_once():
         assert sinks.metrics(system, "milter")["mails_diverted_total"] == 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", [pytest.param(5, id="5s"), pytest.param(20, id="20s", marks=pytest.mark.exhaustive)])
 def test_a_next_hop_that_is_away_delays_and_loses_nothing(seconds):
     with stack_of("queue") as system:
@@ -275,6 +279,7 @@ def test_a_next_hop_that_is_away_delays_and_loses_nothing(seconds):
         assert not verdict.unexplained
 
 
+@pytest.mark.long
 @pytest.mark.core
 def test_permanent_failures_bounce_with_the_next_hops_words():
     with stack_of("queue") as system:

@@ -10,6 +10,8 @@ from relay_world import eventually
 from stack import programs, resp
 from test_takeover import ALONE, alive, fill, recipients, reconnect, state, whole, world  # noqa: F401  (world: a fixture)
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("how", ["one server, two names", "two servers, one name"])
 def test_two_nodes_are_two_servers_with_names_of_their_own(world, how):  # noqa: F811

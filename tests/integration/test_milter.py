@@ -116,6 +116,7 @@ def queue_id(text):
 
 # ---- what lies in the lanes ----
 
+@pytest.mark.check
 @pytest.mark.core
 def test_a_diverted_mail_lies_on_both_nodes_when_250_is_said(system):
     code, text = send(system, "u1@a.example")
@@ -334,6 +335,7 @@ def test_an_outage_has_one_line_a_mail_and_one_warning_a_minute(system):
     assert all(re.search(r"mail cannot be stored on enough nodes \(mx2: FULL\): \d+ mails since", line) for line in warnings)
 
 
+@pytest.mark.check
 @pytest.mark.core
 @pytest.mark.parametrize("node", ["mx1", "mx2"])
 def test_a_killed_node_means_postfix_queue_at_once(system, node):

@@ -9,6 +9,8 @@ from relay_world import eventually
 from stack import debian
 from test_debian_postfix import Site
 
+pytestmark = pytest.mark.long
+
 HEAD, TAIL = b"Subject: under way\r\n\r\nhel", b"lo\r\n.\r\n"
 
 
@@ -90,6 +92,7 @@ def everything_came_once(site, new):
     assert len(site.mailbox("user2", "new")) == new and not site.stored()
 
 
+@pytest.mark.test
 @pytest.mark.core
 def test_killed(site):
     under_way = UnderWay(site)

@@ -19,6 +19,8 @@ from relay_world import eventually
 from stack import Stack, probe, programs
 from stack.shape import SinkShape
 
+pytestmark = pytest.mark.long
+
 WAITS, LATE = 5, 9  # seconds: Postfix, and the milter with a late mail
 
 
@@ -98,6 +100,7 @@ def late(request):
         yield running
 
 
+@pytest.mark.test
 @pytest.mark.core
 def test_a_late_answer_is_no_other_mails_answer(late):
     """Mails of the session before the late answer, at its time, and behind it; and another session, which notices nothing."""

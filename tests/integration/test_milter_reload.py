@@ -15,6 +15,8 @@ import sinks
 from stack import Stack, lanes, programs
 from stack.shape import SinkShape
 
+pytestmark = pytest.mark.long
+
 LIMIT = 60
 
 

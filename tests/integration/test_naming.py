@@ -12,6 +12,8 @@ from stack import SinkShape, Stack
 from test_milter import queue_id, send
 from test_relay_engine import certificates, server  # pylint: disable=unused-import
 
+pytestmark = pytest.mark.long
+
 
 def on_a_host(service, name, hosts=None):
     """The service runs where the kernel calls the host that, and /etc/hosts has that text."""

@@ -293,6 +293,7 @@ def test_an_emptied_node_does_not_begin_with_what_came_since(world):
     assert delivered(peer) == users(7)
 
 
+@pytest.mark.check
 def test_a_killed_relay_goes_on_in_order(world):
     w = world()
     peer = w.peer()

@@ -11,6 +11,8 @@ import pytest
 from stack import Stack
 from stack.shape import SinkShape
 
+pytestmark = pytest.mark.long
+
 LIMIT = 60
 PFLOGSUMM = shutil.which("pflogsumm", path="/usr/sbin:/usr/bin")
 

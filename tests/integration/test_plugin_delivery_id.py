@@ -8,7 +8,7 @@ from plugin_world import FORMATS
 from stack.dovecot import version
 from stack.modules import module_directory
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.long]
 
 
 def stored(world, user, folder="INBOX"):

@@ -5,7 +5,7 @@ import threading
 
 from plugin_fixtures import needs_root, sdbox, world
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.long]
 
 
 class Replicator:

@@ -13,7 +13,7 @@ from plugin_world import PUBLIC_USER
 from stack import modules
 from stack.dovecot import version
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.long]
 
 
 def test_each_change_by_imap_is_one_hint(world, user):

@@ -244,6 +244,7 @@ def test_a_mail_that_cannot_be_stored_has_one_line(system):
     assert code == 250 and re.search(r"action=queue reason=store \(mx2: FULL\), next=250 .* queued as ", line)
 
 
+@pytest.mark.check
 @pytest.mark.core
 def test_a_killed_node_means_postfix_queue_at_once(system):
     system.kill("redis-mx2")

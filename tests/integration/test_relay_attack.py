@@ -8,7 +8,7 @@ from relay_peer import HANG
 from relay_world import BODY, eventually
 from test_relay_engine import certificates, server  # noqa: F401
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 def test_results_that_an_envelope_has_no_room_for_are_shortened(world):

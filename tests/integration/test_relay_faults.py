@@ -443,6 +443,7 @@ LACKING = {  # extensions; message; sender's local part; arguments
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lmtp", [False, True], ids=["smtp", "lmtp"])
 def test_what_a_next_hop_lacks(stack, lmtp):
     with Farm() as farm:
@@ -480,6 +481,7 @@ def until_tried(system, keys, seconds=90):
         time.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lmtp", [False, True], ids=["smtp", "lmtp"])
 def test_smtp_sink(stack, lmtp):
     """An independent peer, with its own idea of every fault: the same outcome for Postfix and the relay at each."""

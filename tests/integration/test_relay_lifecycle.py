@@ -39,6 +39,7 @@ def gated(peer, verb="DOT", times=1):
 
 # -- the relay ends ----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.check
 @core
 def test_a_relay_killed_in_the_middle_delivers_once_more(world):
     w = world(destination_concurrency=1)

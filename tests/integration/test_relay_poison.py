@@ -9,7 +9,7 @@ from relay_peer import HANG, Meeting
 from relay_world import BODY, World, eventually, timeouts
 from stack import resp
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 HOLD = "dovelane-hold.invalid"
 
 

@@ -7,7 +7,7 @@ import envelope
 from relay_peer import CLOSE, HANG, Meeting
 from relay_world import eventually, timeouts
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 def store_many(w, peer, count):

@@ -11,7 +11,8 @@ from stack.delivery_id import guid, line
 from stack.dovecot import version
 from stack.modules import module_directory
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root"),
+              pytest.mark.long]
 GENUINE = b"From: a@example.org\r\nTo: u@example.org\r\nDate: Tue, 24 Nov 2026 10:00:00 +0000\r\nMessage-Id: <g@example.org>\r\n" \
           b"Subject: genuine\r\n\r\nthe genuine text\r\n"
 FORGED = GENUINE.replace(b"genuine", b"forged")

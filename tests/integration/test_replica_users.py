@@ -7,6 +7,8 @@ import replicator_world
 from lane_server import BUILD, ReplyError, ident, wait_for
 from stack.secure import Secure
 
+pytestmark = pytest.mark.long
+
 OLD = "dovelane-replicator"
 
 

@@ -16,7 +16,7 @@ from replicator_worker import ANSWER, BATCH, CLEAN, NEW, num, text
 from replicator_world import PROGRAM, World, users
 
 LIVE, BULK = "dovelane:replica:{}>{}", "dovelane:replica:{}>{}:bulk"
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def world(request):
 
 # ---- the way of a change ----
 
+@pytest.mark.check
 def test_a_hint_brings_a_change_to_two_peers(world):
     w = world(3)
     w[0].change("u@example.net", "one")
@@ -127,6 +128,7 @@ def test_the_admins_socket_is_for_root_whatever_its_mode_is(world):
     assert w[0].admin("status")[1] == 0
 
 
+@pytest.mark.test
 def test_dirty_marks_are_looked_into_and_removed(world):
     w = world(2)
     w[0].site.add("a/b".replace("/", "@"), "marked")
@@ -222,6 +224,7 @@ def test_a_busy_user_does_not_keep_others_waiting(world):
 
 # ---- Redis ----
 
+@pytest.mark.test
 def test_flushall_in_mid_load_loses_nothing(world):
     w = world(3)
     names = users(20)
@@ -233,6 +236,7 @@ def test_flushall_in_mid_load_loses_nothing(world):
     w.quiet(names)
 
 
+@pytest.mark.test
 def test_redis_killed_and_back_loses_nothing(world):
     w = world(2)
     names = users(20)
@@ -395,6 +399,7 @@ def test_a_site_that_is_no_other_one_is_not_removed(world):
     assert rows == [] and code != 0 and "--remove 3: no other replica in dovelane.conf has that id" in str(errors)
 
 
+@pytest.mark.check
 def test_main_killed_finds_everything_again(world):
     w = world(2)
     names = users(10)
@@ -499,6 +504,7 @@ def test_a_hint_that_nobody_followed_survives_a_stop(world):
     assert w[0].site.state("u").sweeps == 0 and not w[0].says("did not end cleanly")
 
 
+@pytest.mark.test
 def test_unconfirmed_changes_survive_a_restart(world):
     w = world(2, up=False)
     w[0].start()
@@ -512,6 +518,7 @@ def test_unconfirmed_changes_survive_a_restart(world):
     w.quiet(["u"])
 
 
+@pytest.mark.test
 def test_a_worker_that_dies_has_its_job_done_again(world):
     w = world(2)
     w[0].site.crashing["u"] = 1

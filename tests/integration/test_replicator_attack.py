@@ -15,7 +15,7 @@ from replicator_worker import Ended, INGEST, NOTE, Worker, text
 from replicator_world import users
 from test_replicator import LIVE, meta, world  # noqa: F401
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 
 def flood(replica, names):

@@ -4,7 +4,7 @@ import pytest
 from lane_server import wait_for
 from replicator_world import World, users
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 N, IDS = 12, 5  # users, user ids
 
 

@@ -8,6 +8,8 @@ from replicator_worker import HELLO, INGEST, Worker
 from test_replicator import world  # noqa: F401
 from test_replicator_attack import always_busy
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.exhaustive
 def test_who_has_a_process_that_cannot_be_ended_gets_no_other(world, monkeypatch):  # noqa: F811

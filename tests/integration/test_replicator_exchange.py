@@ -7,6 +7,8 @@ from replicator_worker import ANSWER, ANSWER_READING, QUESTION, Worker
 from replicator_world import users
 from test_replicator import world  # noqa: F401
 
+pytestmark = pytest.mark.long
+
 STEPS = 25
 
 

@@ -12,7 +12,7 @@ from replicator_worker import ADMIN, BODIES, WANT, Worker
 from replicator_world import users
 from test_replicator import BULK, meta, world  # noqa: F401
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 TITLES = ["what", "done", "left", "rate", "time left", "progress"]
 FULL = "[####################] 100 %"
 NEVER = {"sweep_active": "1h", "sweep_all": "1h", "hello_every": "1h"}

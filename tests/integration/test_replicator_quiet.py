@@ -1,8 +1,11 @@
 """A group in which nothing happens does nothing, however many users have changed before."""
 import time
 
+import pytest
 from lane_server import wait_for
 from test_replicator import world  # noqa: F401
+
+pytestmark = pytest.mark.long
 
 SETTINGS = {"hello_every": "100ms", "sweep_active": "100ms", "active_for": "3s"}
 

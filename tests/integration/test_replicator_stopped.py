@@ -11,6 +11,8 @@ from replicator_worker import CLOSE, INGEST, OPEN, RESERVE, Ended, Worker, num
 from test_replicator import world  # noqa: F401
 from test_replicator_attack import always_busy
 
+pytestmark = pytest.mark.long
+
 RAISE, NOTED = 1, 2
 
 

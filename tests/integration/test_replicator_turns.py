@@ -9,6 +9,8 @@ from replicator_worker import ANSWER, BATCH, DONE, INGEST, PARCEL, QUESTION, SHI
 from replicator_world import users
 from test_replicator import meta, world  # noqa: F401
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("count", [30, 120])
 def test_exchanges_of_more_users_than_workers_come_to_their_end(world, count):  # noqa: F811

@@ -9,7 +9,7 @@ from relay_world import eventually
 from stack import lanes
 from test_takeover import QUICK, alive, fill, recipients, reconnect, wait_delivered, world  # noqa: F401  (world: a fixture)
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 THREE = {"nodes": 3, "relays": ("mx1", "mx2", "mx3"), "retry_first": "2s", "retry_most": "2s"}
 
@@ -33,6 +33,7 @@ def lose(w, node):
     w.stack.kill(f"redis-{node}")
 
 
+@pytest.mark.test
 def test_what_a_lost_node_held_survives_the_next_loss(world):  # noqa: F811
     w = world(**THREE, replace_after="5s", refill_block=64)
     first, second = w.peer(), w.peer()

@@ -7,7 +7,7 @@ import pytest
 from lane_server import BUILD, LaneServer, ReplyError, ident
 from stack.secure import Secure
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 MAIL, ORDER = "dovelane:smtp:[h]:25|mx1>mx2", "dovelane:order"
 SITES = "site-a", "site-b", "site-c"

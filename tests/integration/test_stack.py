@@ -11,6 +11,8 @@ import pytest
 from stack import SinkShape, Stack, StackError, dovecot, oracle, ports, probe, process
 from stack.generator import Generator
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).resolve().parents[1] / "stack" / "stack"
 
 
@@ -161,6 +163,7 @@ def test_permanent_failure_comes_back_as_a_notice(stack):
     assert all("5.1.1" in note and "nobody of that name" in note for note in verdict.returned.values())
 
 
+@pytest.mark.check
 @pytest.mark.core
 def test_mail_in_lanes_waits_on_each_copy_and_goes_out_when_the_relays_start(stack):
     running = stack(postfix="divert", nodes=3, copies=2, relays=False, sinks=[recording("a"), recording("b", "lmtp")], dovecot=True)
@@ -189,6 +192,7 @@ def test_what_a_relay_cannot_deliver_comes_back_with_the_next_hops_words(stack):
     assert len(verdict.returned) == 6 and len(verdict.delivered) == 3
 
 
+@pytest.mark.check
 @pytest.mark.core
 def test_a_lost_node_is_named_and_its_mail_is_found_on_the_other(stack):
     running = stack(postfix="divert", relays=False, sinks=[recording("a")])

@@ -16,7 +16,7 @@ from relay_peer import Meeting
 from relay_world import World, eventually
 from stack import programs, resp
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 
 # settle >= what a milter may take to promise; the rest as short as a busy host allows.
 QUICK = {"takeover": "automatic", "beat": "200ms", "suspect_after": "1s", "dead_after": "3s", "alone_wait": "4s", "restless_most": "3s", "handover_wait": "20s", "return_max": "1s",
@@ -110,6 +110,7 @@ def test_what_nodes_hold_that_were_never_whole_is_united(world):
     assert sorted(peer.bodies()) == sorted(body for _, _, body in entries)
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("how", ["flushall", "kill"])
 def test_a_node_that_lost_everything_is_refilled_and_delivers(world, how):
     w = world()
@@ -214,6 +215,7 @@ def test_with_all_power_off_and_one_node_gone_for_good_the_others_deliver_when_t
     alive(w, "mx2")
 
 
+@pytest.mark.check
 def test_a_dead_node_is_taken_over_and_comes_back(world):
     w = world(**ALONE)
     peer = w.peer()
@@ -242,6 +244,7 @@ def test_a_dead_node_is_taken_over_and_comes_back(world):
     assert w.count(r"u\d+@example.net>.*status=sent", "mx1") == 50
 
 
+@pytest.mark.test
 def test_what_was_delivered_meanwhile_is_not_delivered_again(world):
     """A relay that stood still for long finds itself taken over: what its own server still holds is compared away."""
     w = world(**ALONE, retry_first="6s", retry_most="6s")
@@ -321,6 +324,7 @@ def test_two_relays_of_one_name_are_noticed(world):
     assert not peer.mails and state(w, "mx1") == "alive", "what lies there is the other's"
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_what_is_delivered_is_told_at_once_when_the_own_server_is_gone(world, how):
     w = world(**ALONE)
@@ -421,6 +425,7 @@ def test_a_cut_between_two_that_a_third_hears_is_nobodys_death(world, network):
     at_peace(w)
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("how", ["cut", "silence"])
 def test_a_partition_is_healed(world, network, how):
     """Each side thinks that the other is dead. What both held may come twice; nothing is lost, and nothing stays."""
@@ -555,6 +560,7 @@ def test_a_planned_stop_is_no_death(world):
     assert not w.count("its mail is delivered here", "mx2") and w.length("mx2") == 40
 
 
+@pytest.mark.test
 def test_after_a_planned_stop_each_mail_comes_once(world):
     """Nobody is found dead here. Else a busy host that lets the relay stand still for dead_after would let mails come twice, as they may."""
     w = world(**{**ALONE, "dead_after": "10min"})

@@ -22,6 +22,8 @@ from stack.secure import Secure
 from test_milter import milter_log, queue_id, send
 from test_takeover import QUICK
 
+pytestmark = pytest.mark.long
+
 SINKS = [SinkShape("a", ours=True), SinkShape("b", ["lmtp"], ours=True)]
 DOMAINS = ["a.example", "b.example"]
 SETTINGS = {**QUICK, "alone_wait": "0s", "retry_first": "300ms", "retry_most": "1s", "settle": "1300ms", "store_deadline": "600ms", "max_entry": "1MB"}

@@ -17,6 +17,8 @@ import network
 import redis
 from host import Trouble
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def looks(monkeypatch):

@@ -17,6 +17,8 @@ import group
 import invitation
 from host import Trouble
 
+pytestmark = pytest.mark.long
+
 GUARD = 60  # seconds; only against hanging
 
 

@@ -9,6 +9,8 @@ import group
 import relay
 from host import Trouble
 
+pytestmark = pytest.mark.long
+
 HOP = "lmtp:[192.0.2.5]:24"
 
 

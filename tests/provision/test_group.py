@@ -11,6 +11,8 @@ import redis
 import resp
 from host import Trouble
 
+pytestmark = pytest.mark.long
+
 
 class Nodes:
     """The small keys in the nodes' Redis, by member."""

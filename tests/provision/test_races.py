@@ -13,6 +13,8 @@ import group
 import journal
 from conftest import MAIN
 
+pytestmark = pytest.mark.long
+
 GUARD = 60
 
 

@@ -16,6 +16,8 @@ import group
 import main
 import redis
 
+pytestmark = pytest.mark.long
+
 SITE = (*INIT, "--site", "one")
 
 

@@ -2,9 +2,12 @@
 import json
 import shutil
 
+import pytest
 import desired
 import group
 from test_plan import INIT
+
+pytestmark = pytest.mark.long
 
 
 def lose(host, *kept):

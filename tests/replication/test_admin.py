@@ -14,6 +14,8 @@ from stack.digest import wait_equal, wait_shape
 from stack.failure import StackError
 from stack.group import FAST, Group
 
+pytestmark = pytest.mark.long
+
 USER = "admin@example.org"
 WITHIN = 420.0
 

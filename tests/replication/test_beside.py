@@ -9,6 +9,8 @@ from stack import digest
 from stack.imap import Lost
 from test_damage import indexes, mails, store, uidlist
 
+pytestmark = pytest.mark.long
+
 USER = "beside@example.org"
 THREE = ("sdbox", "mdbox", "maildir")
 ALL = {f"m{n}" for n in range(8)}

@@ -9,6 +9,8 @@ from stack import digest
 from stack.digest import wait_equal, wait_same_uids
 from stack.imap import parsed
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USER = "watched@example.org"
 

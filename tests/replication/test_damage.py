@@ -17,6 +17,8 @@ from stack.digest import wait_equal, wait_shape
 from stack.group import FAST, Group, remove_tree
 from stack.imap import ImapError, Lost
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USER = "waits@example.org"
 STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.exhaustive), "maildir"]
@@ -175,6 +177,7 @@ def test_damage_is_mended_from_the_peer(pair, damage, session):
     assert wait_shape(b, user, wanted, WITHIN) is None
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("what", ["home", "mail", "state"])
 def test_rolled_back(pair, what):
     """An old backup is put in the place of the whole home, of the mail (the state stays), or of the state (the mail stays)."""

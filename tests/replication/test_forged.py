@@ -9,6 +9,8 @@ from site_user import Site
 from stack.group import Group
 from stack.digest import read, wait_equal, wait_shape
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 OTHER = "other@example.org"
 

@@ -16,6 +16,8 @@ from stack import digest, dovecot, resp
 from stack.group import FAST
 from test_joining import MORE, filled, wait_same
 
+pytestmark = pytest.mark.long
+
 WITHIN = 240.0
 USERS = ["copy0@example.org", "copy1@example.org"]
 LANES = {**FAST, "replica_lane": "8MB", "replicator_memory": "8MB"}

@@ -10,6 +10,8 @@ from site_user import Site
 from stack import digest
 from stack.group import FAST
 
+pytestmark = pytest.mark.long
+
 WITHIN = 240.0
 NAMES = {"Drafts": "\\Drafts", "Sent": "\\Sent", "Junk": "\\Junk", "Trash": "\\Trash"}
 AUTO = "namespace inbox {\n" + "".join(f"  mailbox {name} {{\n    auto = subscribe\n    special_use = {use}\n  }}\n" for name, use in NAMES.items()) + "}\n"

@@ -81,6 +81,7 @@ def test_kill_points_of_a_maildir(group):
     kill_points(group, len(VICTIMS), SEED + 2, ("maildir", "sdbox"), untouched=len(VICTIMS))
 
 
+@pytest.mark.long
 def test_first_moments_of_new_users(group):
     """All sites make the same folders of users whom none has seen before, under load and kills."""
     kill_points(group, 5, SEED + 7, ("sdbox", "mdbox"), untouched=1, from_nothing=True)
@@ -113,6 +114,7 @@ def test_a_whole_replica_dies_and_returns(group, how):
     judged(there, USERS, journal, 120 + WITHIN)
 
 
+@pytest.mark.long
 def test_users_with_a_locked_maildir_keep_no_worker_from_others(group):
     """More of them than workers, and the locks are held for good: the others are served, and when the locks go, so are they."""
     there, users = group("maildir", "sdbox", workers=2), [f"locked{n}@example.org" for n in range(5)]
@@ -140,6 +142,7 @@ def test_users_with_a_locked_maildir_keep_no_worker_from_others(group):
     digest.wait_equal(there.replicas, users, WITHIN)
 
 
+@pytest.mark.long
 def test_flushall_under_load_then_silence(group):
     there, journal = group("sdbox", "mdbox"), Journal()
     make_folders(there.replicas, USERS)
@@ -171,6 +174,7 @@ def redis_down(there, seconds):
     judged(there, USERS, journal)
 
 
+@pytest.mark.long
 def test_redis_down(group):
     redis_down(group("sdbox", "mdbox"), 20)
 
@@ -194,6 +198,7 @@ def test_an_operation_acknowledged_just_before_a_kill_is_published_once(group):
     assert shape == {"INBOX": {f"m{n}": [()] for n in range(15)}}
 
 
+@pytest.mark.long
 def test_replicator_away_while_clients_work(group):
     """The replicator and its workers are stopped, not killed: hints cannot be sent; the marks tell."""
     import signal

@@ -217,6 +217,7 @@ def away(there, rounds, count, tmp_path):
     return early, late
 
 
+@pytest.mark.long
 def test_a_peer_that_is_away_for_more_changes_than_are_kept(group, tmp_path):
     """The least that can be kept is 1,000 changes; beyond, it exchanges on its return."""
     there = group("sdbox", "sdbox", settings={**digest_settings(), "backlog": "1000"})

@@ -2,9 +2,12 @@
 import time
 from pathlib import Path
 
+import pytest
 from site_user import Site
 from stack import resp
 from stack.digest import wait_equal
+
+pytestmark = pytest.mark.long
 
 WITHIN = 420.0
 USER = "quiet@example.org"

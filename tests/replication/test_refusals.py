@@ -9,6 +9,8 @@ from stack import digest
 from stack.digest import wait_equal, wait_shape
 from stack.failure import StackError
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USER = "fine@example.org"
 ACTS_BY_ITSELF = ["sieve", "imap_sieve", "lazy_expunge", "trash", "push_notification"]

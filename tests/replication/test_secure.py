@@ -1,9 +1,12 @@
 """Sites whose links are TLS, each replicator as its own user of the Redis servers."""
 import re
 
+import pytest
 from site_user import Site
 from stack import resp
 from stack.digest import wait_equal
+
+pytestmark = pytest.mark.long
 
 WITHIN = 420.0
 USER = "secure@example.org"

@@ -10,6 +10,8 @@ from stack.journal import Journal
 from stack.traffic import Traffic, make_folders
 from test_kill import VICTIMS, hit
 
+pytestmark = pytest.mark.long
+
 # The goal is 30 s on a machine of its own; on a shared one this only guards against waiting for ever. Each time is printed, and of the many heals of the
 # long soak at least half must keep to the goal.
 WITHIN = 420.0

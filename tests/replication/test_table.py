@@ -8,13 +8,13 @@ import scenarios
 import table
 from stack.group import Group
 
-# The first pairs are for `make test`; the rest for `make test-long`.
+# One of the first pairs is for `make test`; the rest for `make test-long`.
 QUICK = [("sdbox", "sdbox"), ("maildir", "mdbox"), ("sdbox@2.3", "mdbox@2.4")]
 LONG = [("mdbox", "mdbox"), ("maildir", "maildir"), ("sdbox", "maildir")]
 LONG += [(f"{storage}@{one}", f"{storage}@{other}") for storage in ("sdbox", "mdbox", "maildir")
          for one, other in (("2.3", "2.4"), ("2.4", "2.3"), ("2.4", "2.4"))]
 BESIDE = [pytest.param(pair, id=" ".join(pair), marks=[pytest.mark.exhaustive] if at else []) for at, pair in enumerate(QUICK + LONG)]
-PAIRS = [pytest.param(pair, id=" ".join(pair)) for pair in QUICK]
+PAIRS = [pytest.param(pair, id=" ".join(pair), marks=[pytest.mark.long] * (pair != ("maildir", "mdbox"))) for pair in QUICK]
 PAIRS += [pytest.param(pair, id=" ".join(pair), marks=pytest.mark.exhaustive) for pair in LONG]
 DONE = {}
 
@@ -54,6 +54,7 @@ def test_row(request, pair, name):
     assert not panics, panics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", scenarios.ROWS)
 @pytest.mark.parametrize("pair", BESIDE)
 def test_dsync_beside(request, pair, name):

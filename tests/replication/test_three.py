@@ -8,6 +8,8 @@ from stack import digest
 from stack.digest import wait_equal, wait_same_uids, wait_shape
 from stack.group import FAST
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USER = "three@example.org"
 FORMATS = ["sdbox", "mdbox", "maildir"]
@@ -83,6 +85,7 @@ def test_remove_reaches_c_before_the_add(group):
     assert shapes["dovecot-c"].shape() == {"INBOX": {"first": [()], "n": [("\\seen",)]}}
 
 
+@pytest.mark.test
 def test_a_dies_after_b_has_its_mail_and_c_has_not(group):
     there = group(*FORMATS)
     a, b, c = there.replicas
@@ -102,6 +105,7 @@ def test_a_dies_after_b_has_its_mail_and_c_has_not(group):
     wait_equal([b, c], [USER], WITHIN)
 
 
+@pytest.mark.test
 def test_new_replica_gets_everything(group):
     """C comes up empty when A and B have long had mail."""
     there = group(*FORMATS)

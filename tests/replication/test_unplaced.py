@@ -9,6 +9,8 @@ from stack.digest import wait_equal, wait_shape
 from stack.dovecot import MAIL_USER
 from stack.imap import ImapError
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USER = "small@example.org"
 OTHER = "roomy@example.org"
@@ -33,6 +35,7 @@ def wait_status(replica, user, well):
     return found
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("storage", ["sdbox", "mdbox"])
 def test_a_disk_that_is_full_at_one_site(group, storage):
     """B's disk for the user's mail holds 3 MB, A's mails are 8: what does not fit waits, and comes when there is room."""

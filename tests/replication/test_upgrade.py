@@ -5,6 +5,8 @@ from stack import digest
 from stack.journal import Journal
 from stack.traffic import Traffic, make_folders
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USERS = [f"u{n}@example.org" for n in range(4)]
 # Both ways, and through a group of both versions each time.

@@ -10,6 +10,8 @@ from stack.group import Group, installed
 from stack.journal import Journal
 from stack.traffic import Traffic, make_folders
 
+pytestmark = pytest.mark.long
+
 WITHIN = 420.0
 USERS = [f"u{n}@example.org" for n in range(3)]
 

@@ -12,7 +12,7 @@ from worker_world import CLOSE, USER
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
-@pytest.mark.long
+@pytest.mark.test
 def test_changes_of_one_site_reach_the_other(world):
     a = world[1]
     append(a, "INBOX", "one", "(\\Seen)")

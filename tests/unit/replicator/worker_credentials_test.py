@@ -47,7 +47,7 @@ def users(site):
     return r.u8(), site.replies
 
 
-@pytest.mark.long
+@pytest.mark.test
 def test_it_is_that_user_in_every_respect(site):
     site.connect()
     assert users(site)[0] == 0  # the process is there, and root

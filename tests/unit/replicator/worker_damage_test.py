@@ -19,7 +19,7 @@ def indexes(site):
     return [p for p in site.root().rglob("dovecot*") if "dovelane" not in p.parts]
 
 
-@pytest.mark.long
+@pytest.mark.test
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
 def test_a_lost_index_loses_nothing(world, closed):
     for i in range(5):

@@ -115,7 +115,7 @@ def client(site, *commands):
 HOW = ("dies", "stands")
 
 
-@pytest.mark.long
+@pytest.mark.test
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_that_was_just_placed_is_removed_by_a_client(scene, formats, how):
@@ -172,7 +172,7 @@ def test_a_client_changes_flags_while_others_are_applied(scene, formats, step, h
     assert flags_of(s.rest())[0] == {"\\Flagged", "later", "\\Answered", "mine", "kept"}
 
 
-@pytest.mark.long
+@pytest.mark.test
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_client_takes_back_what_was_just_applied(scene, formats, how):
@@ -273,7 +273,7 @@ def test_a_mail_is_removed_while_it_gets_another_uid(scene, formats, step, how):
     assert set(subjects_of(s.there)) == {"before", "theirs"}
 
 
-@pytest.mark.long
+@pytest.mark.test
 @pytest.mark.parametrize("which", ("old", "new"))
 @pytest.mark.parametrize("formats", PAIRS)
 def test_one_of_two_uids_of_a_mail_is_removed(scene, formats, which):

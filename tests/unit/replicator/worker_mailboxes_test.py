@@ -333,7 +333,7 @@ def mark_deleted(root, folder):
         f.write(bytes.fromhex("80808083") + (0x10020000).to_bytes(4, "little") + bytes(4))
 
 
-@pytest.mark.long
+@pytest.mark.test
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_deletion_that_was_cut_short_is_taken_back(world, under_way):
     """The client was told nothing; nobody could open the mailbox. But not while the deleting process lives: it holds the journal's lock."""

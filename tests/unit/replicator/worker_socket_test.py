@@ -37,7 +37,7 @@ def opens_a_user_as(site, uid):
         return False
 
 
-@pytest.mark.long
+@pytest.mark.test
 def test_root_and_the_sockets_owner_alone_are_let_in(site):
     assert opens_a_user_as(site, 0)
     assert opens_a_user_as(site, REPLICATORS)

@@ -105,7 +105,7 @@ def heal(world):
     return shown(world[1])
 
 
-@pytest.mark.long
+@pytest.mark.test
 def test_a_removal_does_not_meet_another_mail_under_its_uid(pair):
     keep_mailboxes(pair[2])
     append(pair[1], "INBOX", "X")

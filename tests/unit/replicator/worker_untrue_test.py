@@ -80,7 +80,7 @@ def heals(world, number):
     assert subjects(found, "INBOX") == subjects(found, "F") == 3 + number, number
 
 
-@pytest.mark.long
+@pytest.mark.test
 def test_a_state_that_somebody_wrote_into_is_put_aside_and_made_anew(world):
     site = world[1]
     fill(world)
