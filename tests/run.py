@@ -184,7 +184,8 @@ def files_of(pattern, tiers):
     """Files, or folders of them; for "check" alone the few files that have such tests."""
     found = sorted(ROOT.glob(pattern))
     if tiers == ["check"]:
-        found = [path for each in found for path in sorted(each.glob("test_*.py"))
+        found = [path for each in found
+                 for path in ([each] if each.is_file() else sorted(each.glob("test_*.py")))
                  if "pytest.mark.check" in path.read_text()]
     return found
 
@@ -212,10 +213,12 @@ def pytest(name, part, tiers, tally, *, folder=PLAIN, files=None, share=(0, 1), 
 
 def folders(tiers, parts, tally, share=(0, 1)):
     for part in FOLDERS:
-        if part in parts:
-            # Machines of other releases: `make test-machines`.
-            pytest(f"{part}, {' and '.join(tiers)}", part, tiers, tally, share=share,
-                   marks="here" if part == "machines" else None)
+        if part in parts and part != "machines":
+            pytest(f"{part}, {' and '.join(tiers)}", part, tiers, tally, share=share)
+    # A guide's commands follow each other: all in the last share. Other releases' machines are
+    # for `make test-machines`.
+    if "machines" in parts and share[0] == share[1] - 1:
+        pytest(f"machines, {' and '.join(tiers)}", "machines", tiers, tally, marks="here")
 
 
 def sanitized_core(tiers, tally, share=(0, 1)):

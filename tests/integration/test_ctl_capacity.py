@@ -2,8 +2,8 @@
 import re
 import threading
 
-import pytest
 import admin
+import pytest
 from relay_world import eventually
 from stack import SinkShape, resp
 from stack.generator import Generator

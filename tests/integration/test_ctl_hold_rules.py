@@ -3,8 +3,8 @@ import re
 import smtplib
 from pathlib import Path
 
-import pytest
 import admin
+import pytest
 from relay_world import eventually
 from stack import SinkShape, oracle, resp
 

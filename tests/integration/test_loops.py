@@ -3,8 +3,8 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
 import admin
+import pytest
 import envelope
 
 from relay_world import QUICK, eventually

@@ -2,9 +2,9 @@
 import json
 import shutil
 
-import pytest
 import desired
 import group
+import pytest
 from test_plan import INIT
 
 pytestmark = pytest.mark.long
