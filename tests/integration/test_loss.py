@@ -208,7 +208,8 @@ def run(policy, victim, fault, rounds, **more):
 KINDS = [(policy, victim, fault) for policy in ("queue", "tempfail") for victim in VICTIMS for fault in ("kill", "stop", "away")]
 
 
-@pytest.mark.parametrize("policy, victim, fault", KINDS)
+@pytest.mark.parametrize("policy, victim, fault",
+                         [pytest.param(*kind, marks=[pytest.mark.long] * (kind[0] != "queue" or kind[2] != "kill")) for kind in KINDS])
 def test_nothing_is_lost(policy, victim, fault):
     run(policy, victim, fault, ROUNDS)
 

@@ -269,6 +269,7 @@ def test_a_thousand_recipients_are_one_entry(system):
         assert [r.address for e in node for r in e.envelope["recipients"]] == recipients
 
 
+@pytest.mark.long
 def test_many_mails_at_once_do_not_take_more_memory_than_they_may():
     """The milter holds at most milter_memory; the rest goes to Postfix's queue."""
     content = b"Subject: large\r\n\r\n" + (b"z" * 70 + b"\r\n") * 200000
@@ -397,6 +398,7 @@ def test_a_full_node_means_postfix_queue(system):
     assert entries(system) == [[], []]
 
 
+@pytest.mark.long
 def test_another_node_behind_the_address_is_not_used():
     with stack_of() as system:
         with resp.Connection(system.nodes["mx2"]) as redis:
@@ -461,6 +463,7 @@ def test_two_milters_on_one_socket_are_refused(system):
     assert send(system, "u1@a.example")[0] == 250
 
 
+@pytest.mark.long
 def test_sigterm_lets_mails_finish_and_ends_cleanly():
     with stack_of(settings=LONG_WAIT) as system:
         wait_able(system)

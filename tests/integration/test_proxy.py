@@ -342,6 +342,7 @@ def test_headers_that_cleanup_would_change_keep_diverting_off(system, tmp_path, 
         system.restart("proxy")
 
 
+@pytest.mark.long
 def test_a_mail_at_the_size_limit_is_not_refused_behind_its_lanes():
     """The second smtpd counts the first one's Received line, too; it must not say no when the other recipients' copies lie in their lanes."""
     with stack_of(postconf={"message_size_limit": "20000", "recipient_delimiter": "+"}) as system:
@@ -383,6 +384,7 @@ def test_two_proxies_on_one_socket_are_refused(system, tmp_path):
     assert send(system, "u1@a.example")[0] == 250
 
 
+@pytest.mark.long
 def test_aliases_are_postfix_work():
     with stack_of(postconf={"virtual_alias_maps": "inline:{alias@a.example=real@a.example}"}) as system:
         code, text = send(system, "alias@a.example", "other@a.example")
@@ -404,6 +406,7 @@ def test_an_address_that_is_given_twice_goes_one_way(system):
     eventually("no session is left behind", lambda: "dovelane_proxy_sessions 0" in metrics(system))
 
 
+@pytest.mark.long
 def test_an_address_in_two_spellings_is_asked_once():
     with stack_of(postconf={"virtual_alias_maps": "inline:{alias@a.example=real@a.example}"}) as system:
         code, text = send(system, "other@a.example", "Other@A.example")
@@ -411,6 +414,7 @@ def test_an_address_in_two_spellings_is_asked_once():
         assert [len(e.envelope["recipients"]) for e in entries(system)[0]] == [1]
 
 
+@pytest.mark.long
 def test_a_map_that_hangs_holds_up_no_mail_for_longer_than_one_look_up(system, tmp_path):
     """The five seconds count from when a mail wants to know, not from when a thread is free: one after the other these took 40 s."""
     real = system["proxy"].note["settings"]["postfix_config"]
@@ -572,6 +576,7 @@ def metrics(system):
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
+@pytest.mark.long
 def test_large_mails_at_once_do_not_take_more_memory_than_they_may():
     content = CONTENT + (b"z" * 70 + b"\r\n") * 200000
     with stack_of(settings={"max_entry": "25MB", "proxy_memory": "64MB", "store_deadline": "30s", "settle": "45s"}) as system:

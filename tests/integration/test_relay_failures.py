@@ -8,7 +8,7 @@ import envelope
 from relay_peer import ALL, CLOSE, HANG, RAW, RESET
 from relay_world import BODY, eventually, timeouts
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.long]
 WAITING, SENT, FAILED, BOUNCED = range(4)
 
 
@@ -28,6 +28,7 @@ def test_4xx_is_tried_again(world, verb, pipelining):
     w.logged("status=sent .* why=retry")
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("verb", ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "BODY", "DOT"])
 @pytest.mark.parametrize("how", [CLOSE, RESET])
 def test_a_lost_connection_is_tried_again(world, verb, how):
@@ -97,6 +98,7 @@ def test_each_recipient_has_its_own_result(world):
     assert len(peer.seen("RCPT TO:<good@")) == 1, "what was sent is not sent again"
 
 
+@pytest.mark.test
 def test_the_rest_is_sent_when_some_recipients_are_refused(world):
     w = world(nodes=1)
     peer = w.peer()
