@@ -3,6 +3,7 @@ import contextlib
 import socket
 import threading
 
+import pytest
 from plugin_fixtures import needs_root, sdbox, world
 
 pytestmark = [needs_root, pytest.mark.long]
