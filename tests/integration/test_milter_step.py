@@ -20,7 +20,7 @@ from stack.probe import packet
 from stack.shape import SinkShape
 
 LIMIT = 60
-# linux/ptrace.h, linux/wait.h
+# ptrace(2), waitpid(2)
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WAIT_ALL = 17, 0x4206, 0x4207, 0x40000000
 NEGOTIATION = packet(b"O", struct.pack("!III", 6, 0x1FF, 0x1FFFFF))
 CLIENT = packet(b"C", b"client\x004\x1f\x90192.0.2.1\0")
