@@ -141,6 +141,7 @@ def service(running, name, options):
     wait(lambda: diverts(running), lambda: log(running)[-2000:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [
     "smtp_header_checks = regexp:{ { /^User-Agent:/ IGNORE } }", "smtp_delivery_status_filter = inline:{ { 5.7.1 = 4.7.1 } }",
     "default_delivery_status_filter = inline:{ { 5.7.1 = 4.7.1 } }", "smtp_reply_filter = regexp:{ { /^5/ 450 4.0.0 later } }",
@@ -161,6 +162,7 @@ def test_options_of_the_running_agent_count(system):
         assert diverts(system)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text, finding", [
     ("soft_bounce = yes", "soft_bounce = yes"),
     ("milter_header_checks = regexp:{ { /^X-Spam: / REDIRECT spam@plain.example } }", "milter_header_checks = "),
