@@ -207,7 +207,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
              c->replica[self].name, (unsigned long long)r->group.self, c->nreplicas, digest,
              r->group.made_of,
              r->first     ? "; it runs for the first time: all users are swept"
-             : r->unclean ? "; the last run did not end cleanly: all users are swept"
+             : r->unclean ? "; the last run did not end cleanly, or amid a sweep: all are swept"
              : r->adopted ? "; Dovecot was started anew since the last run: all users are swept"
                           : "");
     return r;
