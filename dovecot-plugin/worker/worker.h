@@ -66,6 +66,7 @@ struct log_scan {
     enum log_verdict verdict;
     const char *why;                  /* not unbroken: for the log */
     bool rebuilt;                     /* broken, and yet the same index: its log began anew */
+    bool restored;                    /* the same index of an earlier time, by a backup */
     ARRAY_TYPE(seq_range) touched;    /* UIDs to look at */
     ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge, or this program */
     ARRAY_TYPE(seq_range) by_clients; /* those of clients alone */

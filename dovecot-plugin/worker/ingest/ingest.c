@@ -222,6 +222,7 @@ static int end_begun(struct mailbox_scan *l)
     if (log_scan(s, l->box, l->x, &l->log) < 0)
         return -1;
     l->x->modseq = l->log.end.modseq;
+    l->x->restored = l->x->restored || l->log.restored;
     if (l->log.verdict == LOG_SCAN_BROKEN) {
         index_log_replay_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said,
                               &l->backups);

@@ -28,8 +28,9 @@ struct reading {
     const struct box *x;
     struct log_scan *scan;
     const struct mail_transaction_log *log;
-    struct log_pos at; /* of the record */
-    bool flag_changes; /* who said what of which flag counts */
+    struct log_pos at;  /* of the record */
+    bool flag_changes;  /* who said what of which flag counts */
+    bool says_the_same; /* the record in which reading stopped is there */
     /* saved by the transaction in which the record is, if that is no client's */
     ARRAY_TYPE(seq_range) fresh;
 };
@@ -411,6 +412,16 @@ static bool is_other_file(const struct mail_transaction_log *log, const struct c
     return id != 0 && id != at->log_id;
 }
 
+/* Of an earlier time than what was read: a file with that number that is another one, or only
+ * files before that number. Where it has the record in which reading stopped, it may as well
+ * have been copied later. */
+static bool is_of_a_backup(const struct mail_transaction_log *log, const struct reading *in)
+{
+    const struct cursor *at = &in->x->at;
+    return at->indexid == in->scan->end.indexid && at->log_id != 0 && !in->says_the_same &&
+           (is_other_file(log, at) || log->head->hdr.file_seq < at->file_seq);
+}
+
 bool log_is_known(struct mailbox *box, const struct cursor *at)
 {
     const struct mail_index_header *hdr = mail_index_get_header(box->view);
@@ -493,6 +504,8 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
         uoff_t offset;
         modseq = mail_transaction_log_view_get_prev_modseq(log_view);
         mail_transaction_log_view_get_prev_pos(log_view, &seq, &offset);
+        in->says_the_same = in->says_the_same || (modseq == at->modseq && modseq != before &&
+                                                  log_record_hash(hdr, data) == at->hash);
         if (seq > view->log_file_head_seq ||
             (seq == view->log_file_head_seq && offset >= view->log_file_head_offset))
             break; /* behind what the mailbox was opened with: the next scan's */
@@ -532,7 +545,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     struct mail_index_view *view = box->view;
     const struct mail_index_header *hdr = mail_index_get_header(view);
     struct mail_transaction_log_view *log_view;
-    struct reading in = {s, x, scan, view->index->log, {0, 0}, FALSE, ARRAY_INIT};
+    struct reading in = {s, x, scan, view->index->log, {0, 0}, FALSE, FALSE, ARRAY_INIT};
     struct orset_folder f;
     t_array_init(&in.fresh, 8);
     i_zero(scan);
@@ -572,6 +585,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     in.flag_changes = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
+    scan->restored = scan->verdict == LOG_SCAN_BROKEN && is_of_a_backup(view->index->log, &in);
     scan->end.log_id = file_identity(view->index->log, scan->end.file_seq);
     mail_transaction_log_view_close(&log_view);
     scan->rebuilt = same && scan->verdict == LOG_SCAN_BROKEN;

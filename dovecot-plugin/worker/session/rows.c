@@ -128,6 +128,9 @@ static void read_held(struct orset_reader *r, struct box *x)
     }
 }
 
+/* A mailbox that was not read since it was restored has read no file, and yet an identity. */
+#define RESTORED_LOG 1
+
 int rows_put_box(struct session *s, const struct box *x)
 {
     struct orset_buf b = value_buf();
@@ -153,7 +156,7 @@ int rows_put_box(struct session *s, const struct box *x)
     orset_buf_num(&b, x->vanished);
     orset_buf_num(&b, (uint64_t)x->vanished_since);
     orset_buf_num(&b, x->adopted);
-    orset_buf_u64(&b, x->at.log_id);
+    orset_buf_u64(&b, x->restored && x->at.file_seq == 0 ? RESTORED_LOG : x->at.log_id);
     put_held(&b, x);
     return put_buf(s, 'b', &k, &b);
 }
@@ -199,6 +202,10 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     if (r.at != r.end) { /* and those of the second */
         x->adopted = (uint32_t)orset_read_num(&r, UINT32_MAX);
         x->at.log_id = orset_read_u64(&r);
+        if (x->at.file_seq == 0 && x->at.log_id == RESTORED_LOG) {
+            x->restored = TRUE;
+            x->at.log_id = 0;
+        }
     }
     read_held(&r, x);
     return r.bad ? rows_corrupt(s, "a mailbox's row") : 0;

@@ -50,7 +50,7 @@ struct group {
 struct cursor {
     uint32_t indexid;  /* 0: none yet */
     uint32_t file_seq; /* of the last record */
-    uint64_t log_id;   /* which file has that number (log_identity()); 0: unknown */
+    uint64_t log_id;   /* which file has that number (log_identity()); 0: unknown, or none yet */
     uint32_t uid_validity, uid_next;
     uint64_t before, modseq; /* highest modseq before and after the last record that raised it */
     uint64_t hash;           /* of that record */
@@ -79,7 +79,7 @@ struct box {
     bool gone;
     bool deleting; /* the state said so and this program is about to do it */
     bool all;      /* look at the whole mailbox at the next ingest */
-    bool restored; /* by an old backup, so that its flags are old ones; in memory only */
+    bool restored; /* by an old backup, so that its flags are old ones */
     bool rewound;  /* not looked at since the state was found to be older than the mailbox */
     /* it was this folder's + 1, and was not looked at since; what its log says behind the cursor
      * is of that one's mails. 0: no */

@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from worker_sites import (append, delete, equal, guarded, guid_of, imap, laid_out, mail, make_world,
-                          needs_dovecot, rotate_log, subjects)
+from worker_sites import (append, copy_owned, delete, directory_of, equal, guarded, guid_of, imap,
+                          laid_out, mail, make_world, needs_dovecot, rotate_log, subjects)
 from worker_world import CLOSE, USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -228,6 +228,52 @@ def test_an_index_of_yesterday_loses_nothing(world):
         world.settle()
         world.settle()
         assert equal(world, uids=False) == before
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("opened", ["closed", "open", "opened before", "mailbox alone"])
+@pytest.mark.parametrize("fmt", ["sdbox", "maildir"])
+def test_flags_of_a_backup_are_no_users(tmp_path_factory, fmt, opened):
+    """The mail is put back and the state stays: while the worker has the user open, or after another one
+    had opened him and looked at nothing; or a folder alone."""
+    world = make_world(tmp_path_factory, [fmt, "sdbox"])
+    try:
+        site = world[1]
+        imap(site, None, ("create", "F"))
+        for folder in ("INBOX", "F"):
+            append(site, folder, "old", "(\\Seen Kw)")
+        world.settle()
+        world.settle()
+        site.work(CLOSE)
+        backup = site.base / "backup"
+        copy_owned(site.home(), backup)
+        for folder in ("INBOX", "F"):
+            imap(site, folder, ("store", "1", "-FLAGS", "(\\Seen)"), ("store", "1", "+FLAGS", "(Other)"))
+            append(site, folder, "new", "(\\Flagged)")
+        world.settle()
+        world.settle()
+        before = equal(world, uids=False)
+        if opened != "open":
+            site.work(CLOSE)
+            site.disconnect()
+        if opened == "mailbox alone":
+            folder = directory_of(site, "F")
+            copy_owned(backup / folder.relative_to(site.home()), folder)
+        else:
+            kept = backup / site.state().relative_to(site.home())
+            shutil.rmtree(kept)
+            site.state().rename(kept)
+            site.home().rename(site.base / "replaced")
+            backup.rename(site.home())
+        if opened == "opened before":
+            site.ensure()
+            site.disconnect()
+            site.opened = False
+        for _ in range(3):
+            world.settle()
+        assert equal(world, uids=False) == before
+    finally:
+        world.stop()
 
 
 def notice(site, folder):

@@ -4,7 +4,7 @@ import shutil
 import time
 
 import pytest
-from worker_sites import MIXES, append, copy_owned, equal, guid_of, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
+from worker_sites import MIXES, append, copy_owned, directory_of, equal, guid_of, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
 from worker_world import CLOSE, USER, pigeonhole
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -286,11 +286,6 @@ def test_a_look_at_a_home_that_is_being_removed_deletes_no_script(world, first):
     world.settle()
     kept = [["mine"], ["other"]] if first.startswith(".") else [["other"]]
     assert [scripts(s) for s in world.sites.values()] == [kept] * 2
-
-
-def directory_of(site, folder):
-    (path,) = [p for p in site.root().rglob("*") if p.is_dir() and p.name in (folder, f".{folder}")]
-    return path
 
 
 def next_second():

@@ -106,6 +106,11 @@ def subscribe(site, *names, on=True):
     site.doveadm("mailbox", "subscribe" if on else "unsubscribe", "-u", USER, *names)
 
 
+def directory_of(site, folder):
+    (path,) = [p for p in site.root().rglob("*") if p.is_dir() and p.name in (folder, f".{folder}")]
+    return path
+
+
 def copy_owned(source, target):
     """A backup that is made, or restored: another directory, whose files have the times of the old one's."""
     shutil.rmtree(target, ignore_errors=True)
