@@ -204,7 +204,7 @@ def test_main_is_the_user_of_its_service(group):
         shutil.chown(path, "nobody")
     move_metrics(a, "/nowhere/metrics")
     there.restart(a.name)
-    main, = a.processes("dovelane-replicator")
+    main = a.replicator()
     assert Path(f"/proc/{main.pid}").owner() == "nobody"
     assert b"here" in a.doveadm("dovelane", "status")
 
@@ -290,7 +290,7 @@ def test_a_replicator_that_is_stopped_or_dies_answers_nobody_for_ever(pair):
     """Killed while an admin waits: an answer or an error, soon; and the next one is answered."""
     import threading
     a = pair.replicas[0]
-    main, = a.processes("dovelane-replicator")
+    main = a.replicator()
     main.send(signal.SIGSTOP)
     answer = []
 

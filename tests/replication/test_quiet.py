@@ -23,7 +23,7 @@ COMMANDS_MOST = 1
 
 def wakeups(replica):
     """How often main has waited so far."""
-    main, = replica.processes("dovelane-replicator")
+    main = replica.replicator()
     lines = Path(f"/proc/{main.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
 

@@ -74,8 +74,8 @@ def test_a_group_of_both_versions(old, storage):
     there, journal = Mixed(spec, spec, builds={"a": old}), Journal()
 
     def is_old(letter):
-        pid, = [one.pid for site in there.replicas if site.letter == letter for one in site.processes("dovelane-replicator")]
-        return str(old) in os.readlink(f"/proc/{pid}/exe")
+        site = next(one for one in there.replicas if one.letter == letter)
+        return str(old) in os.readlink(f"/proc/{site.replicator().pid}/exe")
     try:
         there.up()
         assert is_old("a") and not is_old("b")

@@ -206,6 +206,16 @@ class Replica(Service):
             return found
         return [one for one in found if program_of(one.pid) == program[:15] and one.pid != self.pid]
 
+    def replicator(self):
+        """Its main process; a start has forked before it has executed it."""
+        end = time.monotonic() + 60
+        while True:
+            found = self.processes("dovelane-replicator")
+            if found:
+                return found[0]
+            assert time.monotonic() < end, f"{self.name} has no replicator"
+            time.sleep(0.02)
+
     def maker(self, guid):
         """The program whose process drew a GUID, which holds its id: imap, lmtp, dovelane-worker ...; None when it is gone and left no line
         in the log, which another process writes."""
