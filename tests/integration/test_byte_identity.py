@@ -88,7 +88,8 @@ class Client:
 # -- the two ways --------------------------------------------------------------------------------------------------------------
 
 class Ways:
-    def __init__(self):
+    def __init__(self, more=()):
+        """more: {domain: destination} of next hops that get no mail."""
         self.farm = Farm()
         self.milter = pymilter.Server(("127.0.0.1", 0), pymilter.Reader)
         threading.Thread(target=self.milter.serve_forever, daemon=True).start()
@@ -98,7 +99,7 @@ class Ways:
             self.hops[protocol + "-chunking"] = self.farm.hop(lmtp=protocol == "lmtp")
             self.hops[protocol + "-bare"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
             self.hops[protocol + "-send"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
-        maps = {f"{name}.example": hop.destination for name, hop in self.hops.items()}
+        maps = {f"{name}.example": hop.destination for name, hop in self.hops.items()} | dict(more)
         settings = dict(SETTINGS, destinations={self.hops[name].destination: {"without_8bitmime": "send"} for name in ("smtp-send", "lmtp-send")})
         self.system = Stack(postfix="divert", nodes=1, maps=maps, settings=settings, postconf=ONE_BY_ONE).up()
         self.add_stock_port()
