@@ -9,6 +9,7 @@
 #include "dovecot-plugin/compat.h"
 
 #include <ioloop.h>
+#include <master-interface.h>
 #include <restrict-access.h>
 #include <str.h>
 
@@ -33,9 +34,24 @@
 #define WORKER_SOCKET "dovelane-worker"
 #define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
 #define OPTIONS "C:n:"
+#define START_AGAIN 10 /* seconds */
 
 static struct replicator *replicator;
 static struct bridge *bridge;
+static bool started;
+
+/* Where a process ends before init_finish, the master starts no other one until somebody connects:
+ * till then nothing would come from other sites. What is wrong may pass, so another process tries
+ * again. A signal ends the wait. */
+static void end_of_process(void)
+{
+    if (started || getenv(MASTER_IS_PARENT_ENV) == NULL)
+        return;
+    started = TRUE;
+    master_service_init_finish(master_service);
+    lib_set_clean_exit(TRUE); /* which that took back: the error was logged */
+    sleep(START_AGAIN);
+}
 
 static void to_dovecots_log(enum log_level level, const char *line)
 {
@@ -229,6 +245,7 @@ int main(int argc, char *argv[])
     /* The service's "user =": the master leaves it to us to become him. */
     restrict_access_by_env(RESTRICT_ACCESS_FLAG_ALLOW_ROOT, NULL);
     restrict_access_allow_coredumps(TRUE);
+    atexit(end_of_process);
     struct config *config = read_config(path, name, &self);
     program_name_set("dovelane-replicator");
     open_log(config);
@@ -243,6 +260,7 @@ int main(int argc, char *argv[])
                                  t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));
     if (replicator == NULL)
         i_fatal("cannot start, see above");
+    started = TRUE;
     master_service_init_finish(master_service);
     bridge_start(bridge);
 

@@ -286,6 +286,24 @@ def test_mail_of_a_time_when_the_replicator_could_not_start(group):
     assert wait_shape(b, USER, {"INBOX": {"before": [()], "meanwhile": [()]}}, WITHIN) is None, there.logs(USER)
 
 
+def test_a_replicator_that_cannot_start_tries_again(group):
+    """Dovecot tried once more when somebody connected to it: without a change here nothing came from other sites."""
+    there = group("sdbox", "sdbox")
+    a, b = there.replicas
+    with Site(a, USER) as site:
+        site.append("INBOX", "before")
+    wait_equal(there.replicas, [USER], WITHIN)
+    conf = Path(b.note["base"]) / "dovelane.conf"
+    hidden = conf.rename(conf.with_suffix(".hidden"))
+    b.kill_some("dovelane-replicator")
+    fatal = "(?s)" + ".*".join(2 * [r"dovelane-replicator\S* Fatal: \S+dovelane\.conf"])
+    assert there.wait_log(b, fatal, 120), there.logs("dovelane-replicator")
+    hidden.rename(conf)
+    with Site(a, USER) as site:
+        site.append("INBOX", "meanwhile")
+    assert wait_shape(b, USER, {"INBOX": {"before": [()], "meanwhile": [()]}}, WITHIN) is None, there.logs(USER)
+
+
 def test_a_replicator_that_is_stopped_or_dies_answers_nobody_for_ever(pair):
     """Killed while an admin waits: an answer or an error, soon; and the next one is answered."""
     import threading
