@@ -34,6 +34,35 @@ def spoiled(name, off):
     return VALUES.get(name) or ("no" if "yes" in words else "yes" if "no" in words else "inline:{{x = y}}")
 
 
+# What `postconf -d` of each version has that the one before had not.
+NEW = {
+    "3.8": "allow_srv_lookup_fallback ignore_srv_lookup_error smtpd_client_ipv4_prefix_length "
+           "smtpd_client_ipv6_prefix_length tls_ffdhe_auto_groups use_srv_lookup",
+    "3.9": "force_mime_input_conversion lmtp_sasl_password_result_delimiter lmtp_tls_enable_rpk "
+           "maillog_file_permissions smtp_sasl_password_result_delimiter smtp_tls_enable_rpk "
+           "smtpd_tls_enable_rpk tlsproxy_tls_enable_rpk",
+    "3.10": "full_name_encoding_charset lmtp_tls_enforce_sts_mx_patterns lmtp_tlsrpt_enable "
+            "lmtp_tlsrpt_skip_reused_handshakes lmtp_tlsrpt_socket_name "
+            "smtp_tls_enforce_sts_mx_patterns smtp_tlsrpt_enable "
+            "smtp_tlsrpt_skip_reused_handshakes smtp_tlsrpt_socket_name "
+            "smtpd_hide_client_session socketmap_max_reply_size tls_required_enable",
+    "3.11": "default_cache_db_type lmtp_log_tls_feature_status lmtp_requiretls_policy "
+            "non_bdb_custom_mapping non_bdb_migration_allow_root_prefixes "
+            "non_bdb_migration_allow_user_prefixes non_bdb_migration_level "
+            "non_bdb_migration_log_redirect non_bdb_migration_service_name "
+            "non_empty_end_of_header_action relocated_prefix_enable requiretls_enable "
+            "requiretls_esmtp_header requiretls_redact_dsn smtp_log_tls_feature_status "
+            "smtp_requiretls_policy smtpd_reject_filter_maps"}
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("version", NEW)
+def test_the_table_has_what_later_versions_brought(version):
+    names = {prefix + name for name, kind, *_ in rows() for prefix in ("", "smtp_", "lmtp_")
+             if (kind == "agent") == bool(prefix)}
+    assert not [name for name in NEW[version].split() if name not in names]
+
+
 class Copy:
     """A copy of the stack's configuration, for `dovelane check`."""
 
