@@ -106,8 +106,8 @@ static void check_our_entry(struct look *l, const char *word)
         check_say(
             l->ctl, FINDING_CRITICAL, FOUND_MILTER_ACTION, l->about,
             "{ unix:dovelane/milter.sock, default_action=accept, ... }",
-            "default_action is %s: without the milter mail is refused instead of queued as ever",
-            action);
+            "default_action is %s: without the milter mail is refused%s instead of queued as ever",
+            action, strcmp(action, "shutdown") ? "" : ", and the client hung up on,");
     else
         check_good(l->ctl, l->about, "default_action is %s", action);
     if (units_postfix_seconds(content) < least)

@@ -63,6 +63,8 @@ MAIN = [
     ("sender_bcc_maps=hash:/x", "CRITICAL service .*sender_bcc_maps", 2),
     ("virtual_alias_maps=hash:/etc/postfix/virtual", "ok       service .*virtual_alias_maps = .* stays in Postfix's queue", 0),
     ("milter_default_action=tempfail", "CRITICAL service .*default_action is tempfail", 2),
+    ("milter_default_action=shutdown",
+     "CRITICAL service .*default_action is shutdown: .*refused, and the client hung up on", 2),
     ("milter_content_timeout=15s", "CRITICAL service .*content_timeout is 15s", 2),
 ]
 
