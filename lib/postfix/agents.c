@@ -1,7 +1,9 @@
 /* agents - see agents.h. */
 #include "lib/postfix/agents.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@
 struct agents {
     struct agent *agent; /* the first one is smtp's */
     size_t n;
-    char *source, *wrong;
+    char *source, *wrong, *unread;
 };
 
 /* One word of a command's line. */
@@ -39,8 +41,13 @@ static struct agent *add(struct agents *all, const char *transport, const char *
 {
     all->agent = mem_grow(all->agent, (all->n + 1) * sizeof *all->agent);
     struct agent *a = &all->agent[all->n++];
-    *a = (struct agent){
-        mem_strdup(transport), mem_strdup(name), TLS_NONE, TRUST_NONE, true, true, AF_UNSPEC};
+    *a = (struct agent){.transport = mem_strdup(transport),
+                        .name = mem_strdup(name),
+                        .tls = TLS_NONE,
+                        .trust = TRUST_NONE,
+                        .v4 = true,
+                        .v6 = true,
+                        .first = AF_UNSPEC};
     return a;
 }
 
@@ -57,6 +64,70 @@ static const char *parameter(const struct postconf *conf, const char *key, const
     const char *value = postconf_get(conf, key, whole);
     free(whole);
     return value;
+}
+
+/* "192.0.2.1", "[2001:db8::1]". False: it is none of that family. */
+static bool literal(const char *s, sa_family_t family, struct socket_address *out)
+{
+    struct sockaddr_in *in = (struct sockaddr_in *)&out->sa;
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&out->sa;
+    *out = (struct socket_address){.sa.ss_family = family};
+    s += *s == '[';
+    snprintf(out->text, sizeof out->text, "%.*s", (int)strcspn(s, "]"), s);
+    bool is = family == AF_INET ? inet_pton(AF_INET, out->text, &in->sin_addr) == 1
+                                : inet_pton(AF_INET6, out->text, &in6->sin6_addr) == 1;
+    out->len = !is ? 0 : family == AF_INET ? sizeof *in : sizeof *in6;
+    return is;
+}
+
+static bool is_loopback(const struct socket_address *a)
+{
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&a->sa;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->sa;
+    return a->sa.ss_family == AF_INET ? ntohl(in->sin_addr.s_addr) >> 24 == 127
+                                      : IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/* The one address of that family among inet_interfaces, as smtp(8) of a virtual host takes it. */
+static struct socket_address only_one(const char *interfaces, sa_family_t family)
+{
+    struct socket_address found = {0}, each;
+    char *words = mem_strdup(interfaces), *rest = words, *word;
+    unsigned n = 0;
+    while ((word = strtok_r(rest, ", \t", &rest))) {
+        const struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM};
+        struct addrinfo *named = NULL;
+        if (!strcmp(word, "all") || !strcmp(word, "loopback-only"))
+            n += 2; /* loopback addresses are among them */
+        else if (literal(word, family, &each))
+            found = each, n++;
+        else if (getaddrinfo(word, NULL, &hints, &named) == 0 && named &&
+                 getnameinfo(named->ai_addr, named->ai_addrlen, each.text, sizeof each.text, NULL,
+                             0, NI_NUMERICHOST) == 0 &&
+                 literal(each.text, family, &found))
+            n += named->ai_next ? 2 : 1;
+        if (named)
+            freeaddrinfo(named);
+    }
+    free(words);
+    return n == 1 && !is_loopback(&found) ? found : (struct socket_address){0};
+}
+
+static void set_from(struct agent *a, const struct postconf *conf, const char *key,
+                     const char *command)
+{
+    const char *from4 = parameter(conf, key, command, "bind_address"),
+               *from6 = parameter(conf, key, command, "bind_address6"),
+               *interfaces = postconf_get(conf, key, "inet_interfaces");
+    if (!*from4)
+        a->from4 = only_one(interfaces, AF_INET);
+    else
+        literal(from4, AF_INET, &a->from4);
+    if (!*from6)
+        a->from6 = only_one(interfaces, AF_INET6);
+    else
+        literal(from6, AF_INET6, &a->from6);
+    a->from_enforced = is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
 }
 
 static void add_service(struct agents *all, const struct postconf *conf, const char *host_name,
@@ -80,6 +151,7 @@ static void add_service(struct agents *all, const struct postconf *conf, const c
     a->v4 = all_of_them || strcasestr(protocols, "ipv4");
     a->v6 = all_of_them || strcasestr(protocols, "ipv6");
     a->first = is_word(first, "ipv4") ? AF_INET : is_word(first, "ipv6") ? AF_INET6 : AF_UNSPEC;
+    set_from(a, conf, key, command);
     free(key);
 }
 
@@ -99,8 +171,11 @@ static bool by_postfix(struct agents *all, const char *host_name, const char *di
             add_service(all, conf, host_name, s->name, s->command);
     if (good)
         all->source = *host_name ? mem_strdup("host_name") : mem_strdup(file);
+    if (!good && access(file, F_OK) == 0)
+        all->unread = error ? error : mem_printf("%s has no myhostname", file);
+    else
+        free(error);
     postconf_free(conf);
-    free(error);
     free(file);
     return good;
 }
@@ -172,6 +247,7 @@ void agents_free(struct agents *all)
     free(all->agent);
     free(all->source);
     free(all->wrong);
+    free(all->unread);
     free(all);
 }
 
@@ -190,9 +266,22 @@ const char *agents_source(const struct agents *all)
     return all->source;
 }
 
+const char *agents_unread(const struct agents *all)
+{
+    return all->unread;
+}
+
 const char *agents_wrong(const struct agents *all)
 {
     return all->wrong;
+}
+
+const struct socket_address *agent_from(const struct agent *a, sa_family_t family)
+{
+    const struct socket_address *from = family == AF_INET    ? &a->from4
+                                        : family == AF_INET6 ? &a->from6
+                                                             : NULL;
+    return from && from->len ? from : NULL;
 }
 
 static bool uses(const struct agent *a, sa_family_t family)

@@ -1,5 +1,5 @@
 /* agents - how this host's Postfix is set to speak to next hops, so that the relay speaks alike: the
- * name that it calls itself, its protocols, its TLS.
+ * name that it calls itself, its protocols, its source address, its TLS.
  *
  * The name (a next hop that judges names, reject_non_fqdn_helo_hostname, takes a mail by either
  * way):
@@ -26,6 +26,10 @@ struct agent {
     int trust;         /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
     bool v4, v6;       /* inet_protocols */
     sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
+    /* smtp_bind_address, smtp_bind_address6; without them the one address that inet_interfaces
+     * has of that family, unless it is a loopback one. len 0: the kernel chooses */
+    struct socket_address from4, from6;
+    bool from_enforced; /* smtp_bind_address_enforce: rather no connection than from another one */
 };
 
 struct agents;
@@ -42,8 +46,15 @@ const struct agent *agents_for(const struct agents *, const char *destination);
 /* Where the names are from: "host_name", "/etc/postfix/main.cf", "the resolver", "the kernel". */
 const char *agents_source(const struct agents *);
 
+/* NULL, or why postconf(1) could not read the settings, though there are some: as in the middle of
+ * an edit. They are as without Postfix then. */
+const char *agents_unread(const struct agents *);
+
 /* NULL, or what is wrong with the names, and what to set. */
 const char *agents_wrong(const struct agents *);
+
+/* The address that connections to one of that family come from; NULL: the kernel chooses. */
+const struct socket_address *agent_from(const struct agent *, sa_family_t);
 
 /* Leaves of a host's addresses those that this agent would use, in its order. UNIX sockets stay. */
 void agent_sort(const struct agent *, struct addresses *);

@@ -82,6 +82,22 @@ static void take_services(struct postconf *p, char *text)
     }
 }
 
+/* On one line the last two of what it said: why it ended, and often what was wrong before that. */
+static const char *last_words(char *text)
+{
+    size_t len = strlen(text);
+    char *end = text + len, *begin = text;
+    while (end > text && end[-1] == '\n')
+        *--end = '\0';
+    unsigned lines = 0;
+    for (char *at = end; at > text && lines < 2; at--)
+        if (at[-1] == '\n' && ++lines < 2)
+            at[-1] = ' ';
+        else if (lines == 2)
+            begin = at;
+    return begin;
+}
+
 /* Its output is left in r. False: there is none, and *error_r says why, if that is wrong.
  * directory: NULL for Postfix's own. */
 static bool ask(const char *directory, const char *const *how, struct subprocess_result *r,
@@ -100,13 +116,10 @@ static bool ask(const char *directory, const char *const *how, struct subprocess
         return true;
     if (r->status == 0) /* no -o in all of master.cf */
         return false;
-    char *end = r->err.data ? strchr(r->err.data, '\n') : NULL;
-    if (end)
-        *end = '\0';
     *error_r = mem_printf("postconf%s%s %s: %s", directory ? " -c " : "",
                           directory ? directory : "", argv[n - 1],
                           r->failure    ? r->failure
-                          : r->err.data ? r->err.data
+                          : r->err.data ? last_words(r->err.data)
                                         : "failed");
     return false;
 }

@@ -287,12 +287,16 @@ static const struct smtp_events session_events = {on_ready, on_done, on_closed};
 
 static void connect_now(struct destination *d)
 {
+    const struct agent *agent = agent_settings_for(d->own ? NULL : d->name);
+    const struct socket_address *address = &d->addresses.v[d->address_at];
     struct smtp_options o = {
         .lmtp = d->hop.lmtp,
         .host = d->hop.host,
         .port = d->hop.port,
-        .address = &d->addresses.v[d->address_at],
-        .helo = d->helo ? d->helo : agent_settings_for(d->own ? NULL : d->name)->name,
+        .address = address,
+        .from = d->own ? NULL : agent_from(agent, address->sa.ss_family),
+        .from_enforced = agent->from_enforced,
+        .helo = d->helo ? d->helo : agent->name,
         .policy = destination_policy(d),
     };
     struct connection *c = mem_zero(sizeof *c);
@@ -329,7 +333,13 @@ static void on_resolved(const struct addresses *found, const char *error, void *
 
 static void open_connection(struct destination *d)
 {
-    if (d->address_at || (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
+    const char *unread = d->own ? NULL : agent_settings_unread();
+    if (unread) {
+        char why[400];
+        snprintf(why, sizeof why, "Postfix's settings for next hops cannot be read: %s", unread);
+        cannot_open(d, "4.3.5", why);
+    } else if (d->address_at ||
+               (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
         connect_now(d);
     else if (!d->resolving)
         resolve_start(d->relay->loop, d->hop.host, d->hop.port, RESOLVE_HOP, on_resolved, d,

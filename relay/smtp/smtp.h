@@ -147,8 +147,10 @@ struct smtp_options {
     const char *host; /* as in the next hop, for the log */
     const char *port; /* NULL: UNIX socket */
     const struct socket_address *address;
-    const char *helo;           /* what we call ourselves */
-    struct smtp_policy *policy; /* owned by the session */
+    const struct socket_address *from; /* connections come from there; NULL: the kernel chooses */
+    bool from_enforced;                /* not from another one, if it is not this host's */
+    const char *helo;                  /* what we call ourselves */
+    struct smtp_policy *policy;        /* owned by the session */
     void *arg;
 };
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lib/base/assert.h"
+#include "lib/base/log.h"
 
 #define READ_SIZE 16384
 
@@ -271,6 +272,23 @@ static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
 
 /* ---- begin ---- */
 
+/* false: errno says why there is no connection then. As smtp(8), a wrong one is warned of. */
+static bool bind_source(const struct smtp_session *s)
+{
+    int one = 1;
+    if (!s->from.len)
+        return true;
+    /* The port is chosen at connect(2): as many connections as to different servers at once. */
+    setsockopt(s->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+    if (bind(s->fd, (const struct sockaddr *)&s->from.sa, s->from.len) == 0)
+        return true;
+    int error = errno;
+    log_warning("%s: cannot connect from %s (smtp_bind_address or inet_interfaces in main.cf): %s",
+                s->name, s->from.text, strerror(error));
+    errno = error;
+    return !s->from_enforced;
+}
+
 /* errno, 0 when it is under way. */
 static int start_connect(struct smtp_session *s)
 {
@@ -282,6 +300,8 @@ static int start_connect(struct smtp_session *s)
         return errno;
     if (!local)
         setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (!bind_source(s))
+        return errno;
     /* A UNIX socket with a full backlog says EAGAIN and does not go on connecting. */
     if (connect(s->fd, (const struct sockaddr *)&a->sa, a->len) < 0 &&
         (errno != EINPROGRESS || local))
@@ -325,6 +345,9 @@ struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *
     s->name = o->port ? mem_printf("%s[%s]:%s", o->host, o->address->text, o->port)
                       : mem_printf("localhost[%s]", o->host);
     s->address = *o->address;
+    if (o->from)
+        s->from = *o->from;
+    s->from_enforced = o->from_enforced;
     s->policy = o->policy;
     s->policy->users++;
     s->fd = -1;

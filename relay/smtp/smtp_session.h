@@ -58,7 +58,8 @@ struct smtp_session {
     void *arg;
     bool lmtp;
     char *helo, *name;
-    struct socket_address address;
+    struct socket_address address, from; /* from.len 0: any */
+    bool from_enforced;
     struct smtp_policy *policy;
 
     int fd, error; /* error: of connecting or reading, as errno; 0: the end of the connection */

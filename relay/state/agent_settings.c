@@ -23,6 +23,8 @@ static struct {
     struct agents *agents;
     ev_async answered;
     ev_stat main, master; /* of Postfix; not active without postfix_config */
+    ev_timer again;       /* they could not be read */
+    bool told;            /* of that */
     char *main_path, *master_path;
     unsigned asked;
     pthread_mutex_t lock; /* of what follows */
@@ -30,9 +32,33 @@ static struct {
     unsigned number;
 } settings = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Asks again, until there is an answer. */
+static void cannot_read(struct agents *agents)
+{
+    bool never = !settings.agents || agents_unread(settings.agents);
+    if (!settings.told)
+        log_warning("Postfix's settings for next hops cannot be read, %s: %s",
+                    never ? "and no mail is sent to any" : "those of before stay",
+                    agents_unread(agents));
+    settings.told = true;
+    ev_timer_again(settings.relay->loop, &settings.again);
+    if (never) {
+        agents_free(settings.agents);
+        settings.agents = agents;
+    } else {
+        agents_free(agents);
+    }
+}
+
 /* Connections that are open stay as they are; new ones are made as it says now. */
 static void adopt(struct agents *agents)
 {
+    if (agents_unread(agents)) {
+        cannot_read(agents);
+        return;
+    }
+    settings.told = false;
+    ev_timer_stop(settings.relay->loop, &settings.again);
     const char *name = agents_for(agents, NULL)->name;
     bool same = settings.agents && !strcmp(agents_for(settings.agents, NULL)->name, name);
     if (agents_wrong(agents) && !(same && agents_wrong(settings.agents)))
@@ -99,6 +125,12 @@ static void on_changed(struct ev_loop *loop, ev_stat *w, int events)
     ask_aside();
 }
 
+static void on_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    ev_timer_stop(loop, t);
+    ask_aside();
+}
+
 static void look_away(void)
 {
     ev_stat_stop(settings.relay->loop, &settings.main);
@@ -126,6 +158,7 @@ void agent_settings_open(struct relay *r)
     settings.relay = r;
     ev_async_init(&settings.answered, on_answered);
     ev_async_start(r->loop, &settings.answered);
+    ev_timer_init(&settings.again, on_again, 0., LOOK_EVERY);
     ev_init(&settings.main, on_changed);
     ev_init(&settings.master, on_changed);
     look();
@@ -135,6 +168,7 @@ void agent_settings_open(struct relay *r)
 void agent_settings_close(void)
 {
     look_away();
+    ev_timer_stop(settings.relay->loop, &settings.again);
     ev_async_stop(settings.relay->loop, &settings.answered);
     agents_free(settings.agents);
     settings.agents = NULL;
@@ -150,4 +184,9 @@ void agent_settings_reload(struct relay *r)
 const struct agent *agent_settings_for(const char *destination)
 {
     return agents_for(settings.agents, destination);
+}
+
+const char *agent_settings_unread(void)
+{
+    return agents_unread(settings.agents);
 }

@@ -16,6 +16,11 @@ void agent_settings_close(void);
 /* The config is a new one. Until there is an answer they stay as they were. */
 void agent_settings_reload(struct relay *);
 
+/* NULL, or why this host's Postfix, which there is, could not be asked since the start. Nothing is
+ * sent to a next hop then: by another name it may refuse mail for good, and without TLS anybody
+ * reads it. What was read once stays when a later answer fails. */
+const char *agent_settings_unread(void);
+
 /* For a destination ("lmtp:[10.0.0.5]:24"); NULL: for ports of our own Postfix. */
 const struct agent *agent_settings_for(const char *destination);
 

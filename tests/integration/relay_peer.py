@@ -77,6 +77,7 @@ class Peer:
     def __init__(self, lmtp=False, offers=ALL, path=None, port=0, batch=False, tls=None):
         """tls: an ssl.SSLContext for STARTTLS, which is then offered."""
         self.lmtp, self.offers, self.path, self.batch, self.tls = lmtp, offers, path, batch, tls
+        self.clients = []   # the address of each
         self.reads, self.resumed = [], 0    # what each recv brought, handshakes that resumed a session
         self.lock = threading.Lock()
         self.rules, self.mails, self.lines, self.sessions = [], [], [], 0
@@ -160,11 +161,12 @@ class Peer:
     def accept(self, listener):
         while True:
             try:
-                accepted, _ = listener.accept()
+                accepted, client = listener.accept()
             except OSError:
                 return
             with self.lock:
                 self.sessions += 1
+                self.clients.append(client)
                 self.open += 1
                 self.most_open = max(self.most_open, self.open - sum(map(self.left, self.sockets)))
                 self.sockets.add(accepted)

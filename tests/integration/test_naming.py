@@ -1,7 +1,10 @@
 """How the relay speaks to next hops: by the name that the Postfix beside it would say, whatever the kernel calls the host, and with its TLS and its
 protocols."""
+import itertools
+import json
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,8 +59,16 @@ class Named:
         self.world = world(nodes=1, relays=(), bounce=True, postfix_config=str(self.config))
 
     def write(self, main=""):
-        (self.config / "main.cf").write_text(f"compatibility_level = 3.6\nmyhostname = mx.site.example\n{main}\n")
-        (self.config / "master.cf").write_text("smtp unix - - n - - smtp\nrelay unix - - n - - smtp\nlmtp unix - - n - - lmtp\n")
+        self.replace("main.cf", "compatibility_level = 3.6\nmyhostname = mx.site.example\n"
+                                f"{main}\n")
+        self.replace("master.cf", "smtp unix - - n - - smtp\nrelay unix - - n - - smtp\n"
+                                  "lmtp unix - - n - - lmtp\n")
+
+    def replace(self, name, text):
+        """At once: a half-written file is another matter."""
+        path = self.config / name
+        path.with_suffix(".new").write_text(text)
+        path.with_suffix(".new").rename(path)
 
     def start(self, *how):
         on_a_host(self.world.relay(), *how)
@@ -92,6 +103,53 @@ def test_each_transport_says_what_its_service_would(named):
     assert greetings(n.world.bounce) == ["out.site.example"]
 
 
+def comes_from(n, lmtp=False):
+    peer = n.world.peer(lmtp=lmtp)
+    n.world.store(peer, owners=["mx1"])
+    eventually("it arrives", lambda: peer.mails)
+    return peer.clients[-1][0]
+
+
+def own_addresses():
+    """Of this host, beside loopback ones: one of IPv4, or none."""
+    run = subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=False)
+    found = [address["local"] for link in json.loads(run.stdout or "[]")
+             for address in link["addr_info"] if address["scope"] == "global"]
+    return found[:1]
+
+
+def read_again(n, main, turn=itertools.count()):
+    name = f"turn{next(turn)}.site.example"
+    n.write(f"{main}\nsmtp_helo_name = {name}")
+    n.world.relay().send(signal.SIGHUP)
+    n.world.logged(f"this host calls itself {name}")
+
+
+def test_the_relay_connects_from_the_address_that_postfix_would_take(named):
+    n = named()
+    n.write("smtp_bind_address = 127.0.0.3")
+    n.start("mx1")
+    assert (comes_from(n), comes_from(n, lmtp=True)) == ("127.0.0.3", "127.0.0.1")
+    # One address alone is a virtual host's; but smtp(8) takes no loopback one unasked.
+    read_again(n, "inet_interfaces = 127.0.0.1\nlmtp_bind_address = [127.0.0.5]")
+    assert (comes_from(n), comes_from(n, lmtp=True)) == ("127.0.0.1", "127.0.0.5")
+    for own in own_addresses():
+        read_again(n, f"inet_interfaces = {own}\nlmtp_bind_address = 127.0.0.6")
+        assert (comes_from(n), comes_from(n, lmtp=True)) == (own, "127.0.0.6")
+        read_again(n, f"inet_interfaces = {own}, 127.0.0.1")
+        assert comes_from(n) == "127.0.0.1"
+    # Not this host's: Postfix warns and connects all the same, or not at all.
+    read_again(n, "smtp_bind_address = 192.0.2.77")
+    assert comes_from(n) == "127.0.0.1"
+    n.world.logged(r"warning: .*cannot connect from 192\.0\.2\.77 \(smtp_bind_address")
+    read_again(n, "lmtp_bind_address = 192.0.2.77\nlmtp_bind_address_enforce = yes")
+    assert comes_from(n) == "127.0.0.1"
+    peer = n.world.peer(lmtp=True)
+    n.world.store(peer, owners=["mx1"])
+    n.world.logged(r"is away: connect to .*: Cannot assign requested address")
+    assert not peer.clients
+
+
 def test_a_reload_reads_it_again(named):
     n = named()
     n.start("mx1")
@@ -105,6 +163,37 @@ def test_a_reload_reads_it_again(named):
     assert n.says() == "own.site.example"
     # What runs beside the loop has not ended it, and its children are waited for by nobody else.
     assert n.world.relay().alive()
+
+
+def test_settings_that_cannot_be_read_change_nothing(named):
+    """An editor writes the file, or somebody mistyped."""
+    n = named()
+    n.write("smtp_bind_address = 127.0.0.3")
+    n.start("mx1")
+    n.world.logged("this host calls itself mx.site.example")
+    good = (n.config / "main.cf").read_text()
+    n.replace("main.cf", good + "smtp_bind_address = ${broken\n")
+    n.world.logged("Postfix's settings for next hops cannot be read, those of before stay: .*")
+    assert (n.says(), comes_from(n)) == ("mx.site.example", "127.0.0.3")
+    n.replace("main.cf", good.replace("127.0.0.3", "127.0.0.4").replace("mx.", "mx2."))
+    n.world.logged("this host calls itself mx2.site.example")
+    assert comes_from(n) == "127.0.0.4"
+
+
+def test_before_the_settings_were_read_no_mail_is_sent(named):
+    n = named()
+    good = (n.config / "main.cf").read_text()
+    n.replace("main.cf", good + "smtp_bind_address = ${broken\n")
+    n.start("mx1")
+    peer = n.world.peer()
+    n.world.store(peer, owners=["mx1"])
+    why = "Postfix's settings for next hops cannot be read"
+    n.world.logged(f"{why}, and no mail is sent to any: postconf .*broken")
+    n.world.logged(f"is away: {why}: postconf .*broken")
+    assert not peer.clients
+    n.replace("main.cf", good)
+    eventually("it arrives", lambda: peer.mails)
+    assert greetings(peer) == ["mx.site.example"]
 
 
 def test_a_short_name_of_postfix_is_kept_with_a_warning(named):
