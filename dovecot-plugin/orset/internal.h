@@ -162,7 +162,7 @@ struct orset {
     char error[300];
 };
 
-/* --- core.c */
+/* --- rows.c */
 int orset_fail(struct orset *, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int orset_storage_fail(struct orset *, const char *what);
@@ -170,6 +170,7 @@ int orset_storage_fail(struct orset *, const char *what);
 int orset_corrupt(struct orset *, const char *what);
 void *orset_mem(struct orset *, void *p, size_t n); /* NULL marks the transaction broken */
 int orset_need_transaction(struct orset *);
+/* --- origins.c */
 int orset_intern_origin(struct orset *, struct orset_origin);     /* index or error */
 int orset_find_origin(const struct orset *, struct orset_origin); /* index or -1 */
 bool orset_covered(const struct orset *, struct orset_dot);
@@ -179,17 +180,26 @@ int orset_dot_order(const struct orset *, struct orset_dot, struct orset_dot);
 int orset_stamp_order(struct stamp, struct stamp);
 int orset_see_clock(struct orset *, uint64_t clock);
 struct stamp orset_next_stamp(struct orset *);
+int orset_origins_read(struct orset *);
+int orset_origins_write(struct orset *); /* those that changed */
+void orset_origins_free(struct orset *);
+
 int orset_row_put(struct orset *, enum orset_table, const struct orset_key *,
                   const struct orset_buf *);
 int orset_row_del(struct orset *, enum orset_table, const struct orset_key *);
 int orset_row_get(struct orset *, enum orset_table, const struct orset_key *,
                   struct orset_reader *);
+void orset_dot_write(struct orset_buf *, struct orset_dot);
 void orset_key_dot(struct orset_key *, struct orset_dot);
 /* Numbers of a row's key or value that are used as indices. Out of bounds they are bad, and the
  * index is one that exists. */
 struct orset_dot orset_key_read_dot(const struct orset *, struct orset_reader *);
 struct orset_dot orset_row_read_dot(const struct orset *, struct orset_reader *);
 uint32_t orset_key_read_folder(const struct orset *, struct orset_reader *);
+
+/* --- keywords.c */
+int orset_keywords_read(struct orset *);
+void orset_keywords_free(struct orset *);
 uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
 int orset_keyword_find(const struct orset *, const char *name, size_t len); /* number or -1 */
 /* as orset_keyword(), for whoever has counted it */
@@ -197,9 +207,12 @@ int orset_keyword_make(struct orset *, const char *name, size_t len);
 
 /* --- folder.c */
 struct folder *orset_folder_at(const struct orset *, uint32_t index);
+struct folder *orset_need_folder(struct orset *, uint32_t folder, int *r); /* NULL: *r says why */
 struct folder *orset_folder_find(const struct orset *, struct orset_dot id);
 struct folder *orset_folder_make(struct orset *,
                                  struct orset_dot id); /* finds or makes; NULL: broken or limit */
+/* 0 (INBOX) | origin index + 1, counter of its create */
+void orset_folder_id_write(struct orset_buf *, const struct folder *);
 int orset_folder_touch(struct orset *, struct folder *);
 int orset_folder_write(struct orset *, struct folder *);
 int orset_folders_read(struct orset *);
@@ -272,6 +285,8 @@ void orset_flags_diff(const struct orset_flags *, const struct orset_flags *minu
 void orset_flags_or(struct orset_flags *, const struct orset_flags *);
 int orset_flagdot_put(struct orset *, struct message *, struct flagdot);
 void orset_flagdot_cut(struct message *, unsigned index);
+/* flag = 0 to 4 (bit of the system flags) | 5, text (keyword) */
+void orset_flag_write(const struct orset *, struct orset_buf *, uint16_t flag);
 void orset_flags_write(struct orset_buf *, const struct orset_flags *);
 void orset_flags_read(const struct orset *, struct orset_reader *, struct orset_flags *);
 
@@ -344,9 +359,6 @@ uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len);
 /* The op in os->op as this replica's next one: exec, outgoing row. */
 int orset_emit(struct orset *, uint32_t uid);
 void orset_op_begin(struct orset *, enum op_kind);
-void orset_op_dot(struct orset_buf *, struct orset_dot);
-void orset_op_folder(struct orset_buf *, const struct folder *);
-void orset_op_flag(struct orset *, uint16_t flag);
 /* no space, no control character: what an atom of IMAP may not have at the least */
 bool orset_keyword_valid(const char *name, size_t n);
 int orset_read_flag(struct exec *, uint16_t *flag_r); /* interns keywords unless dry */
@@ -374,7 +386,6 @@ int orset_alias_get(struct orset *, const uint8_t guid[16], struct alias *); /* 
 int orset_parted_put(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 
 /* --- local.c */
-struct folder *orset_need_folder(struct orset *, uint32_t folder, int *r); /* NULL: *r says why */
 int orset_unplaced_guid(struct orset *, uint32_t home, const uint8_t guid[16]); /* 1, 0, error */
 int orset_emit_remove(struct orset *, const struct folder *, const struct orset_dot *, unsigned n);
 

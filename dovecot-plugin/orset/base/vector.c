@@ -136,10 +136,3 @@ uint64_t orset_peer_has(const struct peer *p, uint16_t origin)
             return p->seen[i];
     return 0;
 }
-
-bool orset_knows(const struct orset *os, uint64_t site, uint64_t epoch, uint64_t counter)
-{
-    int at = orset_find_origin(os, (struct orset_origin){site, epoch});
-    struct orset_dot dot = {.origin = (uint16_t)at, .counter = counter};
-    return at >= 0 && orset_covered(os, dot);
-}

@@ -120,7 +120,7 @@ static void ask_ranges(struct orset *os, struct orset_exchange *x, uint8_t kind,
 {
     size_t n = x->p.n < X_PREFIXES_MAX ? x->p.n : X_PREFIXES_MAX;
     begin_question(os, q, kind);
-    orset_op_folder(q, os->folder[x->work[x->at]]);
+    orset_folder_id_write(q, os->folder[x->work[x->at]]);
     orset_buf_num(q, x->p.depth);
     if (kind == X_RANGES)
         orset_buf_num(q, split);
@@ -501,7 +501,7 @@ static int attribute_row(void *arg, const uint8_t *key, size_t len, const uint8_
     }
     orset_buf_u8(w->b, folder == 0);
     if (folder)
-        orset_op_folder(w->b, orset_folder_at(w->os, (uint32_t)folder - 1));
+        orset_folder_id_write(w->b, orset_folder_at(w->os, (uint32_t)folder - 1));
     orset_buf_text(w->b, k.at, (size_t)(k.end - k.at));
     orset_buf_num(w->b, clock);
     orset_buf_u64(w->b, site);

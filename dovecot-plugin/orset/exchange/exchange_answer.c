@@ -125,7 +125,7 @@ static void write_head(const struct orset *os, struct orset_buf *b, const struct
         f = &none;
     orset_buf_num(b, f->npresence);
     for (unsigned i = 0; i < f->npresence; i++)
-        orset_op_dot(b, f->presence[i]);
+        orset_dot_write(b, f->presence[i]);
     orset_buf_text(b, f->name, f->name_len);
     orset_buf_num(b, f->name_stamp.clock);
     orset_buf_u64(b, f->name_stamp.site);
@@ -185,7 +185,7 @@ static int hello(struct orset *os, struct orset_buf *b)
     orset_buf_num(b, os->nfolders);
     for (uint32_t i = 0; i < os->nfolders; i++) {
         struct orset_sum s = orset_folder_sum(os, os->folder[i]);
-        orset_op_folder(b, os->folder[i]);
+        orset_folder_id_write(b, os->folder[i]);
         orset_buf_u64(b, s.lo);
         orset_buf_u64(b, s.hi);
         orset_buf_num(b, os->folder[i]->messages);
@@ -224,7 +224,7 @@ static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
         r = orset_range_sums(os, f->index, &p, split, sums);
     }
     if (r == 0) {
-        orset_op_folder(b, f); /* by our indices, the rest as it was asked */
+        orset_folder_id_write(b, f); /* by our indices, the rest as it was asked */
         orset_buf_put(b, body, (size_t)(x->in.end - body));
         write_head(os, b, f);
         for (size_t i = 0; i < p.n << split; i++)
@@ -253,7 +253,7 @@ static int count_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
 static void write_message(struct orset *os, struct orset_buf *b, const struct message *m)
 {
     const struct orset_facts *f = &m->p.facts;
-    orset_op_dot(b, m->p.dot);
+    orset_dot_write(b, m->p.dot);
     orset_buf_put(b, f->guid, 16);
     orset_buf_put(b, f->sha256, 32);
     orset_buf_num(b, (uint64_t)f->received);
@@ -270,13 +270,9 @@ static void write_message(struct orset *os, struct orset_buf *b, const struct me
     }
     orset_buf_num(b, m->nflags);
     for (unsigned i = 0; i < m->nflags; i++) {
-        struct orset_buf swap = os->op;
-        os->op = *b;
-        orset_op_flag(os, m->flag[i].flag);
-        *b = os->op;
-        os->op = swap;
+        orset_flag_write(os, b, m->flag[i].flag);
         orset_buf_u8(b, m->flag[i].off);
-        orset_op_dot(b, m->flag[i].dot);
+        orset_dot_write(b, m->flag[i].dot);
     }
 }
 
@@ -317,7 +313,7 @@ static int messages(struct orset *os, struct exec *x, struct orset_buf *b)
     if (r == 0)
         r = scan(os, f->index, message_row, &s);
     if (r == 0) {
-        orset_op_folder(b, f);
+        orset_folder_id_write(b, f);
         orset_buf_num(b, depth);
         orset_buf_num(b, s.k);
         for (size_t i = 0; i < s.k; i++)

@@ -84,7 +84,7 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
         orset_buf_num(b, nmodseq);
         for (size_t i = 0; i < nmodseq; i++) {
             const struct folder *f = orset_folder_at(os, modseq[i].folder);
-            orset_op_folder(b, f ? f : os->folder[ORSET_INBOX]);
+            orset_folder_id_write(b, f ? f : os->folder[ORSET_INBOX]);
             orset_buf_num(b, f ? modseq[i].highest : 0);
         }
         orset_buf_num(b, m.first);

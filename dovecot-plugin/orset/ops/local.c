@@ -13,36 +13,11 @@ void orset_op_begin(struct orset *os, enum op_kind kind)
     orset_buf_u8(&os->op, (uint8_t)kind);
 }
 
-void orset_op_dot(struct orset_buf *b, struct orset_dot d)
-{
-    orset_buf_num(b, d.origin);
-    orset_buf_num(b, d.counter);
-}
-
-void orset_op_folder(struct orset_buf *b, const struct folder *f)
-{
-    if (f->id.origin == ORSET_INBOX_ORIGIN) {
-        orset_buf_num(b, 0);
-        return;
-    }
-    orset_buf_num(b, f->id.origin + 1u);
-    orset_buf_num(b, f->id.counter);
-}
-
-void orset_op_flag(struct orset *os, uint16_t flag)
-{
-    orset_buf_u8(&os->op, (uint8_t)(flag < ORSET_SYSTEM_FLAGS ? flag : ORSET_SYSTEM_FLAGS));
-    if (flag >= ORSET_SYSTEM_FLAGS) {
-        const struct keyword *k = &os->keyword[flag - ORSET_SYSTEM_FLAGS];
-        orset_buf_text(&os->op, k->name, k->len);
-    }
-}
-
 static void op_presence(struct orset *os, const struct folder *f)
 {
     orset_buf_num(&os->op, f->npresence);
     for (unsigned i = 0; i < f->npresence; i++)
-        orset_op_dot(&os->op, f->presence[i]);
+        orset_dot_write(&os->op, f->presence[i]);
 }
 
 int orset_emit(struct orset *os, uint32_t uid)
@@ -61,16 +36,6 @@ int orset_emit(struct orset *os, uint32_t uid)
     orset_buf_u64(&os->row, chain);
     orset_buf_put(&os->row, os->op.data, os->op.len);
     return orset_row_put(os, ORSET_T_OUT, &k, &os->row);
-}
-
-struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
-{
-    struct folder *f = orset_folder_at(os, folder);
-    *r = orset_need_transaction(os);
-    if (*r == 0 && !f)
-        *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state",
-                        folder);
-    return *r < 0 ? NULL : f;
 }
 
 /* --- folders
@@ -128,7 +93,7 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
             continue;
         any = true;
         orset_op_begin(os, OP_NAME);
-        orset_op_folder(&os->op, f);
+        orset_folder_id_write(&os->op, f);
         orset_buf_text(&os->op, name, len);
         orset_buf_num(&os->op, orset_next_stamp(os).clock);
         op_presence(os, f);
@@ -182,10 +147,10 @@ int orset_emit_remove(struct orset *os, const struct folder *f, const struct ors
                       unsigned n)
 {
     orset_op_begin(os, OP_REMOVE);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     orset_buf_num(&os->op, n);
     for (unsigned i = 0; i < n; i++)
-        orset_op_dot(&os->op, dot[i]);
+        orset_dot_write(&os->op, dot[i]);
     return orset_emit(os, 0);
 }
 
@@ -205,7 +170,7 @@ static int delete_one(struct orset *os, struct folder *f)
     if (f->npresence == 0)
         return 0;
     orset_op_begin(os, OP_DELETE);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     op_presence(os, f);
     return orset_emit(os, 0);
 }
@@ -243,7 +208,7 @@ int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, 
     if (value <= f->uid_validity)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_UID_VALIDITY);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     orset_buf_num(&os->op, value);
     r = orset_emit(os, 0);
     return r < 0 ? r : orset_done_folder(os, folder);
@@ -305,7 +270,7 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         n += flags->system >> i & 1;
     orset_op_begin(os, OP_ADD);
-    orset_op_folder(b, f);
+    orset_folder_id_write(b, f);
     orset_buf_put(b, facts->guid, 16);
     orset_buf_put(b, facts->sha256, 32);
     orset_buf_num(b, (uint64_t)facts->received);
@@ -318,9 +283,9 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
     orset_buf_num(b, n);
     for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if (flags->system >> i & 1)
-            orset_op_flag(os, i);
+            orset_flag_write(os, &os->op, i);
     for (unsigned i = 0; i < flags->nkeywords; i++)
-        orset_op_flag(os, (uint16_t)(flags->keyword[i] + ORSET_SYSTEM_FLAGS));
+        orset_flag_write(os, &os->op, (uint16_t)(flags->keyword[i] + ORSET_SYSTEM_FLAGS));
     return orset_emit(os, uid);
 }
 
@@ -634,7 +599,7 @@ int orset_local_delete_moved(struct orset *os, uint32_t folder)
     if (r < 0 || f->npresence == 0)
         return r < 0 ? r : ORSET_OK;
     orset_op_begin(os, OP_DELETE);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     op_presence(os, f);
     return orset_emit(os, 0);
 }

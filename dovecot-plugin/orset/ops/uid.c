@@ -28,7 +28,7 @@ int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
     if (f->keeper == site)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_KEEPER);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     orset_buf_num(&os->op, orset_next_stamp(os).clock);
     orset_buf_u64(&os->op, site);
     return orset_emit(os, 0);
@@ -379,7 +379,7 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
         round = 1;
     }
     orset_op_begin(os, OP_UIDS);
-    orset_op_folder(b, home);
+    orset_folder_id_write(b, home);
     orset_buf_num(b, term);
     orset_buf_num(b, round);
     orset_buf_num(b, t->base);
@@ -389,10 +389,10 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
         int dots = got > 0 ? orset_group_load(os, &os->m[0]) : got;
         if (dots <= 0)
             return dots < 0 ? dots : orset_storage_fail(os, "a message vanished");
-        orset_op_folder(b, orset_folder_at(os, t->v[i].folder));
+        orset_folder_id_write(b, orset_folder_at(os, t->v[i].folder));
         orset_buf_num(b, (uint64_t)dots);
         for (int j = 0; j < dots; j++)
-            orset_op_dot(b, os->group[j]);
+            orset_dot_write(b, os->group[j]);
     }
     return orset_emit(os, 0);
 }

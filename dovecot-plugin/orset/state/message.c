@@ -64,7 +64,7 @@ int orset_message_store(struct orset *os, struct message *m)
         orset_buf_text(b, m->guid_text, m->p.facts.guid_text_len);
     for (unsigned i = 0; i < m->nflags; i++) {
         orset_buf_num(b, (uint64_t)m->flag[i].flag << 1 | m->flag[i].off);
-        orset_op_dot(b, m->flag[i].dot);
+        orset_dot_write(b, m->flag[i].dot);
     }
     message_key(&k, m->p.folder, m->p.dot);
     return orset_row_put(os, ORSET_T_MESSAGE, &k, b);
@@ -261,7 +261,7 @@ static int put_uid_row(struct orset *os, uint32_t home, uint32_t uid, uint32_t f
     uid_key(&k, home, uid);
     os->row.len = 0;
     orset_buf_num(&os->row, folder);
-    orset_op_dot(&os->row, d);
+    orset_dot_write(&os->row, d);
     return orset_row_put(os, ORSET_T_UID, &k, &os->row);
 }
 

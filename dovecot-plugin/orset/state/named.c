@@ -105,7 +105,7 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len,
     name_key(&k, name, len);
     os->row.len = 0;
     for (unsigned i = 0; i < n; i++)
-        orset_op_dot(&os->row, dots[i]);
+        orset_dot_write(&os->row, dots[i]);
     r = n ? orset_row_put(os, ORSET_T_SUBSCRIPTION, &k, &os->row)
           : orset_row_del(os, ORSET_T_SUBSCRIPTION, &k);
     if (r < 0 || local || (had > 0) == (n > 0))
@@ -165,7 +165,7 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
     orset_buf_u8(&os->op, on);
     orset_buf_num(&os->op, (uint64_t)n);
     for (int i = 0; i < n; i++)
-        orset_op_dot(&os->op, dots[i]);
+        orset_dot_write(&os->op, dots[i]);
     return orset_emit(os, 0);
 }
 
@@ -362,7 +362,7 @@ int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, si
     orset_op_begin(os, OP_ATTRIBUTE);
     orset_buf_u8(&os->op, f == NULL);
     if (f)
-        orset_op_folder(&os->op, f);
+        orset_folder_id_write(&os->op, f);
     orset_buf_text(&os->op, key, key_len);
     orset_buf_num(&os->op, orset_next_stamp(os).clock);
     orset_buf_u8(&os->op, value != NULL);
@@ -398,7 +398,7 @@ static int renumber_subscription(struct renumber *n, const struct orset_key *k)
     os->row.len = 0;
     for (int i = 0; i < had; i++) {
         orset_renumber_dot(n, &dots[i]);
-        orset_op_dot(&os->row, dots[i]);
+        orset_dot_write(&os->row, dots[i]);
         orset_sum_add(&os->named, subscription_sum(os, k->b, k->n, dots[i]));
     }
     return had < 0 ? had : orset_row_put(os, ORSET_T_SUBSCRIPTION, k, &os->row);
