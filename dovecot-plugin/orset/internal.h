@@ -155,10 +155,9 @@ struct orset {
     struct message m[3];
     struct orset_dot *group; /* ORSET_SAME_MESSAGE_MAX */
     struct copies copies;
-    struct orset_buf op, row;            /* an op in the making; a row in the making */
-    struct orset_buf hold;               /* a value handed out */
-    struct orset_exchange *exchanges;    /* open ones, this replica asks */
-    const struct orset_exchange *taking; /* whose answer is being merged */
+    struct orset_buf op, row; /* an op in the making; a row in the making */
+    struct orset_buf hold;    /* a value handed out */
+    struct watch *watches;    /* of the open exchanges in which this replica asks */
     char error[300];
 };
 
@@ -226,6 +225,21 @@ bool orset_name_valid(const void *name, size_t len);
 void orset_folder_reidentify(struct orset *, struct folder *, struct orset_dot id);
 struct orset_sum orset_folder_sum(const struct orset *, const struct folder *);
 int orset_folder_changed(struct orset *, struct folder *); /* task row, tree to compute */
+
+/* --- arrivals.c */
+struct watch {
+    const struct peer *upto; /* what it covers is of interest; NULL: nothing yet */
+    bool paused;             /* who watches does this itself */
+    bool *again;             /* folders that something came into, by index */
+    uint32_t room;
+    bool any_again, named_again;
+    struct watch *next;
+};
+void orset_watch(struct orset *, struct watch *);
+void orset_unwatch(struct orset *, struct watch *); /* and forget what it was told */
+/* d came into the state, in folder (ORSET_NO_FOLDER: a subscription): who watches looks there
+ * again, if its vector covers d. */
+int orset_arrived(struct orset *, uint32_t folder, struct orset_dot d);
 
 /* --- message.c */
 /* 1, 0, error */
@@ -394,11 +408,6 @@ int orset_uids_exec(struct exec *, struct folder *);
 /* 1 when it changed */
 int orset_uid_agree(struct orset *, struct message *, const struct agreed *);
 
-/* --- exchange.c */
-/* d came into the state, in folder (ORSET_NO_FOLDER: a subscription): open exchanges that did
- * not bring it look there again, if their giver covers it. */
-int orset_arrived(struct orset *, uint32_t folder, struct orset_dot d);
-
 /* --- quota.c */
 /* 0, or ORSET_E_LIMIT when site of origin by would bring more rows than its share. */
 int orset_quota_check(struct orset *, uint16_t by, enum quota, uint64_t more);
@@ -415,6 +424,9 @@ struct folder *orset_bring_folder(struct orset *, struct orset_dot id, uint16_t 
 bool orset_own_unknown(const struct orset *, uint64_t number);
 /* The error for a number of this replica that it did not give: ORSET_E_ROLLED_BACK or _FORGED. */
 int orset_own_ahead(struct orset *, const char *what, uint64_t number);
+/* The running hash up to an own number: 1 and it, 0 when it is not kept any more, -1 when no op
+ * ends there. */
+int orset_chain_at(struct orset *, uint64_t number, uint64_t *chain_r);
 /* A peer's vector names an own number with this running hash: 0, or the error above. */
 int orset_epoch_confirmed(struct orset *, uint64_t number, uint64_t chain);
 
@@ -425,7 +437,6 @@ struct renumber {
     uint64_t keep;  /* numbers up to here stay */
     uint64_t clock; /* stamps of the old origin up to here stay */
 };
-int orset_renumber(struct renumber *);
 /* The dot's new number if it needs one: true and *d changed. */
 bool orset_renumber_dot(struct renumber *, struct orset_dot *d);
 bool orset_restamp(struct renumber *, struct stamp *);
@@ -439,6 +450,7 @@ struct peer {
     bool covers;                   /* of an exchange: what it covers and has not was removed */
 };
 void orset_vector_write(const struct orset *, struct orset_buf *);
+/* vector_read.c. On an error *p is empty. */
 int orset_vector_read(struct orset *, struct orset_reader *, uint64_t site, bool covers,
                       struct peer *);
 void orset_peer_free(struct orset *, struct peer *);

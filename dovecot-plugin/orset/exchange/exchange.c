@@ -27,8 +27,7 @@ int orset_ask_hello(struct orset *os, uint64_t site, struct orset_exchange **x_r
         snprintf(os->error, sizeof os->error, "no memory for an exchange");
         return ORSET_E_MEMORY;
     }
-    x->next = os->exchanges;
-    os->exchanges = x;
+    orset_watch(os, &x->watch);
     *x_r = x;
     return 0;
 }
@@ -37,15 +36,9 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
 {
     if (!x)
         return;
-    for (struct orset_exchange **at = &os->exchanges; *at; at = &(*at)->next)
-        if (*at == x) {
-            *at = x->next;
-            break;
-        }
+    orset_unwatch(os, &x->watch);
     if (x->orphan)
         os->alloc.resize(os->alloc.ctx, x->orphan, 0);
-    if (x->again)
-        os->alloc.resize(os->alloc.ctx, x->again, 0);
     orset_peer_free(os, &x->base);
     orset_prefixes_free(os, &x->p);
     if (x->killed)
@@ -66,33 +59,10 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
  * removed it long ago: that folder is asked for once more. There are finitely many such
  * elements, so this ends whatever else comes. */
 
-int orset_arrived(struct orset *os, uint32_t folder, struct orset_dot d)
-{
-    for (struct orset_exchange *x = os->exchanges; x; x = x->next) {
-        if (x == os->taking || !x->helloed || d.counter > orset_peer_has(&x->base, d.origin))
-            continue;
-        if (folder == ORSET_NO_FOLDER) {
-            x->named_again = true;
-            continue;
-        }
-        if (folder >= x->again_room) {
-            uint32_t room = folder + 1 > os->nfolders ? folder + 1 : os->nfolders;
-            bool *p = orset_mem(os, x->again, room * sizeof *p);
-            if (!p)
-                return ORSET_E_MEMORY;
-            memset(p + x->again_room, 0, room - x->again_room);
-            x->again = p;
-            x->again_room = room;
-        }
-        x->again[folder] = x->any_again = true;
-    }
-    return 0;
-}
-
 /* The folders to ask for again become the work. */
 static int look_again(struct orset *os, struct orset_exchange *x)
 {
-    uint32_t n = x->again_room < os->nfolders ? x->again_room : os->nfolders;
+    uint32_t n = x->watch.room < os->nfolders ? x->watch.room : os->nfolders;
     uint32_t *work = orset_mem(os, x->work, (n + 1) * sizeof *work);
     if (!work)
         return ORSET_E_MEMORY;
@@ -103,12 +73,12 @@ static int look_again(struct orset *os, struct orset_exchange *x)
     x->their_messages = theirs;
     x->at = x->nwork = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (x->again[i]) {
+        if (x->watch.again[i]) {
             theirs[x->nwork] = os->folder[i]->messages; /* compared before, so about as many */
             work[x->nwork++] = i;
         }
-    memset(x->again, 0, x->again_room);
-    x->any_again = false;
+    memset(x->watch.again, 0, x->watch.room);
+    x->watch.any_again = false;
     return 0;
 }
 
@@ -151,12 +121,12 @@ static unsigned next_split(const struct orset_exchange *x)
 /* The next question, or ORSET_KNOWN after the vector was raised. */
 static int next_question(struct orset *os, struct orset_exchange *x, struct orset_buf *q)
 {
-    int r = x->at >= x->nwork && x->any_again ? look_again(os, x) : 0;
+    int r = x->at >= x->nwork && x->watch.any_again ? look_again(os, x) : 0;
     if (r < 0)
         return r;
-    if (x->at >= x->nwork && !x->named && x->named_again) {
+    if (x->at >= x->nwork && !x->named && x->watch.named_again) {
         x->named = true;
-        x->named_again = false;
+        x->watch.named_again = false;
         x->cursor_len = 0;
     }
     if (x->at < x->nwork) {
@@ -406,11 +376,12 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
                           "an answer of version %u, kind %u", version, kind);
     if ((kind == X_HELLO) == x->helloed)
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
-    os->taking = x;
+    x->watch.paused = true; /* it looks at what it takes itself */
     e = orset_vector_read(os, &r, x->site, true, &now);
     if (kind == X_HELLO && e == 0) {
         x->base = now;
         x->helloed = true;
+        x->watch.upto = &x->base;
         e = take_body(os, x, kind, &x->base, &r);
     } else {
         if (e == 0)
@@ -421,7 +392,7 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     }
     if (e == 0)
         e = next_question(os, x, q);
-    os->taking = NULL;
+    x->watch.paused = false;
     /* Half an answer may be merged: each element by itself is, but the transaction is better
      * given up than explained. */
     if (e < 0)

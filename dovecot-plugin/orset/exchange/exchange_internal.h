@@ -38,11 +38,8 @@ struct orset_exchange {
     /* flags that the giver remembered at the hello, of messages it did not have */
     struct orset_dot *orphan;
     size_t norphans;
-    struct orset_exchange *next; /* of os->exchanges */
-    bool *again;                 /* folders that something came into meanwhile, by index */
-    uint32_t again_room;
-    bool any_again, named_again;
-    bool named; /* subscriptions and attributes are still to be merged */
+    struct watch watch; /* what comes into the state meanwhile */
+    bool named;         /* subscriptions and attributes are still to be merged */
     uint8_t cursor[ORSET_KEY_MAX];
     size_t cursor_len;
     uint32_t *work; /* folders that differ */
