@@ -328,6 +328,21 @@ int orset_subscription_dots(struct orset *, const void *name, size_t len, struct
 /* What one more name would bring the subscriptions to, in the bytes that an exchange carries.
  * Error: below 0. */
 int orset_subscriptions_with(struct orset *, size_t name_len);
+struct orset_sum orset_subscription_sum(const struct orset *, const void *name, size_t len,
+                                        struct orset_dot);
+struct attribute {
+    struct stamp stamp;
+    bool set;
+    const uint8_t *value;
+    size_t len;
+};
+void orset_attribute_key(struct orset_key *, uint32_t folder, const void *key, size_t len);
+/* 1; 0 and *a without a value; error */
+int orset_attribute_load(struct orset *, const struct orset_key *, struct attribute *);
+int orset_attribute_store(struct orset *, const struct orset_key *, const struct attribute *);
+struct orset_sum orset_attribute_sum(const struct orset *, uint32_t folder, const void *key,
+                                     size_t key_len, const struct attribute *);
+uint64_t orset_value_hash(const uint8_t *value, size_t len, bool set);
 int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_t key_len,
                          const uint8_t *value, size_t len, bool set, struct stamp, bool local);
 
@@ -437,10 +452,11 @@ struct renumber {
     uint64_t keep;  /* numbers up to here stay */
     uint64_t clock; /* stamps of the old origin up to here stay */
 };
+int orset_renumber(struct renumber *); /* folders and messages */
 /* The dot's new number if it needs one: true and *d changed. */
 bool orset_renumber_dot(struct renumber *, struct orset_dot *d);
 bool orset_restamp(struct renumber *, struct stamp *);
-int orset_named_renumber(struct renumber *); /* named.c */
+int orset_named_renumber(struct renumber *); /* renumber_named.c */
 
 /* --- vector.c */
 struct peer {
@@ -457,8 +473,12 @@ void orset_peer_free(struct orset *, struct peer *);
 uint64_t orset_peer_has(const struct peer *, uint16_t origin); /* number in the sender's vector */
 
 /* --- tasks.c */
+/* The row's value: 1, 0, error. */
+int orset_task_row(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
+                   struct orset_reader *);
 int orset_task_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
                    const struct orset_buf *);
+int orset_task_del(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len);
 int orset_task_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
                    const struct orset_buf *value); /* NULL: del */
 int orset_task_place(struct orset *, struct folder *, struct orset_dot, bool wanted);

@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Each folder with its largest knot, where that is more than one file.
 KNOTS = {
     "dovecot-plugin": 42,
-    "dovecot-plugin/orset": 20,
+    "dovecot-plugin/orset": 18,
     "dovecot-plugin/orset/exchange": 4,
     "dovecot-plugin/orset/ops": 5,
     "dovecot-plugin/orset/state": 4,
@@ -57,7 +57,7 @@ KNOTS = {
 UPWARD = {
     "dovecot-plugin/orset/state": {
         "dovecot-plugin/orset/exchange": 1,
-        "dovecot-plugin/orset/ops": 9,
+        "dovecot-plugin/orset/ops": 5,
     },
     "dovecot-plugin/replicator/admin": {
         "dovecot-plugin/replicator": 1,

@@ -15,7 +15,6 @@
  * renumbered message is set anew by this one, because its old dot is covered everywhere and
  * would count as removed on the new. */
 #include "dovecot-plugin/orset/internal.h"
-#include "dovecot-plugin/orset/ops/batch.h"
 
 #include <string.h>
 
@@ -163,7 +162,7 @@ static int renumber_folder(struct renumber *n, struct folder *f)
     return orset_folder_touch(os, f);
 }
 
-static int renumber(struct renumber *n)
+int orset_renumber(struct renumber *n)
 {
     struct orset *os = n->os;
     int r = orset_pending_forget_agreed(os, n->old);
@@ -171,47 +170,5 @@ static int renumber(struct renumber *n)
      * backup. */
     for (uint32_t i = 0; r >= 0 && i < os->nfolders; i++)
         r = renumber_folder(n, os->folder[i]);
-    if (r < 0 || (r = orset_named_renumber(n)) < 0)
-        return r;
-    /* No op gave these numbers: a hash of their own, so that two contents still show (F20). */
-    struct origin *me = &os->origin[os->self];
-    uint64_t w[2] = {me->id.epoch, me->counter};
-    me->chain = me->counter ? orset_hash_words(w, 2).lo | 1 : 0;
-    me->dirty = true;
-    return 0;
-}
-
-int orset_new_epoch(struct orset *os, uint64_t epoch)
-{
-    struct orset_origin me = {os->origin[os->self].id.site, epoch};
-    uint16_t old = os->self;
-    struct renumber n = {.os = os, .old = old, .keep = os->shared, .clock = os->shared_clock};
-    int r = orset_need_transaction(os);
-    if (r < 0)
-        return r;
-    if (epoch == 0 || orset_find_origin(os, me) >= 0)
-        return orset_fail(os, ORSET_E_LIMIT, "epoch %llu was used before; draw another one",
-                          (unsigned long long)epoch);
-    uint64_t chain = 0;
-    if (n.keep < os->origin[old].counter && orset_chain_at(os, n.keep, &chain) <= 0)
-        chain = 0;
-    /* Numbers begin anew, so rows of the old ones would be taken for the new ones. */
-    if (os->broken || (r = orset_drop_out(os, UINT64_MAX)) < 0 ||
-        (r = orset_intern_origin(os, me)) < 0)
-        return os->broken ? ORSET_E_STORAGE : r;
-    os->self = (uint16_t)r;
-    os->drawn = epoch;
-    os->shared = os->doubt = 0;
-    os->meta_dirty = true;
-    if (n.keep < os->origin[old].counter) {
-        if ((r = renumber(&n)) < 0) {
-            os->broken = true; /* half done */
-            return r;
-        }
-        os->origin[old].counter = n.keep;
-        os->origin[old].chain = chain;
-        os->origin[old].dirty = true;
-    }
-    os->shared_clock = os->clock;
-    return 0;
+    return r;
 }

@@ -23,6 +23,14 @@ static void task_key(struct orset_key *k, int kind, uint32_t home, const void *r
     orset_key_put(k, rest, len);
 }
 
+int orset_task_row(struct orset *os, int kind, uint32_t home, const void *rest, size_t len,
+                   struct orset_reader *r)
+{
+    struct orset_key k;
+    task_key(&k, kind, home, rest, len);
+    return orset_row_get(os, ORSET_T_TASK, &k, r);
+}
+
 int orset_task_put(struct orset *os, int kind, uint32_t home, const void *rest, size_t len,
                    const struct orset_buf *v)
 {
@@ -31,7 +39,7 @@ int orset_task_put(struct orset *os, int kind, uint32_t home, const void *rest, 
     return orset_row_put(os, ORSET_T_TASK, &k, v);
 }
 
-static int task_del(struct orset *os, int kind, uint32_t home, const void *rest, size_t len)
+int orset_task_del(struct orset *os, int kind, uint32_t home, const void *rest, size_t len)
 {
     struct orset_key k;
     task_key(&k, kind, home, rest, len);
@@ -725,17 +733,17 @@ int orset_done_alone(struct orset *os, uint32_t folder, uint32_t uid)
 int orset_done_folder(struct orset *os, uint32_t folder)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : task_del(os, ORSET_TASK_FOLDER, folder, "", 0);
+    return r < 0 ? r : orset_task_del(os, ORSET_TASK_FOLDER, folder, "", 0);
 }
 
 int orset_done_subscription(struct orset *os, const char *name, size_t len)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : task_del(os, ORSET_TASK_SUBSCRIPTION, 0, name, len);
+    return r < 0 ? r : orset_task_del(os, ORSET_TASK_SUBSCRIPTION, 0, name, len);
 }
 
 int orset_done_attribute(struct orset *os, uint32_t folder, const char *key, size_t len)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : task_del(os, ORSET_TASK_ATTRIBUTE, folder, key, len);
+    return r < 0 ? r : orset_task_del(os, ORSET_TASK_ATTRIBUTE, folder, key, len);
 }
