@@ -224,6 +224,8 @@ int orset_folder_name(struct orset *, struct folder *, const void *name, size_t 
 bool orset_name_valid(const void *name, size_t len);
 void orset_folder_reidentify(struct orset *, struct folder *, struct orset_dot id);
 struct orset_sum orset_folder_sum(const struct orset *, const struct folder *);
+/* Never lowered: ORSET_KNOWN then. */
+int orset_folder_uid_next(struct orset *, struct folder *, uint32_t uid_next);
 int orset_folder_changed(struct orset *, struct folder *); /* task row, tree to compute */
 
 /* --- arrivals.c */
@@ -248,6 +250,10 @@ int orset_message_store(struct orset *, struct message *);
 int orset_message_parse(struct orset *, struct orset_reader *, struct message *); /* value only */
 /* folder and dot */
 bool orset_message_key_read(const struct orset *, struct orset_reader *key, struct message *);
+int orset_message_del(struct orset *, const struct message *); /* its row */
+/* The keeper's word on it. 1 when it changed */
+int orset_agree(struct orset *, struct message *, const struct agreed *);
+/* --- message_set.c */
 int orset_message_add(struct orset *, struct message *, uint32_t uid);
 /* m under another number: its rows, and those that name it. The folder's sum is the caller's. */
 int orset_message_redot(struct orset *, struct folder *, struct message *m, struct orset_dot);
@@ -275,9 +281,21 @@ int orset_group_speaker(struct orset *, const struct message *, struct orset_dot
                         uint8_t *body_r);
 /* 1: a round settled it; 0: it is a claim. Uses m[2]. */
 int orset_group_agreed(struct orset *, const struct message *, uint32_t *uid_r);
+/* --- binding.c */
+int orset_uid_row_put(struct orset *, uint32_t home, uint32_t uid, uint32_t folder,
+                      struct orset_dot);
+/* The row of m's UID names m, if it named the dot that m had. */
+int orset_binding_named(struct orset *, const struct folder *home, struct message *m,
+                        struct orset_dot old);
+/* What a mailbox still lacks of a mail goes with it from uid to new_uid. new_body: of the bytes
+ * that it has there; NULL: as before. */
+int orset_rebind(struct orset *, struct folder *home, uint32_t uid, uint32_t new_uid,
+                 const uint8_t *new_body);
 int orset_bind(struct orset *, struct folder *home, struct message *, uint32_t uid);
 int orset_unbind(struct orset *, struct folder *home, struct message *, bool gone);
 /* REMOVE row */
+/* --- doomed.c */
+int orset_undoom(struct orset *, uint32_t home, uint32_t uid); /* ORSET_KNOWN: it was not */
 int orset_doom(struct orset *, struct folder *home, const uint8_t guid[16], uint32_t uid);
 struct orset_sum orset_message_sum(const struct orset *, const struct message *);
 struct orset_sum orset_flagdot_sum(const struct orset *, const struct message *,
@@ -312,6 +330,10 @@ int orset_pending_flag_kill(struct orset *, struct orset_dot target, struct orse
 int orset_pending_take_flags(struct orset *, struct message *);
 /* flags of site's on it */
 int orset_pending_marks(struct orset *, struct orset_dot target, uint64_t site);
+/* Remembered flags that are gone as the caller knows go. */
+int orset_pending_drop_flags(struct orset *,
+                             bool (*is_gone)(const void *arg, struct orset_dot flag),
+                             const void *arg);
 int orset_pending_agreed(struct orset *, struct orset_dot, const struct agreed *);
 int orset_pending_take_agreed(struct orset *, struct message *);
 int orset_pending_forget_agreed(struct orset *, uint16_t by);
@@ -420,9 +442,6 @@ int orset_emit_remove(struct orset *, const struct folder *, const struct orset_
 
 /* --- uid.c */
 int orset_uids_exec(struct exec *, struct folder *);
-/* 1 when it changed */
-int orset_uid_agree(struct orset *, struct message *, const struct agreed *);
-
 /* --- quota.c */
 /* 0, or ORSET_E_LIMIT when site of origin by would bring more rows than its share. */
 int orset_quota_check(struct orset *, uint16_t by, enum quota, uint64_t more);
@@ -479,6 +498,9 @@ int orset_task_row(struct orset *, int kind, uint32_t home, const void *rest, si
 int orset_task_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
                    const struct orset_buf *);
 int orset_task_del(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len);
+int orset_task_renumber(struct orset *, uint32_t home, uint32_t uid, uint32_t to);
+int orset_task_uid_row(struct orset *, int kind, uint32_t home, uint32_t uid,
+                       struct orset_reader *);
 int orset_task_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
                    const struct orset_buf *value); /* NULL: del */
 int orset_task_place(struct orset *, struct folder *, struct orset_dot, bool wanted);

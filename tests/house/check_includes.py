@@ -108,7 +108,6 @@ WALLS = {
 # Each room with the rooms above it that it includes nevertheless, and how often.
 UPWARD = {
     "dovecot-plugin/orset": {"dovecot-plugin/orset/base": 1},
-    "dovecot-plugin/orset/state": {"dovecot-plugin/orset/exchange": 1},
     "dovecot-plugin/replicator/replicator.h": {"dovecot-plugin/replicator/state": 1},
     "dovecot-plugin/replicator/state": {"dovecot-plugin/replicator/users": 1},
     "dovecot-plugin/replicator/lanes": {

@@ -400,10 +400,15 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     return e;
 }
 
+static bool orphan_gone(const void *arg, struct orset_dot flag)
+{
+    return orset_orphan_gone(arg, flag);
+}
+
 /* (e): all folders that differed are merged in this transaction or an earlier one. */
 int orset_raise(struct orset *os, struct orset_exchange *x)
 {
-    int e = orset_pending_drop_orphans(os, x);
+    int e = orset_pending_drop_flags(os, orphan_gone, x);
     if (e < 0)
         return e;
     for (unsigned i = 0; i < x->base.n; i++) {

@@ -74,10 +74,6 @@ int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *,
                          struct folder *, const struct prefixes *);
 int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
 
-/* --- pending_dots.c */
-/* Remembered flags that the giver's hello shows to be gone. */
-int orset_pending_drop_orphans(struct orset *, const struct orset_exchange *);
-
 /* --- merge_named.c */
 int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
                       bool *end);

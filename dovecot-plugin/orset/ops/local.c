@@ -218,10 +218,7 @@ int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
 {
     int r;
     struct folder *f = orset_need_folder(os, folder, &r);
-    if (!f || uid_next <= f->uid_next)
-        return f ? ORSET_KNOWN : r;
-    f->uid_next = uid_next;
-    return orset_folder_touch(os, f);
+    return f ? orset_folder_uid_next(os, f, uid_next) : r;
 }
 
 /* --- messages

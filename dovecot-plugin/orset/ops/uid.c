@@ -448,33 +448,6 @@ bool orset_uid_stepped(const struct orset *os, uint32_t folder)
  * -------------------------------------------------------------------------------------------------
  */
 
-/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of
- * arrival does not count. */
-int orset_uid_agree(struct orset *os, struct message *m, const struct agreed *a)
-{
-    bool older = m->round && (m->term != a->term ? a->term < m->term
-                              : m->round != a->round
-                                  ? a->round < m->round
-                                  : orset_dot_order(os, (struct orset_dot){a->by, 0},
-                                                    (struct orset_dot){m->agreed_by, 0}) <= 0);
-    if (older)
-        return 0;
-    m->term = a->term;
-    m->round = a->round;
-    m->agreed = a->uid;
-    m->agreed_by = a->by;
-    return 1;
-}
-
-static int say_renumber(struct orset *os, uint32_t home, uint32_t uid, uint32_t to)
-{
-    struct orset_buf v = {.alloc = &os->alloc};
-    orset_buf_num(&v, to);
-    int r = v.failed ? ORSET_E_MEMORY : orset_task_uid(os, ORSET_TASK_RENUMBER, home, uid, &v);
-    orset_buf_free(&v);
-    return r;
-}
-
 /* Applied here: the row says it; the mailbox follows by a RENUMBER row, when its UIDNEXT allows. */
 static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a,
                  bool room)
@@ -487,7 +460,7 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
         return r < 0 ? r : 0;
     }
     struct orset_sum before = orset_message_sum(os, m);
-    if (!orset_uid_agree(os, m, a))
+    if (!orset_agree(os, m, a))
         return 0;
     orset_sum_sub(&f->sum, before);
     orset_sum_add(&f->sum, orset_message_sum(os, m));
@@ -500,7 +473,7 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
         return r;
     if (!room || m->p.uid == a->uid)
         return orset_task_uid(os, ORSET_TASK_RENUMBER, home->index, m->p.uid, NULL);
-    return say_renumber(os, home->index, m->p.uid, a->uid);
+    return orset_task_renumber(os, home->index, m->p.uid, a->uid);
 }
 
 /* 1: mails of the mailbox have no UID here yet, or it is not known whether they have. */
@@ -602,7 +575,7 @@ static int follow(struct orset *os, struct folder *home, struct late *v, size_t 
         bool clash = (i > 0 && v[i - 1].to == v[i].to) || (i + 1 < n && v[i + 1].to == v[i].to);
         if (clash) /* of two keepers: the next round ends it */
             continue;
-        if ((r = say_renumber(os, home->index, v[i].uid, v[i].to)) < 0)
+        if ((r = orset_task_renumber(os, home->index, v[i].uid, v[i].to)) < 0)
             return r;
         home->uid_next = v[i].to + 1;
         r = ORSET_OK;

@@ -372,6 +372,14 @@ int orset_folder_name(struct orset *os, struct folder *f, const void *name, size
     return orset_folder_changed(os, f);
 }
 
+int orset_folder_uid_next(struct orset *os, struct folder *f, uint32_t uid_next)
+{
+    if (uid_next <= f->uid_next)
+        return ORSET_KNOWN;
+    f->uid_next = uid_next;
+    return orset_folder_touch(os, f);
+}
+
 int orset_folder_changed(struct orset *os, struct folder *f)
 {
     os->tree_dirty = true;
