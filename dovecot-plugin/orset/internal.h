@@ -285,7 +285,7 @@ int orset_group_agreed(struct orset *, const struct message *, uint32_t *uid_r);
 int orset_uid_row_put(struct orset *, uint32_t home, uint32_t uid, uint32_t folder,
                       struct orset_dot);
 /* The row of m's UID names m, if it named the dot that m had. */
-int orset_binding_named(struct orset *, const struct folder *home, struct message *m,
+int orset_uid_row_redot(struct orset *, const struct folder *home, struct message *m,
                         struct orset_dot old);
 /* What a mailbox still lacks of a mail goes with it from uid to new_uid. new_body: of the bytes
  * that it has there; NULL: as before. */
@@ -410,6 +410,7 @@ uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len);
 /* The op in os->op as this replica's next one: exec, outgoing row. */
 int orset_emit(struct orset *, uint32_t uid);
 void orset_op_begin(struct orset *, enum op_kind);
+void orset_op_presence(struct orset *, const struct folder *);
 /* no space, no control character: what an atom of IMAP may not have at the least */
 bool orset_keyword_valid(const char *name, size_t n);
 int orset_read_flag(struct exec *, uint16_t *flag_r); /* interns keywords unless dry */
@@ -417,6 +418,11 @@ int orset_read_dot(struct exec *, struct orset_dot *);
 int orset_read_folder(struct exec *, struct folder **f); /* NULL when not known here */
 
 int orset_read_folder_made(struct exec *, struct folder **f);
+int orset_op_malformed(struct exec *, const char *what); /* the error */
+int orset_read_count(struct exec *, uint64_t most, uint64_t *n_r);
+int orset_read_name(struct exec *, const uint8_t **name_r, size_t *len_r);
+int orset_read_clock(struct exec *, struct stamp *); /* a stamp of the op's origin */
+struct orset_dot orset_take_number(struct exec *);   /* the next one that the op gives */
 
 /* --- bounds.c: dry runs. They set x->beyond. */
 int orset_check_same(struct exec *, const struct message *); /* one more dot of this message */
@@ -433,6 +439,7 @@ struct alias {
     char text[ORSET_GUID_TEXT_MAX];
 };
 int orset_alias_get(struct orset *, const uint8_t guid[16], struct alias *); /* 1, 0, error */
+int orset_alias_put(struct orset *, const uint8_t guid[16], const struct message *to);
 /* The mail of the message with this GUID has another one in its mailbox. */
 int orset_parted_put(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 

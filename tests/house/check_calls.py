@@ -27,9 +27,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Each folder with its largest knot, where that is more than one file.
 KNOTS = {
     "dovecot-plugin": 42,
-    "dovecot-plugin/orset": 6,
-    "dovecot-plugin/orset/exchange": 4,
-    "dovecot-plugin/orset/ops": 6,
     "dovecot-plugin/plugin": 3,
     "dovecot-plugin/replicator": 18,
     "dovecot-plugin/replicator/users": 2,

@@ -38,6 +38,14 @@ static int keyword_cache(struct orset *os, const char *name, size_t len, uint64_
     return os->nkeywords++;
 }
 
+bool orset_keyword_valid(const char *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((uint8_t)name[i] <= ' ' || name[i] == 0x7f)
+            return false;
+    return n > 0;
+}
+
 int orset_keyword_find(const struct orset *os, const char *name, size_t len)
 {
     if (len > ORSET_KEYWORD_MAX)

@@ -1,4 +1,4 @@
-/* exchange_internal - what exchange_answer.c, exchange.c and merge.c share: the messages of an
+/* exchange_internal - what answer.c, exchange.c and merge.c share: the messages of an
  * exchange.
  *
  *     question = version, kind, vector, body     answer = version, kind, vector, body
@@ -54,6 +54,22 @@ uint32_t orset_place(const struct orset *, struct orset_dot);   /* the high 24 b
 size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its range, p->n: none */
 int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
 void orset_prefixes_free(struct orset *, struct prefixes *);
+
+struct scan {
+    struct orset *os;
+    const struct prefixes *p;
+    unsigned split;
+    uint64_t *sums;
+    size_t k;   /* ranges to give */
+    uint64_t n; /* messages given */
+    struct orset_buf *out;
+};
+
+/* The row's message, in m[0]; the index of its range. */
+int orset_scan_row(struct scan *, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen,
+                   size_t *range, uint32_t *place);
+/* All messages of the folder. */
+int orset_scan(struct orset *, uint32_t folder, orset_row_fn *, struct scan *);
 /* 8 bytes of sum for each of n << split ranges below p. */
 int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, unsigned split,
                      uint64_t *sums);

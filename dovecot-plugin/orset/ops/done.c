@@ -1,8 +1,6 @@
 /* done - the caller did a task in the mailbox. */
 #include "dovecot-plugin/orset/internal.h"
 
-#include <string.h>
-
 int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid,
                      const struct orset_flags *seen)
 {

@@ -4,40 +4,6 @@
 
 #include <string.h>
 
-/* --- writing ops
- * ---------------------------------------------------------------------------------------------- */
-
-void orset_op_begin(struct orset *os, enum op_kind kind)
-{
-    os->op.len = 0;
-    orset_buf_u8(&os->op, (uint8_t)kind);
-}
-
-static void op_presence(struct orset *os, const struct folder *f)
-{
-    orset_buf_num(&os->op, f->npresence);
-    for (unsigned i = 0; i < f->npresence; i++)
-        orset_dot_write(&os->op, f->presence[i]);
-}
-
-int orset_emit(struct orset *os, uint32_t uid)
-{
-    struct exec x = {
-        .by = os->self, .first = os->origin[os->self].counter + 1, .local = true, .uid = uid};
-    struct orset_key k = {0};
-    if (os->op.failed)
-        return orset_fail(os, ORSET_E_MEMORY, "no memory for an op; roll back and try again");
-    uint64_t chain = os->origin[os->self].chain;
-    int r = orset_exec(os, &x, os->op.data, os->op.len);
-    if (r < 0)
-        return r;
-    orset_key_num(&k, x.first);
-    os->row.len = 0;
-    orset_buf_u64(&os->row, chain);
-    orset_buf_put(&os->row, os->op.data, os->op.len);
-    return orset_row_put(os, ORSET_T_OUT, &k, &os->row);
-}
-
 /* --- folders
  * ---------------------------------------------------------------------------------------------- */
 
@@ -96,7 +62,7 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
         orset_folder_id_write(&os->op, f);
         orset_buf_text(&os->op, name, len);
         orset_buf_num(&os->op, orset_next_stamp(os).clock);
-        op_presence(os, f);
+        orset_op_presence(os, f);
         r = orset_emit(os, 0);
     }
     if (r < 0)
@@ -143,17 +109,6 @@ static int collect_placed(void *arg, const struct orset_message *m, const struct
     return seen < 0 ? seen : s->n == ORSET_OP_DOTS_MAX;
 }
 
-int orset_emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot,
-                      unsigned n)
-{
-    orset_op_begin(os, OP_REMOVE);
-    orset_folder_id_write(&os->op, f);
-    orset_buf_num(&os->op, n);
-    for (unsigned i = 0; i < n; i++)
-        orset_dot_write(&os->op, dot[i]);
-    return orset_emit(os, 0);
-}
-
 /* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and
  * the folder with them (F4). */
 static int delete_one(struct orset *os, struct folder *f)
@@ -171,7 +126,7 @@ static int delete_one(struct orset *os, struct folder *f)
         return 0;
     orset_op_begin(os, OP_DELETE);
     orset_folder_id_write(&os->op, f);
-    op_presence(os, f);
+    orset_op_presence(os, f);
     return orset_emit(os, 0);
 }
 
@@ -276,7 +231,7 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
     orset_buf_num(b, k);
     orset_buf_num(b, uid);
     orset_buf_text(b, facts->guid_text, facts->guid_text_len);
-    op_presence(os, f);
+    orset_op_presence(os, f);
     orset_buf_num(b, n);
     for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if (flags->system >> i & 1)
@@ -329,23 +284,6 @@ int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
     struct find_guid g = {.guid = r > 0 ? a.guid : guid};
     uint32_t folder;
     return r < 0 ? r : find_unplaced(os, home, &g, &folder);
-}
-
-/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for
- * another mail, or for the one that the others stand for. The others stay. */
-int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
-{
-    struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
-    struct folder *f = orset_folder_at(os, os->m[0].p.folder);
-    int n = orset_group_load(os, &os->m[0]), gone = 0;
-    for (int i = 0; i < n; i++) {
-        struct message *o = &os->m[2];
-        if (orset_message_load(os, f->index, os->group[i], o) <= 0)
-            return orset_storage_fail(os, "a message vanished");
-        if (memcmp(o->p.facts.sha256, sha256, 32) == 0)
-            dots[gone++] = os->group[i];
-    }
-    return n < 0 ? n : gone == 0 || gone == n ? 0 : orset_emit_remove(os, f, dots, (unsigned)gone);
 }
 
 /* A message of that GUID and these bytes in that folder: its UID, 0 where it waits to be placed.
@@ -597,7 +535,7 @@ int orset_local_delete_moved(struct orset *os, uint32_t folder)
         return r < 0 ? r : ORSET_OK;
     orset_op_begin(os, OP_DELETE);
     orset_folder_id_write(&os->op, f);
-    op_presence(os, f);
+    orset_op_presence(os, f);
     return orset_emit(os, 0);
 }
 

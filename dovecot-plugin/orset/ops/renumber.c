@@ -16,8 +16,6 @@
  * would count as removed on the new. */
 #include "dovecot-plugin/orset/internal.h"
 
-#include <string.h>
-
 bool orset_renumber_dot(struct renumber *n, struct orset_dot *d)
 {
     struct origin *me = &n->os->origin[n->os->self];

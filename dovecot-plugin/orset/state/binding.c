@@ -127,7 +127,7 @@ int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct
     return orset_group_agreed(os, &os->m[0], &out->agreed) < 0 ? ORSET_E_STORAGE : 1;
 }
 
-int orset_binding_named(struct orset *os, const struct folder *home, struct message *m,
+int orset_uid_row_redot(struct orset *os, const struct folder *home, struct message *m,
                         struct orset_dot old)
 {
     struct orset_key k;

@@ -108,7 +108,7 @@ int orset_message_redot(struct orset *os, struct folder *f, struct message *m,
     if ((r = put_rows(os, m)) < 0)
         return r;
     return m->p.uid == 0 ? orset_task_place(os, f, fresh, true)
-                         : orset_binding_named(os, orset_folder_at(os, f->home), m, old);
+                         : orset_uid_row_redot(os, orset_folder_at(os, f->home), m, old);
 }
 
 /* Takes the dot out of the state. The UID goes when it was the message's last dot. Uses m[0] as

@@ -9,8 +9,6 @@
  * its origin above ORSET_PENDING_MAX, so one peer's nonsense cannot use up what others need. */
 #include "dovecot-plugin/orset/internal.h"
 
-#include <string.h>
-
 enum { KILL = 1, FLAG = 2, AGREED = 3 };
 
 static void kill_key(struct orset_key *k, struct orset_dot d)
