@@ -1,5 +1,6 @@
 /* flags - sets of flags, and the dots behind them (rule 5). */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
 

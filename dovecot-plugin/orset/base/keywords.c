@@ -1,5 +1,6 @@
 /* keywords - the table of keywords, which flags name by number. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* origins - who makes numbers: the table of origins with its version vector, the order of dots,
  * and Lamport clocks. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
 

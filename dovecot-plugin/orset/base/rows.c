@@ -1,5 +1,5 @@
 /* rows - rows of the store, memory, and what is said of a failure of either. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <stdarg.h>
 #include <stdio.h>

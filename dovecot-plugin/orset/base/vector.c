@@ -1,7 +1,7 @@
 /* vector - the version vector on the wire, as batches and the exchange carry it.
  *
  *     n, n times { site, epoch, counter, running hash }, index of the sender's own entry */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/vector.h"
 
 #include <string.h>
 

@@ -1,5 +1,14 @@
 /* exchange - the asker's side: what to ask next, and when the vector is raised. */
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/vector_read.h"
 
 #include <stdio.h>
 #include <string.h>

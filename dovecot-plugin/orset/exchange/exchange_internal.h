@@ -13,7 +13,9 @@
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 
 #include "dovecot-plugin/orset/exchange/exchange.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/named.h"
 
 enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 

@@ -9,7 +9,24 @@
  *
  * What goes though this replica's vector does not cover it is remembered, because its op will
  * still come. Registers: the later stamp. */
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/epoch.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/quota.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,7 @@
 /* ranges - the messages of a folder by ranges of their places. */
+#include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/state/message.h"
 
 #include <string.h>
 

@@ -1,6 +1,13 @@
 /* batch - see batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the op. */
 #include "dovecot-plugin/orset/ops/batch.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/prefetch.h"
+#include "dovecot-plugin/orset/state/vector_read.h"
 
 #include <string.h>
 

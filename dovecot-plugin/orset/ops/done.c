@@ -1,5 +1,12 @@
 /* done - the caller did a task in the mailbox. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/doomed.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid,
                      const struct orset_flags *seen)

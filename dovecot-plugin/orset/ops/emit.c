@@ -1,6 +1,11 @@
 /* emit - an op of this replica: written, put into the state as a peer's would be, and kept for the
  * peers. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
 
 #include <string.h>
 

@@ -5,7 +5,22 @@
  *
  * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole
  * of it. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/bounds.h"
+#include "dovecot-plugin/orset/ops/exec_uids.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/quota.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 

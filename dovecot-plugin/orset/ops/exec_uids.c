@@ -1,7 +1,16 @@
 /* exec_uids - a keeper's round into the state (uid.h): each message's agreed UID, and a RENUMBER
  * row where the mailbox can follow. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/exec_uids.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/ops/uid.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 /* Applied here: the row says it; the mailbox follows by a RENUMBER row, when its UIDNEXT allows. */
 static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a,

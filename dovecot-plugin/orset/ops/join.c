@@ -1,6 +1,15 @@
 /* join - see join.h. */
 #include "dovecot-plugin/orset/ops/join.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/ops/local.h"
+#include "dovecot-plugin/orset/state/aliases.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <stdlib.h>
 #include <string.h>

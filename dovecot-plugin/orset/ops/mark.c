@@ -1,6 +1,13 @@
 /* mark - a client's change of flags becomes an op: on each dot of the message, naming the flag
  * dots that it replaces. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 /* The change of one flag on one target: which of its dots go, whether one comes. */
 static void op_change(struct orset *os, const struct message *m, uint16_t flag, bool on)

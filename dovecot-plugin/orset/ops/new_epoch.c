@@ -1,6 +1,9 @@
 /* new_epoch - see orset_new_epoch(). */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/renumber.h"
+#include "dovecot-plugin/orset/state/epoch.h"
 
 /* No op gave these numbers: a hash of their own, so that two contents still show (F20). */
 static void own_chain(struct orset *os)

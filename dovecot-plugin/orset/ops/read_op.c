@@ -1,5 +1,12 @@
 /* read_op - what ops name, as their bytes say it: dots, folders, flags, names, stamps. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/epoch.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/quota.h"
 
 int orset_op_malformed(struct exec *x, const char *what)
 {

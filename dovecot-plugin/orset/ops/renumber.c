@@ -14,7 +14,16 @@
  * mail's folder is a fact of it, and must not move. A mark that another origin set on a
  * renumbered message is set anew by this one, because its old dot is covered everywhere and
  * would count as removed on the new. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/renumber.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 bool orset_renumber_dot(struct renumber *n, struct orset_dot *d)
 {

@@ -1,6 +1,13 @@
 /* uid - the keeper's rounds; see uid.h. */
 #include "dovecot-plugin/orset/ops/uid.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <stdlib.h>
 

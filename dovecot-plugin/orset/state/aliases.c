@@ -2,7 +2,9 @@
  *
  *     "alias", GUID in the mailbox     -> GUID of the message, its text    joined by its bytes (join.h)
  *     "parted", GUID of the message    -> GUID in the mailbox              orset_local_part() */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/aliases.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/message.h"
 
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* arrivals - what came into the state while somebody compares it with a giver's (exchange.c): who
  * watches says up to which vector, and is told in which folders to look again. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 
 #include <string.h>
 

@@ -5,7 +5,15 @@
  * What holds: all live dots of a message have the same bound UID; a bound UID has a row in
  * ORSET_T_UID that names a live dot of its message; an unplaced dot has a PLACE row in
  * ORSET_T_TASK. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/doomed.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 
@@ -127,7 +135,7 @@ int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct
     return orset_group_agreed(os, &os->m[0], &out->agreed) < 0 ? ORSET_E_STORAGE : 1;
 }
 
-int orset_uid_row_redot(struct orset *os, const struct folder *home, struct message *m,
+int orset_uid_row_redot(struct orset *os, const struct folder *home, const struct message *m,
                         struct orset_dot old)
 {
     struct orset_key k;

@@ -1,6 +1,9 @@
 /* doomed - mails that are to be removed from a mailbox: a REMOVE row of ORSET_T_TASK (tasks.c), and
  * one of ORSET_T_GUID, since others can be copied from the mail until it goes. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/doomed.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 

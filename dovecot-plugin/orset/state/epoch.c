@@ -8,7 +8,8 @@
  * entry in the vector back to shared. An op above it that a peer has after all, unconfirmed, has
  * two dots then and is one message (rule 4): nothing is doubled; what that peer's user removed
  * meanwhile comes back. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/epoch.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 /* Registers have stamps, not numbers: all up to the clock of a moment at which everything was
  * shared are the same everywhere, and no later one is sure to be. */

@@ -1,5 +1,9 @@
 /* folder - identity, presence, name and registers of folders; all of them are cached. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 

@@ -1,5 +1,9 @@
 /* life - open and close, transactions, and the caches that they read and write. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/homes.h"
 
 #include <string.h>
 

@@ -4,9 +4,16 @@
  *
  * group.c has the message that several dots make (rule 4), binding.c the UID bound to it,
  * message_set.c what comes and goes. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
+
+/* in a row: exchanges can bring together what several sites had */
+#define ROW_FLAGDOTS_MAX (10 * ORSET_MESSAGE_FLAGDOTS_MAX)
 
 enum { HAS_AGREED = 1, HAS_GUID_TEXT = 2, HAS_SIBLINGS = 4, UID_IS_CLAIM = 8, HAS_UID = 16 };
 
@@ -118,8 +125,7 @@ int orset_message_parse(struct orset *os, struct orset_reader *r, struct message
         f.flag = (uint16_t)(n >> 1);
         f.off = n & 1;
         f.dot = orset_row_read_dot(os, r);
-        r->bad |=
-            f.flag >= ORSET_SYSTEM_FLAGS + os->nkeywords || m->nflags >= ORSET_ROW_FLAGDOTS_MAX;
+        r->bad |= f.flag >= ORSET_SYSTEM_FLAGS + os->nkeywords || m->nflags >= ROW_FLAGDOTS_MAX;
         if (!r->bad && orset_flagdot_put(os, m, f) < 0)
             return ORSET_E_MEMORY;
     }

@@ -1,5 +1,8 @@
 /* message_query - what the state says of its messages. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
 
 #include <string.h>
 

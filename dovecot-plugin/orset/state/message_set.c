@@ -1,6 +1,13 @@
 /* message_set - message dots come into the state and leave it. A message of several dots (rule 4)
  * stays as long as one of them does; its mailbox is told what changes by that. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 

@@ -1,6 +1,11 @@
 /* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes
  * (a Lamport register per folder or server and key: METADATA, ACL, Sieve scripts). */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 

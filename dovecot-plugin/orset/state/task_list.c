@@ -1,5 +1,11 @@
 /* task_list - the tasks in their order, each with what the state says of it (tasks.c). */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/task_list.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 
@@ -42,7 +48,7 @@ struct guid_rows {
 static int guid_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct guid_rows *g = arg;
-    struct orset_reader r = {key + 6, key + len, false};
+    struct orset_reader r = {key + ORSET_GUID_PREFIX, key + len, false};
     (void)v;
     (void)vlen;
     g->row[g->n].folder = orset_key_read_folder(g->os, &r);
@@ -73,10 +79,11 @@ static int guid_next(struct orset *os, struct guid_rows *g, uint32_t *folder, st
         if (g->from.n > 0 && g->n < GUID_ROWS)
             return 0;
         if (g->from.n == 0)
-            orset_key_put(&g->from, g->guid, 6);
+            orset_key_put(&g->from, g->guid, ORSET_GUID_PREFIX);
         struct orset_key from = g->from;
         g->n = g->at = 0;
-        if (os->store.each(os->store.ctx, ORSET_T_GUID, from.b, from.n, 6, guid_row, g) < 0)
+        if (os->store.each(os->store.ctx, ORSET_T_GUID, from.b, from.n, ORSET_GUID_PREFIX, guid_row,
+                           g) < 0)
             return orset_storage_fail(os, "GUIDs");
         if (g->n == 0)
             return 0;

@@ -11,7 +11,9 @@
  *
  * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4)
  * costs nothing. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/tasks.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
 

@@ -1,5 +1,10 @@
 /* vector_read - a peer's vector, compared with what this state knows; vector.c has the grammar. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/vector_read.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
+#include "dovecot-plugin/orset/state/epoch.h"
+#include "dovecot-plugin/orset/state/quota.h"
 
 #include <string.h>
 
