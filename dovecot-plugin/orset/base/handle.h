@@ -133,7 +133,7 @@ struct orset {
     uint64_t doubt;
     /* the epoch drawn by this handle: it cannot be of an old copy; 0: none */
     uint64_t drawn;
-    uint64_t aliases;           /* GUIDs that stand for another one (join.c) */
+    uint64_t aliases;           /* GUIDs that stand for another one (aliases.c) */
     uint32_t most_uid_validity; /* bound of F23 */
     uint32_t nfolders, folder_room;
     struct folder **folder;

@@ -52,6 +52,7 @@ struct orset_exchange {
     struct prefixes p; /* ranges that differ */
 };
 
+/* --- ranges.c */
 uint32_t orset_place(const struct orset *, struct orset_dot);   /* the high 24 bits of the hash */
 size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its range, p->n: none */
 int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
@@ -92,10 +93,12 @@ int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *,
                          struct folder *, const struct prefixes *);
 int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
 
-/* --- merge_named.c */
+/* --- merge_named.c, answer_named.c */
 int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
                       bool *end);
-int orset_raise(struct orset *, struct orset_exchange *);
 int orset_write_named(struct orset *, struct orset_reader *question, struct orset_buf *);
+
+/* --- exchange.c */
+int orset_raise(struct orset *, struct orset_exchange *);
 
 #endif

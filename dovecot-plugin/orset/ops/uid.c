@@ -112,12 +112,8 @@ bool orset_uid_dirty(struct orset *os, uint32_t folder, bool keeper)
     if (mismatches(os, folder, &u) < 0)
         dirty = true; /* not known: a round too many does no harm */
     for (size_t i = 0; i < u.n && !dirty; i++) {
-        struct orset_key k = {0};
         struct orset_reader r;
-        orset_key_num(&k, ORSET_TASK_RENUMBER);
-        orset_key_num(&k, folder);
-        orset_key_num(&k, u.uid[i]);
-        dirty = orset_row_get(os, ORSET_T_TASK, &k, &r) == 0;
+        dirty = orset_task_uid_row(os, ORSET_TASK_RENUMBER, folder, u.uid[i], &r) == 0;
     }
     uids_free(&u);
     return dirty;
@@ -472,12 +468,8 @@ static int by_target(const void *a, const void *b)
 /* 1: a round settled its UID, and the mailbox can still give it. */
 static int find_late(struct orset *os, const struct folder *home, uint32_t uid, struct late *late)
 {
-    struct orset_key k = {0};
     struct orset_reader row;
-    orset_key_num(&k, ORSET_TASK_RENUMBER);
-    orset_key_num(&k, home->index);
-    orset_key_num(&k, uid);
-    int r = orset_row_get(os, ORSET_T_TASK, &k, &row);
+    int r = orset_task_uid_row(os, ORSET_TASK_RENUMBER, home->index, uid, &row);
     if (r != 0)
         return r < 0 ? r : 0;
     if ((r = orset_message_by_uid(os, home->index, uid, NULL)) <= 0)

@@ -4,7 +4,7 @@
  * contents. Such a twin destroys mail at the next exchange: "covered and absent". So the state
  * keeps, in shared, the highest own number that a peer named with the running hash this state
  * has for it. What stands above may be twins once a peer names a number that was not given, or
- * another hash: a new epoch gives all of it new numbers (renumber.c) and takes the old epoch's
+ * another hash: a new epoch gives all of it new numbers (new_epoch.c) and takes the old epoch's
  * entry in the vector back to shared. An op above it that a peer has after all, unconfirmed, has
  * two dots then and is one message (rule 4): nothing is doubled; what that peer's user removed
  * meanwhile comes back. */
