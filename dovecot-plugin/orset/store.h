@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum orset_table {
-    /* "self" -> own origin, clock, sums, epoch.c's doubts; "alias", GUID -> GUID (join.c) */
+    /* "self" -> own origin, clock, sums, epoch.c's doubts; GUIDs by other names (aliases.c) */
     ORSET_T_META,
     /* origin index -> site, epoch, counter (the version vector), running hash */
     ORSET_T_ORIGIN,

@@ -27,10 +27,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Each folder with its largest knot, where that is more than one file.
 KNOTS = {
     "dovecot-plugin": 42,
-    "dovecot-plugin/orset": 25,
-    "dovecot-plugin/orset/exchange": 4,
-    "dovecot-plugin/orset/ops": 5,
-    "dovecot-plugin/orset/state": 4,
     "dovecot-plugin/plugin": 3,
     "dovecot-plugin/replicator": 18,
     "dovecot-plugin/replicator/users": 2,
@@ -55,12 +51,6 @@ KNOTS = {
 }
 # Each room with the rooms above it that it uses nevertheless, and how often.
 UPWARD = {
-    "dovecot-plugin/orset/base": {"dovecot-plugin/orset/state": 9},
-    "dovecot-plugin/orset/ops": {"dovecot-plugin/orset/exchange": 1},
-    "dovecot-plugin/orset/state": {
-        "dovecot-plugin/orset/exchange": 4,
-        "dovecot-plugin/orset/ops": 15,
-    },
     "dovecot-plugin/replicator/admin": {
         "dovecot-plugin/replicator": 1,
         "dovecot-plugin/replicator/workers": 4,

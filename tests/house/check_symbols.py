@@ -53,7 +53,7 @@ JUDGE = "tests look at a state from outside"
 FOR_TESTS = {
     ("dovecot-plugin/protocol/delivery_id.c", "delivery_id_code"): PIECE,
     ("dovecot-plugin/protocol/delivery_id.c", "delivery_key_parse"): PIECE,
-    ("dovecot-plugin/orset/base/core.c", "orset_remembered"): JUDGE,
+    ("dovecot-plugin/orset/state/life.c", "orset_remembered"): JUDGE,
     ("dovecot-plugin/orset/state/epoch.c", "orset_epoch_doubt"):
         "docs/replication-protocol.md offers it to callers of the core; the replicator is none",
     ("dovecot-plugin/orset/exchange/exchange.c", "orset_raise"): PIECE,

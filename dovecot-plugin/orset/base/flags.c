@@ -1,5 +1,6 @@
 /* flags - sets of flags, and the dots behind them (rule 5). */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
 
@@ -111,4 +112,13 @@ void orset_flags_read(const struct orset *os, struct orset_reader *r, struct ors
     }
     if (r->bad)
         s->system = 0, s->nkeywords = 0;
+}
+
+void orset_flag_write(const struct orset *os, struct orset_buf *b, uint16_t flag)
+{
+    orset_buf_u8(b, (uint8_t)(flag < ORSET_SYSTEM_FLAGS ? flag : ORSET_SYSTEM_FLAGS));
+    if (flag >= ORSET_SYSTEM_FLAGS) {
+        const struct keyword *k = &os->keyword[flag - ORSET_SYSTEM_FLAGS];
+        orset_buf_text(b, k->name, k->len);
+    }
 }

@@ -1,5 +1,14 @@
 /* exchange - the asker's side: what to ask next, and when the vector is raised. */
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/vector_read.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +36,7 @@ int orset_ask_hello(struct orset *os, uint64_t site, struct orset_exchange **x_r
         snprintf(os->error, sizeof os->error, "no memory for an exchange");
         return ORSET_E_MEMORY;
     }
-    x->next = os->exchanges;
-    os->exchanges = x;
+    orset_watch(os, &x->watch);
     *x_r = x;
     return 0;
 }
@@ -37,15 +45,9 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
 {
     if (!x)
         return;
-    for (struct orset_exchange **at = &os->exchanges; *at; at = &(*at)->next)
-        if (*at == x) {
-            *at = x->next;
-            break;
-        }
+    orset_unwatch(os, &x->watch);
     if (x->orphan)
         os->alloc.resize(os->alloc.ctx, x->orphan, 0);
-    if (x->again)
-        os->alloc.resize(os->alloc.ctx, x->again, 0);
     orset_peer_free(os, &x->base);
     orset_prefixes_free(os, &x->p);
     if (x->killed)
@@ -66,33 +68,10 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
  * removed it long ago: that folder is asked for once more. There are finitely many such
  * elements, so this ends whatever else comes. */
 
-int orset_arrived(struct orset *os, uint32_t folder, struct orset_dot d)
-{
-    for (struct orset_exchange *x = os->exchanges; x; x = x->next) {
-        if (x == os->taking || !x->helloed || d.counter > orset_peer_has(&x->base, d.origin))
-            continue;
-        if (folder == ORSET_NO_FOLDER) {
-            x->named_again = true;
-            continue;
-        }
-        if (folder >= x->again_room) {
-            uint32_t room = folder + 1 > os->nfolders ? folder + 1 : os->nfolders;
-            bool *p = orset_mem(os, x->again, room * sizeof *p);
-            if (!p)
-                return ORSET_E_MEMORY;
-            memset(p + x->again_room, 0, room - x->again_room);
-            x->again = p;
-            x->again_room = room;
-        }
-        x->again[folder] = x->any_again = true;
-    }
-    return 0;
-}
-
 /* The folders to ask for again become the work. */
 static int look_again(struct orset *os, struct orset_exchange *x)
 {
-    uint32_t n = x->again_room < os->nfolders ? x->again_room : os->nfolders;
+    uint32_t n = x->watch.room < os->nfolders ? x->watch.room : os->nfolders;
     uint32_t *work = orset_mem(os, x->work, (n + 1) * sizeof *work);
     if (!work)
         return ORSET_E_MEMORY;
@@ -103,12 +82,12 @@ static int look_again(struct orset *os, struct orset_exchange *x)
     x->their_messages = theirs;
     x->at = x->nwork = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (x->again[i]) {
+        if (x->watch.again[i]) {
             theirs[x->nwork] = os->folder[i]->messages; /* compared before, so about as many */
             work[x->nwork++] = i;
         }
-    memset(x->again, 0, x->again_room);
-    x->any_again = false;
+    memset(x->watch.again, 0, x->watch.room);
+    x->watch.any_again = false;
     return 0;
 }
 
@@ -120,7 +99,7 @@ static void ask_ranges(struct orset *os, struct orset_exchange *x, uint8_t kind,
 {
     size_t n = x->p.n < X_PREFIXES_MAX ? x->p.n : X_PREFIXES_MAX;
     begin_question(os, q, kind);
-    orset_op_folder(q, os->folder[x->work[x->at]]);
+    orset_folder_id_write(q, os->folder[x->work[x->at]]);
     orset_buf_num(q, x->p.depth);
     if (kind == X_RANGES)
         orset_buf_num(q, split);
@@ -151,12 +130,12 @@ static unsigned next_split(const struct orset_exchange *x)
 /* The next question, or ORSET_KNOWN after the vector was raised. */
 static int next_question(struct orset *os, struct orset_exchange *x, struct orset_buf *q)
 {
-    int r = x->at >= x->nwork && x->any_again ? look_again(os, x) : 0;
+    int r = x->at >= x->nwork && x->watch.any_again ? look_again(os, x) : 0;
     if (r < 0)
         return r;
-    if (x->at >= x->nwork && !x->named && x->named_again) {
+    if (x->at >= x->nwork && !x->named && x->watch.named_again) {
         x->named = true;
-        x->named_again = false;
+        x->watch.named_again = false;
         x->cursor_len = 0;
     }
     if (x->at < x->nwork) {
@@ -406,11 +385,12 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
                           "an answer of version %u, kind %u", version, kind);
     if ((kind == X_HELLO) == x->helloed)
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
-    os->taking = x;
+    x->watch.paused = true; /* it looks at what it takes itself */
     e = orset_vector_read(os, &r, x->site, true, &now);
     if (kind == X_HELLO && e == 0) {
         x->base = now;
         x->helloed = true;
+        x->watch.upto = &x->base;
         e = take_body(os, x, kind, &x->base, &r);
     } else {
         if (e == 0)
@@ -421,7 +401,7 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     }
     if (e == 0)
         e = next_question(os, x, q);
-    os->taking = NULL;
+    x->watch.paused = false;
     /* Half an answer may be merged: each element by itself is, but the transaction is better
      * given up than explained. */
     if (e < 0)
@@ -429,10 +409,15 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     return e;
 }
 
+static bool orphan_gone(const void *arg, struct orset_dot flag)
+{
+    return orset_orphan_gone(arg, flag);
+}
+
 /* (e): all folders that differed are merged in this transaction or an earlier one. */
 int orset_raise(struct orset *os, struct orset_exchange *x)
 {
-    int e = orset_pending_drop_orphans(os, x);
+    int e = orset_pending_drop_flags(os, orphan_gone, x);
     if (e < 0)
         return e;
     for (unsigned i = 0; i < x->base.n; i++) {
@@ -447,104 +432,5 @@ int orset_raise(struct orset *os, struct orset_exchange *x)
         if (r < 0)
             return r;
     }
-    return 0;
-}
-
-/* --- subscriptions and attributes, the giver's side
- * --------------------------------------------------------------------- */
-
-struct named_rows {
-    struct orset *os;
-    struct orset_buf *b;
-    uint64_t n;
-    bool corrupt;
-    const uint8_t *skip; /* the cursor's own row */
-    size_t skip_len;
-    struct orset_key last;
-};
-
-static int subscription_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
-                            size_t vlen)
-{
-    struct named_rows *w = arg;
-    struct orset_reader r = orset_reader_of(v, vlen);
-    uint64_t n = 0;
-    for (; !r.bad && r.at < r.end; n++)
-        orset_row_read_dot(w->os, &r);
-    if (r.bad || n > ORSET_SUBSCRIPTION_DOTS || !orset_name_valid(key, len)) {
-        w->corrupt = true;
-        return orset_corrupt(w->os, "a subscription's row");
-    }
-    orset_buf_text(w->b, key, len);
-    orset_buf_num(w->b, n);
-    orset_buf_put(w->b, v, vlen);
-    w->n++;
-    return w->b->failed || w->b->len > X_SUBSCRIPTIONS ? -1 : 0;
-}
-
-/* A row of ORSET_T_ATTRIBUTE: folder + 1 (0: the server), key -> clock, site, epoch, set, value. */
-static int attribute_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
-{
-    struct named_rows *w = arg;
-    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
-    if (len == w->skip_len && memcmp(key, w->skip, len) == 0)
-        return 0;
-    if (w->n > 0 && w->b->len + len + vlen > X_BYTES)
-        return 1;
-    uint64_t folder = orset_key_read(&k, w->os->nfolders),
-             clock = orset_read_num(&r, ORSET_CLOCK_MAX);
-    uint64_t site = orset_read_u64(&r), epoch = orset_read_u64(&r);
-    uint8_t set = orset_read_u8(&r);
-    if (k.bad || k.at == k.end || r.bad || set > 1 || r.end - r.at > ORSET_ATTRIBUTE_MAX) {
-        w->corrupt = true;
-        return orset_corrupt(w->os, "an attribute's row");
-    }
-    orset_buf_u8(w->b, folder == 0);
-    if (folder)
-        orset_op_folder(w->b, orset_folder_at(w->os, (uint32_t)folder - 1));
-    orset_buf_text(w->b, k.at, (size_t)(k.end - k.at));
-    orset_buf_num(w->b, clock);
-    orset_buf_u64(w->b, site);
-    orset_buf_u64(w->b, epoch);
-    orset_buf_u8(w->b, set);
-    if (set)
-        orset_buf_text(w->b, r.at, (size_t)(r.end - r.at));
-    w->last.n = 0;
-    orset_key_put(&w->last, key, len);
-    w->n++;
-    return w->b->failed ? -1 : 0;
-}
-
-int orset_write_named(struct orset *os, struct orset_reader *q, struct orset_buf *b)
-{
-    size_t len;
-    const uint8_t *cursor = orset_read_text(q, ORSET_KEY_MAX - 8, &len);
-    struct orset_buf rows = {.alloc = &os->alloc};
-    struct named_rows w = {.os = os, .b = &rows};
-    const struct orset_store *s = &os->store;
-    if (q->bad || q->at != q->end)
-        return orset_fail(os, ORSET_E_MALFORMED, "a question that cannot be read");
-    int r = len == 0 ? s->each(s->ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, subscription_row, &w) : 0;
-    if (len == 0 && r >= 0)
-        orset_buf_num(b, w.n);
-    orset_buf_put(b, rows.data, rows.len);
-    rows.len = 0;
-    w.n = 0;
-    w.skip = cursor;
-    w.skip_len = len;
-    if (r >= 0)
-        r = s->each(s->ctx, ORSET_T_ATTRIBUTE, cursor, len, 0, attribute_row, &w);
-    orset_buf_num(b, w.n);
-    orset_buf_put(b, rows.data, rows.len);
-    orset_buf_text(b, w.last.b, r > 0 ? w.last.n : 0);
-    bool failed = rows.failed;
-    orset_buf_free(&rows);
-    if (w.corrupt)
-        return ORSET_E_STORAGE;
-    if (r < 0)
-        return failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for an answer")
-                      : orset_fail(os, ORSET_E_LIMIT,
-                                   "more subscriptions than an exchange carries (%d bytes)",
-                                   X_SUBSCRIPTIONS);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* exchange_internal - what exchange_answer.c, exchange.c and merge.c share: the messages of an
+/* exchange_internal - what answer.c, exchange.c and merge.c share: the messages of an
  * exchange.
  *
  *     question = version, kind, vector, body     answer = version, kind, vector, body
@@ -13,7 +13,9 @@
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 
 #include "dovecot-plugin/orset/exchange/exchange.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/named.h"
 
 enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 
@@ -38,11 +40,8 @@ struct orset_exchange {
     /* flags that the giver remembered at the hello, of messages it did not have */
     struct orset_dot *orphan;
     size_t norphans;
-    struct orset_exchange *next; /* of os->exchanges */
-    bool *again;                 /* folders that something came into meanwhile, by index */
-    uint32_t again_room;
-    bool any_again, named_again;
-    bool named; /* subscriptions and attributes are still to be merged */
+    struct watch watch; /* what comes into the state meanwhile */
+    bool named;         /* subscriptions and attributes are still to be merged */
     uint8_t cursor[ORSET_KEY_MAX];
     size_t cursor_len;
     uint32_t *work; /* folders that differ */
@@ -53,10 +52,27 @@ struct orset_exchange {
     struct prefixes p; /* ranges that differ */
 };
 
+/* --- ranges.c */
 uint32_t orset_place(const struct orset *, struct orset_dot);   /* the high 24 bits of the hash */
 size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its range, p->n: none */
 int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
 void orset_prefixes_free(struct orset *, struct prefixes *);
+
+struct scan {
+    struct orset *os;
+    const struct prefixes *p;
+    unsigned split;
+    uint64_t *sums;
+    size_t k;   /* ranges to give */
+    uint64_t n; /* messages given */
+    struct orset_buf *out;
+};
+
+/* The row's message, in m[0]; the index of its range. */
+int orset_scan_row(struct scan *, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen,
+                   size_t *range, uint32_t *place);
+/* All messages of the folder. */
+int orset_scan(struct orset *, uint32_t folder, orset_row_fn *, struct scan *);
 /* 8 bytes of sum for each of n << split ranges below p. */
 int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, unsigned split,
                      uint64_t *sums);
@@ -77,14 +93,12 @@ int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *,
                          struct folder *, const struct prefixes *);
 int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
 
-/* --- pending_dots.c */
-/* Remembered flags that the giver's hello shows to be gone. */
-int orset_pending_drop_orphans(struct orset *, const struct orset_exchange *);
-
-/* --- merge_named.c */
+/* --- merge_named.c, answer_named.c */
 int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
                       bool *end);
-int orset_raise(struct orset *, struct orset_exchange *);
 int orset_write_named(struct orset *, struct orset_reader *question, struct orset_buf *);
+
+/* --- exchange.c */
+int orset_raise(struct orset *, struct orset_exchange *);
 
 #endif

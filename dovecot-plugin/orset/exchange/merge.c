@@ -9,7 +9,24 @@
  *
  * What goes though this replica's vector does not cover it is remembered, because its op will
  * still come. Registers: the later stamp. */
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/epoch.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/quota.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +129,7 @@ static int merge_agreed(struct orset *os, struct orset_dot target, const struct 
     }
     struct folder *in = orset_folder_at(os, m->p.folder);
     struct orset_sum before = orset_message_sum(os, m);
-    if (!orset_uid_agree(os, m, a))
+    if (!orset_agree(os, m, a))
         return 0;
     orset_sum_sub(&in->sum, before);
     orset_sum_add(&in->sum, orset_message_sum(os, m));
@@ -408,7 +425,7 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
     for (unsigned i = 0; i < mine->nflags; i++)
         if ((r = orset_arrived(os, f->index, mine->flag[i].dot)) < 0)
             return r;
-    bool agreed = a.round && orset_uid_agree(os, mine, &a);
+    bool agreed = a.round && orset_agree(os, mine, &a);
     os->place_changes += agreed && mine->p.uid == 0;
     add_sums(os, &after, mine);
     if (before.lo == after.lo && before.hi == after.hi)

@@ -1,7 +1,14 @@
 /* merge_named - subscriptions and attributes of a giver's answer into this state; the rules stand
  * in merge.c.
  */
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/named.h"
 
 #include <string.h>
 

@@ -1,6 +1,13 @@
 /* batch - see batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the op. */
 #include "dovecot-plugin/orset/ops/batch.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/prefetch.h"
+#include "dovecot-plugin/orset/state/vector_read.h"
 
 #include <string.h>
 
@@ -84,7 +91,7 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
         orset_buf_num(b, nmodseq);
         for (size_t i = 0; i < nmodseq; i++) {
             const struct folder *f = orset_folder_at(os, modseq[i].folder);
-            orset_op_folder(b, f ? f : os->folder[ORSET_INBOX]);
+            orset_folder_id_write(b, f ? f : os->folder[ORSET_INBOX]);
             orset_buf_num(b, f ? modseq[i].highest : 0);
         }
         orset_buf_num(b, m.first);

@@ -4,7 +4,14 @@
  * A site's share that looks exceeded may hold what other sites removed, whose ops have not come:
  * an exchange with that site shows it. So the answer is ORSET_E_EXCHANGE where only a share is
  * exceeded, and ORSET_E_LIMIT where all sites together have too much. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/bounds.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
 
 /* A bound that the op would exceed, found dry. It counts once the op is known to be a new one. */
 static void beyond(struct exec *x, int error, const char *what, unsigned most)

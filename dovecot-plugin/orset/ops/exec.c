@@ -5,161 +5,34 @@
  *
  * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole
  * of it. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/bounds.h"
+#include "dovecot-plugin/orset/ops/exec_uids.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/quota.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
-
-static int malformed(struct exec *x, const char *what)
-{
-    return orset_fail(x->os, ORSET_E_MALFORMED, "op %llu of site %llu: %s",
-                      (unsigned long long)x->first,
-                      (unsigned long long)x->os->origin[x->by].id.site, what);
-}
-
-/* --- reading what ops name
- * ---------------------------------------------------------------------------------------- */
-
-/* dot = origin index, counter. A number of this replica that was never given, or of the op's own
- * origin from the op on, is an alarm. Others' numbers cannot be judged: a replica may know
- * elements above its own vector, from an exchange. */
-int orset_read_dot(struct exec *x, struct orset_dot *d)
-{
-    struct orset *os = x->os;
-    uint64_t i = orset_read_num(&x->in, ORSET_ORIGINS_MAX);
-    d->counter = orset_read_num(&x->in, ORSET_COUNTER_MAX);
-    if (x->in.bad || d->counter == 0 || i >= (x->map ? x->nmap : os->norigins))
-        return malformed(x, "a dot that cannot be read");
-    d->origin = x->map ? x->map[i] : (uint16_t)i;
-    if (d->origin == os->self && x->by != os->self && orset_own_unknown(os, d->counter))
-        return orset_own_ahead(os, "a peer's op names", d->counter);
-    if (d->origin == x->by && d->counter >= x->first)
-        return orset_fail(
-            os, ORSET_E_FORGED,
-            "op %llu of site %llu names number %llu of site %llu, which was never given",
-            (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
-            (unsigned long long)d->counter, (unsigned long long)os->origin[d->origin].id.site);
-    if (x->dry && !orset_covered(os, *d))
-        x->named++;
-    return 0;
-}
-
-/* folder = 0 (INBOX) | origin index + 1, counter of its create. *f: NULL when unknown here and
- * not made. */
-static int read_folder(struct exec *x, bool make, struct folder **f)
-{
-    struct orset *os = x->os;
-    struct orset_reader at = x->in;
-    *f = NULL;
-    if (orset_read_num(&at, UINT64_MAX) == 0) {
-        if (at.bad)
-            return malformed(x, "a folder that cannot be read");
-        x->in = at;
-        *f = orset_folder_at(os, ORSET_INBOX);
-        return 0;
-    }
-    uint64_t i = orset_read_num(&x->in, ORSET_ORIGINS_MAX);
-    struct orset_dot id = {0, orset_read_num(&x->in, ORSET_COUNTER_MAX)};
-    if (x->in.bad || id.counter == 0 || i - 1 >= (x->map ? x->nmap : os->norigins))
-        return malformed(x, "a folder that cannot be read");
-    id.origin = x->map ? x->map[i - 1] : (uint16_t)(i - 1);
-    if (id.origin == os->self && x->by != os->self && orset_own_unknown(os, id.counter))
-        return orset_own_ahead(os, "a peer's op names a folder with", id.counter);
-    if (id.origin == x->by && id.counter >= x->first)
-        return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder that was never made",
-                          (unsigned long long)x->first);
-    *f = make && !x->dry ? orset_bring_folder(os, id, x->by) : orset_folder_find(os, id);
-    x->folders += make && x->dry && !*f;
-    if (make && !x->dry && !*f)
-        return os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
-    return 0;
-}
-
-int orset_read_folder(struct exec *x, struct folder **f)
-{
-    return read_folder(x, false, f);
-}
-
-int orset_read_folder_made(struct exec *x, struct folder **f)
-{
-    return read_folder(x, true, f);
-}
-
-/* flag = 0 to 4 (bit of the system flags) | 5, text (keyword) */
-bool orset_keyword_valid(const char *name, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((uint8_t)name[i] <= ' ' || name[i] == 0x7f)
-            return false;
-    return n > 0;
-}
-
-int orset_read_flag(struct exec *x, uint16_t *flag)
-{
-    uint8_t f = orset_read_u8(&x->in);
-    size_t n;
-    *flag = f;
-    if (f < ORSET_SYSTEM_FLAGS)
-        return x->in.bad ? malformed(x, "a flag that cannot be read") : 0;
-    const char *name = (const char *)orset_read_text(&x->in, ORSET_KEYWORD_MAX, &n);
-    if (f != ORSET_SYSTEM_FLAGS || x->in.bad || n == 0)
-        return malformed(x, "a keyword that cannot be read");
-    if (!orset_keyword_valid(name, n))
-        return malformed(x, "a keyword with a space or control character");
-    if (x->dry) {
-        x->keywords += orset_keyword_find(x->os, name, n) < 0;
-        return 0;
-    }
-    int kw = orset_bring_keyword(x->os, name, n, x->by);
-    *flag = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
-    return kw < 0 ? kw : 0;
-}
-
-static int read_count(struct exec *x, uint64_t most, uint64_t *n)
-{
-    *n = orset_read_num(&x->in, most);
-    return x->in.bad ? malformed(x, "a count above its bound") : 0;
-}
-
-/* name = text: namespace key, then components, separated by NUL */
-static int read_name(struct exec *x, const uint8_t **name, size_t *len)
-{
-    *name = orset_read_text(&x->in, ORSET_NAME_MAX, len);
-    if (x->in.bad || !orset_name_valid(*name, *len))
-        return malformed(x, "a folder name that is empty, too long or too deep");
-    return 0;
-}
-
-static int read_stamp(struct exec *x, struct stamp *s)
-{
-    const struct orset_origin *o = &x->os->origin[x->by].id;
-    *s = (struct stamp){orset_read_num(&x->in, ORSET_CLOCK_MAX), o->site, o->epoch};
-    if (x->in.bad || s->clock == 0)
-        return malformed(x, "a Lamport stamp that cannot be read");
-    int r = orset_see_clock(x->os, s->clock);
-    if (r == 0 && !x->dry && s->clock > x->os->clock) {
-        x->os->clock = s->clock;
-        x->os->meta_dirty = true;
-    }
-    return r;
-}
-
-static struct orset_dot take_number(struct exec *x)
-{
-    return (struct orset_dot){x->by, x->next++};
-}
-
-/* --- kinds
- * ---------------------------------------------------------------------------------------------- */
 
 /* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that
  * was saved by an append does not vanish when that mail is expunged later). */
 static int renew_presence(struct exec *x, struct folder *f, bool renew)
 {
     uint64_t n;
-    int r = read_count(x, ORSET_ORIGINS_MAX, &n);
+    int r = orset_read_count(x, ORSET_ORIGINS_MAX, &n);
     struct orset_dot fresh = {0, 0};
     if (r == 0 && renew)
-        fresh = take_number(x);
+        fresh = orset_take_number(x);
     bool killed = r == 0 && renew && !x->dry && orset_pending_killed(x->os, fresh) > 0;
     /* The fresh one first: the folder must not look gone in between. */
     if (r == 0 && renew && !x->dry && !killed)
@@ -187,7 +60,7 @@ static int read_facts(struct exec *x, struct message *m)
     m->p.claim = (uint32_t)orset_read_num(&x->in, UINT32_MAX);
     const uint8_t *text = orset_read_text(&x->in, ORSET_GUID_TEXT_MAX, &f->guid_text_len);
     if (x->in.bad || m->p.k == 0 || !orset_guid_text_valid(text, f->guid_text_len))
-        return malformed(x, "a message whose facts cannot be read");
+        return orset_op_malformed(x, "a message whose facts cannot be read");
     memcpy(f->guid, guid, 16);
     memcpy(f->sha256, sha, 32);
     memcpy(m->guid_text, text, f->guid_text_len);
@@ -218,10 +91,10 @@ static int exec_add(struct exec *x)
     struct message *m = &os->m[1];
     struct folder *f;
     uint64_t nflags;
-    int r = read_folder(x, true, &f);
+    int r = orset_read_folder_made(x, &f);
     if (r < 0 || (r = read_facts(x, m)) < 0)
         return r;
-    m->p.dot = take_number(x);
+    m->p.dot = orset_take_number(x);
     m->p.folder = f ? f->index : 0;
     m->nflags = 0;
     m->term = m->round = m->agreed = 0;
@@ -231,13 +104,13 @@ static int exec_add(struct exec *x)
     if (x->dry && f && !there && (r = orset_check_same(x, m)) < 0)
         return r;
     if ((r = renew_presence(x, f, true)) < 0 ||
-        (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
+        (r = orset_read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
         return r;
     for (uint64_t i = 0; i < nflags; i++) {
         struct flagdot d = {.off = false};
         if ((r = orset_read_flag(x, &d.flag)) < 0)
             return r;
-        d.dot = take_number(x);
+        d.dot = orset_take_number(x);
         int killed = x->dry ? 0 : orset_pending_killed(os, d.dot);
         if (killed < 0 || (!x->dry && !killed && (r = orset_flagdot_put(os, m, d)) < 0))
             return killed < 0 ? killed : r;
@@ -260,10 +133,10 @@ static int exec_remove(struct exec *x)
     struct orset *os = x->os;
     struct folder *f;
     uint64_t n;
-    int r = read_folder(x, false, &f);
-    if (r < 0 || (r = read_count(x, ORSET_OP_DOTS_MAX, &n)) < 0)
+    int r = orset_read_folder(x, &f);
+    if (r < 0 || (r = orset_read_count(x, ORSET_OP_DOTS_MAX, &n)) < 0)
         return r;
-    take_number(x);
+    orset_take_number(x);
     for (uint64_t i = 0; r == 0 && i < n; i++) {
         struct orset_dot d;
         if ((r = orset_read_dot(x, &d)) < 0 || x->dry)
@@ -289,12 +162,12 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
         return r;
     uint8_t what = orset_read_u8(&x->in);
     if (x->in.bad || what > 2 || (what == 2 && fresh.flag != 2))
-        return malformed(x, "a flag change of an unknown form");
+        return orset_op_malformed(x, "a flag change of an unknown form");
     fresh.off = what == 2;
     if (what)
-        fresh.dot = take_number(x);
+        fresh.dot = orset_take_number(x);
     x->marks += what != 0;
-    if ((r = read_count(x, ORSET_ORIGINS_MAX, &n)) < 0)
+    if ((r = orset_read_count(x, ORSET_ORIGINS_MAX, &n)) < 0)
         return r;
     for (uint64_t i = 0; r == 0 && i < n; i++) {
         struct orset_dot d;
@@ -339,7 +212,7 @@ static int exec_target(struct exec *x, struct folder *f)
     struct orset_flags before, now;
     uint64_t n;
     int r = orset_read_dot(x, &target), there = 0;
-    if (r < 0 || (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX * 3, &n)) < 0)
+    if (r < 0 || (r = orset_read_count(x, ORSET_MESSAGE_KEYWORDS_MAX * 3, &n)) < 0)
         return r;
     bool remember = false;
     if (!x->dry) {
@@ -377,21 +250,21 @@ static int exec_flags(struct exec *x)
 {
     struct folder *f;
     uint64_t n, index = 0, number = 0;
-    int r = read_folder(x, false, &f);
-    if (r < 0 || (r = read_count(x, ORSET_SAME_MESSAGE_MAX, &n)) < 0)
+    int r = orset_read_folder(x, &f);
+    if (r < 0 || (r = orset_read_count(x, ORSET_SAME_MESSAGE_MAX, &n)) < 0)
         return r;
     for (uint64_t i = 0; r == 0 && i < n; i++) {
         struct orset_reader at = x->in;
         uint64_t this_index = orset_read_num(&at, ORSET_ORIGINS_MAX),
                  this_number = orset_read_num(&at, ORSET_COUNTER_MAX);
         if (this_index < index || (this_index == index && this_number <= number))
-            return malformed(x, "messages of a flag change out of order");
+            return orset_op_malformed(x, "messages of a flag change out of order");
         index = this_index;
         number = this_number;
         r = exec_target(x, f);
     }
     if (r == 0 && x->next == x->first)
-        take_number(x);
+        orset_take_number(x);
     return r;
 }
 
@@ -410,14 +283,14 @@ static int exec_folder(struct exec *x)
     const uint8_t *name;
     size_t len;
     struct stamp s;
-    int r = read_name(x, &name, &len);
-    if (r < 0 || (r = read_stamp(x, &s)) < 0)
+    int r = orset_read_name(x, &name, &len);
+    if (r < 0 || (r = orset_read_clock(x, &s)) < 0)
         return r;
     uint32_t uid_validity = (uint32_t)orset_read_num(&x->in, x->os->most_uid_validity);
     const uint8_t *guid = orset_read_bytes(&x->in, 16);
-    struct orset_dot id = take_number(x);
+    struct orset_dot id = orset_take_number(x);
     if (x->in.bad)
-        return malformed(x, "a folder's UIDVALIDITY or GUID");
+        return orset_op_malformed(x, "a folder's UIDVALIDITY or GUID");
     x->folders += x->dry;
     if (x->dry)
         return 0;
@@ -439,8 +312,8 @@ static int exec_name(struct exec *x)
     const uint8_t *name;
     size_t len;
     struct stamp s;
-    int r = read_folder(x, true, &f);
-    if (r < 0 || (r = read_name(x, &name, &len)) < 0 || (r = read_stamp(x, &s)) < 0 ||
+    int r = orset_read_folder_made(x, &f);
+    if (r < 0 || (r = orset_read_name(x, &name, &len)) < 0 || (r = orset_read_clock(x, &s)) < 0 ||
         (r = renew_presence(x, f, true)) < 0 || x->dry)
         return r;
     if (f->index == ORSET_INBOX)
@@ -452,8 +325,8 @@ static int exec_name(struct exec *x)
 static int exec_delete(struct exec *x)
 {
     struct folder *f;
-    int r = read_folder(x, false, &f);
-    take_number(x);
+    int r = orset_read_folder(x, &f);
+    orset_take_number(x);
     return r < 0 ? r : renew_presence(x, f, false);
 }
 
@@ -463,18 +336,18 @@ static int exec_subscribe(struct exec *x)
     const uint8_t *name;
     size_t len;
     uint64_t n;
-    int r = read_name(x, &name, &len);
+    int r = orset_read_name(x, &name, &len);
     if (r < 0)
         return r;
     uint8_t on = orset_read_u8(&x->in);
-    struct orset_dot add = take_number(x), kill[ORSET_SUBSCRIPTION_DOTS];
-    if ((r = read_count(x, ORSET_SUBSCRIPTION_DOTS, &n)) < 0)
+    struct orset_dot add = orset_take_number(x), kill[ORSET_SUBSCRIPTION_DOTS];
+    if ((r = orset_read_count(x, ORSET_SUBSCRIPTION_DOTS, &n)) < 0)
         return r;
     for (uint64_t i = 0; i < n; i++)
         if ((r = orset_read_dot(x, &kill[i])) < 0)
             return r;
     if (on > 1)
-        return malformed(x, "a subscription that is neither on nor off");
+        return orset_op_malformed(x, "a subscription that is neither on nor off");
     if (x->dry)
         return on ? orset_check_subscribed(x, name, len, kill, n, add) : 0;
     for (uint64_t i = 0; i < n; i++)
@@ -496,21 +369,21 @@ static int exec_attribute(struct exec *x)
     struct stamp s;
     uint8_t server = orset_read_u8(&x->in);
     int r = server == 1   ? 0
-            : server == 0 ? read_folder(x, true, &f)
-                          : malformed(x, "an attribute of nothing");
+            : server == 0 ? orset_read_folder_made(x, &f)
+                          : orset_op_malformed(x, "an attribute of nothing");
     if (r < 0)
         return r;
     const uint8_t *key = orset_read_text(&x->in, ORSET_ATTRIBUTE_KEY_MAX, &key_len), *value = NULL;
     if (x->in.bad || key_len == 0)
-        return malformed(x, "an attribute key that cannot be read");
-    if ((r = read_stamp(x, &s)) < 0)
+        return orset_op_malformed(x, "an attribute key that cannot be read");
+    if ((r = orset_read_clock(x, &s)) < 0)
         return r;
     uint8_t set = orset_read_u8(&x->in);
     if (set == 1)
         value = orset_read_text(&x->in, ORSET_ATTRIBUTE_MAX, &len);
     if (x->in.bad || set > 1)
-        return malformed(x, "an attribute value that cannot be read");
-    take_number(x);
+        return orset_op_malformed(x, "an attribute value that cannot be read");
+    orset_take_number(x);
     if (x->dry)
         return 0;
     return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len,
@@ -522,13 +395,13 @@ static int exec_attribute(struct exec *x)
 static int exec_uid_validity(struct exec *x)
 {
     struct folder *f;
-    int r = read_folder(x, true, &f);
+    int r = orset_read_folder_made(x, &f);
     if (r < 0)
         return r;
     uint32_t value = (uint32_t)orset_read_num(&x->in, x->os->most_uid_validity);
-    take_number(x);
+    orset_take_number(x);
     if (x->in.bad || value == 0)
-        return malformed(x, "a UIDVALIDITY of 0 or too far in the future");
+        return orset_op_malformed(x, "a UIDVALIDITY of 0 or too far in the future");
     return x->dry ? 0 : raise_uid_validity(x, f, value);
 }
 
@@ -537,13 +410,13 @@ static int exec_keeper(struct exec *x)
 {
     struct folder *f;
     struct stamp s;
-    int r = read_folder(x, true, &f);
-    if (r < 0 || (r = read_stamp(x, &s)) < 0)
+    int r = orset_read_folder_made(x, &f);
+    if (r < 0 || (r = orset_read_clock(x, &s)) < 0)
         return r;
     uint64_t site = orset_read_u64(&x->in);
-    take_number(x);
+    orset_take_number(x);
     if (x->in.bad || site == 0)
-        return malformed(x, "a keeper that cannot be read");
+        return orset_op_malformed(x, "a keeper that cannot be read");
     if (x->dry || orset_stamp_order(s, f->keeper_stamp) <= 0)
         return 0;
     f->keeper_stamp = s;
@@ -554,12 +427,12 @@ static int exec_keeper(struct exec *x)
     return orset_folder_touch(x->os, f);
 }
 
-/* UIDS = folder, ...: uid.c */
+/* UIDS = folder, ...: exec_uids.c */
 static int exec_uids(struct exec *x)
 {
     struct folder *f;
-    int r = read_folder(x, true, &f);
-    take_number(x);
+    int r = orset_read_folder_made(x, &f);
+    orset_take_number(x);
     return r < 0 ? r : orset_uids_exec(x, f);
 }
 
@@ -577,7 +450,7 @@ static int run(struct exec *x)
             (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site, k);
     int r = kind[k](x);
     if (r == 0 && (x->in.bad || x->in.at != x->in.end))
-        r = malformed(x, "bytes behind the op's end");
+        r = orset_op_malformed(x, "bytes behind the op's end");
     return r;
 }
 
@@ -601,7 +474,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     x->named = x->keywords = x->folders = 0;
     x->beyond = 0;
     if (len > ORSET_OP_MAX)
-        return malformed(x, "an op above the size bound");
+        return orset_op_malformed(x, "an op above the size bound");
     int r = run(x);
     if (r < 0)
         return r;
@@ -621,7 +494,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
             (unsigned long long)x->first, (unsigned long long)o->id.site,
             (unsigned long long)o->counter + 1);
     if (last > ORSET_COUNTER_MAX)
-        return malformed(x, "a number above its bound");
+        return orset_op_malformed(x, "a number above its bound");
     if (x->most && last > x->most)
         return orset_fail(os, ORSET_E_FORGED,
                           "op %llu of site %llu is above its sender's own vector",

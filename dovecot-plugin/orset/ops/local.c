@@ -1,77 +1,21 @@
 /* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is
  * now with what was seen last, names the dots the state has, and lets exec.c do the rest. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/local.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/aliases.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/doomed.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/task_list.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
-
-/* --- writing ops
- * ---------------------------------------------------------------------------------------------- */
-
-void orset_op_begin(struct orset *os, enum op_kind kind)
-{
-    os->op.len = 0;
-    orset_buf_u8(&os->op, (uint8_t)kind);
-}
-
-void orset_op_dot(struct orset_buf *b, struct orset_dot d)
-{
-    orset_buf_num(b, d.origin);
-    orset_buf_num(b, d.counter);
-}
-
-void orset_op_folder(struct orset_buf *b, const struct folder *f)
-{
-    if (f->id.origin == ORSET_INBOX_ORIGIN) {
-        orset_buf_num(b, 0);
-        return;
-    }
-    orset_buf_num(b, f->id.origin + 1u);
-    orset_buf_num(b, f->id.counter);
-}
-
-void orset_op_flag(struct orset *os, uint16_t flag)
-{
-    orset_buf_u8(&os->op, (uint8_t)(flag < ORSET_SYSTEM_FLAGS ? flag : ORSET_SYSTEM_FLAGS));
-    if (flag >= ORSET_SYSTEM_FLAGS) {
-        const struct keyword *k = &os->keyword[flag - ORSET_SYSTEM_FLAGS];
-        orset_buf_text(&os->op, k->name, k->len);
-    }
-}
-
-static void op_presence(struct orset *os, const struct folder *f)
-{
-    orset_buf_num(&os->op, f->npresence);
-    for (unsigned i = 0; i < f->npresence; i++)
-        orset_op_dot(&os->op, f->presence[i]);
-}
-
-int orset_emit(struct orset *os, uint32_t uid)
-{
-    struct exec x = {
-        .by = os->self, .first = os->origin[os->self].counter + 1, .local = true, .uid = uid};
-    struct orset_key k = {0};
-    if (os->op.failed)
-        return orset_fail(os, ORSET_E_MEMORY, "no memory for an op; roll back and try again");
-    uint64_t chain = os->origin[os->self].chain;
-    int r = orset_exec(os, &x, os->op.data, os->op.len);
-    if (r < 0)
-        return r;
-    orset_key_num(&k, x.first);
-    os->row.len = 0;
-    orset_buf_u64(&os->row, chain);
-    orset_buf_put(&os->row, os->op.data, os->op.len);
-    return orset_row_put(os, ORSET_T_OUT, &k, &os->row);
-}
-
-struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
-{
-    struct folder *f = orset_folder_at(os, folder);
-    *r = orset_need_transaction(os);
-    if (*r == 0 && !f)
-        *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state",
-                        folder);
-    return *r < 0 ? NULL : f;
-}
 
 /* --- folders
  * ---------------------------------------------------------------------------------------------- */
@@ -128,10 +72,10 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
             continue;
         any = true;
         orset_op_begin(os, OP_NAME);
-        orset_op_folder(&os->op, f);
+        orset_folder_id_write(&os->op, f);
         orset_buf_text(&os->op, name, len);
         orset_buf_num(&os->op, orset_next_stamp(os).clock);
-        op_presence(os, f);
+        orset_op_presence(os, f);
         r = orset_emit(os, 0);
     }
     if (r < 0)
@@ -178,17 +122,6 @@ static int collect_placed(void *arg, const struct orset_message *m, const struct
     return seen < 0 ? seen : s->n == ORSET_OP_DOTS_MAX;
 }
 
-int orset_emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot,
-                      unsigned n)
-{
-    orset_op_begin(os, OP_REMOVE);
-    orset_op_folder(&os->op, f);
-    orset_buf_num(&os->op, n);
-    for (unsigned i = 0; i < n; i++)
-        orset_op_dot(&os->op, dot[i]);
-    return orset_emit(os, 0);
-}
-
 /* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and
  * the folder with them (F4). */
 static int delete_one(struct orset *os, struct folder *f)
@@ -205,8 +138,8 @@ static int delete_one(struct orset *os, struct folder *f)
     if (f->npresence == 0)
         return 0;
     orset_op_begin(os, OP_DELETE);
-    orset_op_folder(&os->op, f);
-    op_presence(os, f);
+    orset_folder_id_write(&os->op, f);
+    orset_op_presence(os, f);
     return orset_emit(os, 0);
 }
 
@@ -243,7 +176,7 @@ int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, 
     if (value <= f->uid_validity)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_UID_VALIDITY);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     orset_buf_num(&os->op, value);
     r = orset_emit(os, 0);
     return r < 0 ? r : orset_done_folder(os, folder);
@@ -253,10 +186,7 @@ int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
 {
     int r;
     struct folder *f = orset_need_folder(os, folder, &r);
-    if (!f || uid_next <= f->uid_next)
-        return f ? ORSET_KNOWN : r;
-    f->uid_next = uid_next;
-    return orset_folder_touch(os, f);
+    return f ? orset_folder_uid_next(os, f, uid_next) : r;
 }
 
 /* --- messages
@@ -305,7 +235,7 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         n += flags->system >> i & 1;
     orset_op_begin(os, OP_ADD);
-    orset_op_folder(b, f);
+    orset_folder_id_write(b, f);
     orset_buf_put(b, facts->guid, 16);
     orset_buf_put(b, facts->sha256, 32);
     orset_buf_num(b, (uint64_t)facts->received);
@@ -314,13 +244,13 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
     orset_buf_num(b, k);
     orset_buf_num(b, uid);
     orset_buf_text(b, facts->guid_text, facts->guid_text_len);
-    op_presence(os, f);
+    orset_op_presence(os, f);
     orset_buf_num(b, n);
     for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if (flags->system >> i & 1)
-            orset_op_flag(os, i);
+            orset_flag_write(os, &os->op, i);
     for (unsigned i = 0; i < flags->nkeywords; i++)
-        orset_op_flag(os, (uint16_t)(flags->keyword[i] + ORSET_SYSTEM_FLAGS));
+        orset_flag_write(os, &os->op, (uint16_t)(flags->keyword[i] + ORSET_SYSTEM_FLAGS));
     return orset_emit(os, uid);
 }
 
@@ -367,23 +297,6 @@ int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
     struct find_guid g = {.guid = r > 0 ? a.guid : guid};
     uint32_t folder;
     return r < 0 ? r : find_unplaced(os, home, &g, &folder);
-}
-
-/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for
- * another mail, or for the one that the others stand for. The others stay. */
-int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
-{
-    struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
-    struct folder *f = orset_folder_at(os, os->m[0].p.folder);
-    int n = orset_group_load(os, &os->m[0]), gone = 0;
-    for (int i = 0; i < n; i++) {
-        struct message *o = &os->m[2];
-        if (orset_message_load(os, f->index, os->group[i], o) <= 0)
-            return orset_storage_fail(os, "a message vanished");
-        if (memcmp(o->p.facts.sha256, sha256, 32) == 0)
-            dots[gone++] = os->group[i];
-    }
-    return n < 0 ? n : gone == 0 || gone == n ? 0 : orset_emit_remove(os, f, dots, (unsigned)gone);
 }
 
 /* A message of that GUID and these bytes in that folder: its UID, 0 where it waits to be placed.
@@ -634,8 +547,8 @@ int orset_local_delete_moved(struct orset *os, uint32_t folder)
     if (r < 0 || f->npresence == 0)
         return r < 0 ? r : ORSET_OK;
     orset_op_begin(os, OP_DELETE);
-    orset_op_folder(&os->op, f);
-    op_presence(os, f);
+    orset_folder_id_write(&os->op, f);
+    orset_op_presence(os, f);
     return orset_emit(os, 0);
 }
 

@@ -1,6 +1,13 @@
 /* mark - a client's change of flags becomes an op: on each dot of the message, naming the flag
  * dots that it replaces. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 /* The change of one flag on one target: which of its dots go, whether one comes. */
 static void op_change(struct orset *os, const struct message *m, uint16_t flag, bool on)
@@ -9,12 +16,12 @@ static void op_change(struct orset *os, const struct message *m, uint16_t flag, 
     bool deleted = flag == 2;
     for (unsigned i = 0; i < m->nflags; i++)
         n += m->flag[i].flag == flag;
-    orset_op_flag(os, flag);
+    orset_flag_write(os, &os->op, flag);
     orset_buf_u8(&os->op, on ? 1 : deleted ? 2 : 0);
     orset_buf_num(&os->op, n);
     for (unsigned i = 0; i < m->nflags; i++)
         if (m->flag[i].flag == flag)
-            orset_op_dot(&os->op, m->flag[i].dot);
+            orset_dot_write(&os->op, m->flag[i].dot);
 }
 
 static unsigned count_flags(const struct orset_flags *s)
@@ -43,7 +50,7 @@ static int emit_flags(struct orset *os, struct message *m, const struct orset_fl
     if (n < 0)
         return n;
     orset_op_begin(os, OP_FLAGS);
-    orset_op_folder(&os->op, orset_folder_at(os, m->p.folder));
+    orset_folder_id_write(&os->op, orset_folder_at(os, m->p.folder));
     orset_buf_num(&os->op, (uint64_t)n);
     for (int i = 0; i < n; i++) {
         const struct message *o = m;
@@ -52,7 +59,7 @@ static int emit_flags(struct orset *os, struct message *m, const struct orset_fl
                 return r < 0 ? r : orset_corrupt(os, "a GUID's row without its message");
             o = &os->m[2];
         }
-        orset_op_dot(&os->op, o->p.dot);
+        orset_dot_write(&os->op, o->p.dot);
         orset_buf_num(&os->op, count_flags(set) + count_flags(cut));
         op_changes(os, o, set, true);
         op_changes(os, o, cut, false);

@@ -1,5 +1,5 @@
-/* renumber - every trace of the old epoch's doubtful numbers gets numbers of the new epoch
- * (epoch.c).
+/* renumber - a new epoch: every trace of the old one's doubtful numbers (epoch.c) gets numbers of
+ * the new one.
  *
  * Worked on is the state, not the outgoing rows: those may be gone, and what an op did that was
  * undone since needs no number. Removes need none either: the vector covers what they took away, an
@@ -14,9 +14,16 @@
  * mail's folder is a fact of it, and must not move. A mark that another origin set on a
  * renumbered message is set anew by this one, because its old dot is covered everywhere and
  * would count as removed on the new. */
-#include "dovecot-plugin/orset/internal.h"
-
-#include <string.h>
+#include "dovecot-plugin/orset/ops/renumber.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/message_set.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 bool orset_renumber_dot(struct renumber *n, struct orset_dot *d)
 {
@@ -170,12 +177,5 @@ int orset_renumber(struct renumber *n)
      * backup. */
     for (uint32_t i = 0; r >= 0 && i < os->nfolders; i++)
         r = renumber_folder(n, os->folder[i]);
-    if (r < 0 || (r = orset_named_renumber(n)) < 0)
-        return r;
-    /* No op gave these numbers: a hash of their own, so that two contents still show (F20). */
-    struct origin *me = &os->origin[os->self];
-    uint64_t w[2] = {me->id.epoch, me->counter};
-    me->chain = me->counter ? orset_hash_words(w, 2).lo | 1 : 0;
-    me->dirty = true;
-    return 0;
+    return r;
 }

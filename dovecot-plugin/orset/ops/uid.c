@@ -1,9 +1,15 @@
 /* uid - the keeper's rounds; see uid.h. */
 #include "dovecot-plugin/orset/ops/uid.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/ops/emit.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define GAP_MAX 4096
 
@@ -28,7 +34,7 @@ int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
     if (f->keeper == site)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_KEEPER);
-    orset_op_folder(&os->op, f);
+    orset_folder_id_write(&os->op, f);
     orset_buf_num(&os->op, orset_next_stamp(os).clock);
     orset_buf_u64(&os->op, site);
     return orset_emit(os, 0);
@@ -106,12 +112,8 @@ bool orset_uid_dirty(struct orset *os, uint32_t folder, bool keeper)
     if (mismatches(os, folder, &u) < 0)
         dirty = true; /* not known: a round too many does no harm */
     for (size_t i = 0; i < u.n && !dirty; i++) {
-        struct orset_key k = {0};
         struct orset_reader r;
-        orset_key_num(&k, ORSET_TASK_RENUMBER);
-        orset_key_num(&k, folder);
-        orset_key_num(&k, u.uid[i]);
-        dirty = orset_row_get(os, ORSET_T_TASK, &k, &r) == 0;
+        dirty = orset_task_uid_row(os, ORSET_TASK_RENUMBER, folder, u.uid[i], &r) == 0;
     }
     uids_free(&u);
     return dirty;
@@ -379,7 +381,7 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
         round = 1;
     }
     orset_op_begin(os, OP_UIDS);
-    orset_op_folder(b, home);
+    orset_folder_id_write(b, home);
     orset_buf_num(b, term);
     orset_buf_num(b, round);
     orset_buf_num(b, t->base);
@@ -389,10 +391,10 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
         int dots = got > 0 ? orset_group_load(os, &os->m[0]) : got;
         if (dots <= 0)
             return dots < 0 ? dots : orset_storage_fail(os, "a message vanished");
-        orset_op_folder(b, orset_folder_at(os, t->v[i].folder));
+        orset_folder_id_write(b, orset_folder_at(os, t->v[i].folder));
         orset_buf_num(b, (uint64_t)dots);
         for (int j = 0; j < dots; j++)
-            orset_op_dot(b, os->group[j]);
+            orset_dot_write(b, os->group[j]);
     }
     return orset_emit(os, 0);
 }
@@ -444,118 +446,6 @@ bool orset_uid_stepped(const struct orset *os, uint32_t folder)
     return f && f->stepped;
 }
 
-/* --- the op
- * -------------------------------------------------------------------------------------------------
- */
-
-/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of
- * arrival does not count. */
-int orset_uid_agree(struct orset *os, struct message *m, const struct agreed *a)
-{
-    bool older = m->round && (m->term != a->term ? a->term < m->term
-                              : m->round != a->round
-                                  ? a->round < m->round
-                                  : orset_dot_order(os, (struct orset_dot){a->by, 0},
-                                                    (struct orset_dot){m->agreed_by, 0}) <= 0);
-    if (older)
-        return 0;
-    m->term = a->term;
-    m->round = a->round;
-    m->agreed = a->uid;
-    m->agreed_by = a->by;
-    return 1;
-}
-
-static int say_renumber(struct orset *os, uint32_t home, uint32_t uid, uint32_t to)
-{
-    struct orset_buf v = {.alloc = &os->alloc};
-    orset_buf_num(&v, to);
-    int r = v.failed ? ORSET_E_MEMORY : orset_task_uid(os, ORSET_TASK_RENUMBER, home, uid, &v);
-    orset_buf_free(&v);
-    return r;
-}
-
-/* Applied here: the row says it; the mailbox follows by a RENUMBER row, when its UIDNEXT allows. */
-static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a,
-                 bool room)
-{
-    struct message *m = &os->m[1];
-    int r = f ? orset_message_load(os, f->index, d, m) : 0;
-    if (r <= 0) {
-        if (r == 0 && !orset_covered(os, d) && (r = orset_pending_killed(os, d)) == 0)
-            return orset_pending_agreed(os, d, a);
-        return r < 0 ? r : 0;
-    }
-    struct orset_sum before = orset_message_sum(os, m);
-    if (!orset_uid_agree(os, m, a))
-        return 0;
-    orset_sum_sub(&f->sum, before);
-    orset_sum_add(&f->sum, orset_message_sum(os, m));
-    os->place_changes += m->p.uid == 0;
-    if ((r = orset_message_store(os, m)) < 0 || (r = orset_folder_touch(os, f)) < 0 ||
-        m->p.uid == 0)
-        return r;
-    struct folder *home = orset_folder_at(os, f->home);
-    if ((r = orset_note_mismatch(os, home, m, m->p.uid)) < 0)
-        return r;
-    if (!room || m->p.uid == a->uid)
-        return orset_task_uid(os, ORSET_TASK_RENUMBER, home->index, m->p.uid, NULL);
-    return say_renumber(os, home->index, m->p.uid, a->uid);
-}
-
-/* 1: mails of the mailbox have no UID here yet, or it is not known whether they have. */
-static int lacks(struct orset *os, const struct folder *home)
-{
-    int r = os->holds_rounds;
-    for (uint32_t i = 0; r == 0 && i < os->nfolders; i++)
-        if (os->folder[i]->home == home->index)
-            r = orset_task_any_place(os, i);
-    return r;
-}
-
-int orset_uids_exec(struct exec *x, struct folder *home)
-{
-    struct orset *os = x->os;
-    struct agreed a = {.by = x->by};
-    int waits = x->dry ? 0 : lacks(os, home);
-    if (waits < 0)
-        return waits;
-    a.term = orset_read_num(&x->in, ORSET_CLOCK_MAX);
-    a.round = (uint32_t)orset_read_num(&x->in, UINT32_MAX - 1);
-    uint32_t base = (uint32_t)orset_read_num(&x->in, ORSET_UID_MAX);
-    uint64_t n = orset_read_num(&x->in, ORSET_ROUND_MAX), dots;
-    if (x->in.bad || a.round == 0 || base == 0 || base + n > ORSET_UID_MAX)
-        return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
-    /* A base far above would use up the UIDs (F32): it is believed, but not followed. */
-    bool room =
-        !x->dry && !waits && home->uid_next <= base && base - home->uid_next <= ORSET_UID_JUMP;
-    for (uint64_t i = 0; i < n; i++) {
-        struct folder *f;
-        int r = orset_read_folder(x, &f);
-        dots = orset_read_num(&x->in, ORSET_SAME_MESSAGE_MAX);
-        a.uid = base + (uint32_t)i;
-        for (uint64_t j = 0; r == 0 && j < dots && !x->in.bad; j++) {
-            struct orset_dot d;
-            r = orset_read_dot(x, &d);
-            if (r == 0 && !x->dry)
-                r = agree(os, f, d, &a, room && f && f->home == home->index);
-        }
-        if (r < 0)
-            return r;
-    }
-    if (x->in.bad)
-        return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
-    if (x->dry)
-        return 0;
-    if (a.term > home->round_term || (a.term == home->round_term && a.round > home->round)) {
-        home->round_term = a.term;
-        home->round = a.round;
-    }
-    if (room)
-        home->uid_next = base + (uint32_t)n;
-    return orset_folder_touch(os, home);
-}
-
 /* --- following it later
  * -------------------------------------------------------------------------------------------------
  */
@@ -578,12 +468,8 @@ static int by_target(const void *a, const void *b)
 /* 1: a round settled its UID, and the mailbox can still give it. */
 static int find_late(struct orset *os, const struct folder *home, uint32_t uid, struct late *late)
 {
-    struct orset_key k = {0};
     struct orset_reader row;
-    orset_key_num(&k, ORSET_TASK_RENUMBER);
-    orset_key_num(&k, home->index);
-    orset_key_num(&k, uid);
-    int r = orset_row_get(os, ORSET_T_TASK, &k, &row);
+    int r = orset_task_uid_row(os, ORSET_TASK_RENUMBER, home->index, uid, &row);
     if (r != 0)
         return r < 0 ? r : 0;
     if ((r = orset_message_by_uid(os, home->index, uid, NULL)) <= 0)
@@ -602,7 +488,7 @@ static int follow(struct orset *os, struct folder *home, struct late *v, size_t 
         bool clash = (i > 0 && v[i - 1].to == v[i].to) || (i + 1 < n && v[i + 1].to == v[i].to);
         if (clash) /* of two keepers: the next round ends it */
             continue;
-        if ((r = say_renumber(os, home->index, v[i].uid, v[i].to)) < 0)
+        if ((r = orset_task_renumber(os, home->index, v[i].uid, v[i].to)) < 0)
             return r;
         home->uid_next = v[i].to + 1;
         r = ORSET_OK;

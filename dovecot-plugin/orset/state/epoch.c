@@ -1,16 +1,15 @@
-/* epoch - which of this replica's numbers mean the same to everybody, and a new epoch when some do
- * not (F20).
+/* epoch - which of this replica's numbers mean the same to everybody (F20).
  *
  * A state that was restored from an old copy gives numbers again that peers hold with other
  * contents. Such a twin destroys mail at the next exchange: "covered and absent". So the state
  * keeps, in shared, the highest own number that a peer named with the running hash this state
  * has for it. What stands above may be twins once a peer names a number that was not given, or
- * another hash: a new epoch gives all of it new numbers (renumber.c) and takes the old epoch's
+ * another hash: a new epoch gives all of it new numbers (new_epoch.c) and takes the old epoch's
  * entry in the vector back to shared. An op above it that a peer has after all, unconfirmed, has
  * two dots then and is one message (rule 4): nothing is doubled; what that peer's user removed
  * meanwhile comes back. */
-#include "dovecot-plugin/orset/ops/batch.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/epoch.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 /* Registers have stamps, not numbers: all up to the clock of a moment at which everything was
  * shared are the same everywhere, and no later one is sure to be. */
@@ -79,9 +78,7 @@ static int look_for(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 1;
 }
 
-/* The running hash up to an own number: 1 and it, 0 when it is not kept any more, -1 when no op
- * ends there. */
-static int chain_at(struct orset *os, uint64_t number, uint64_t *chain)
+int orset_chain_at(struct orset *os, uint64_t number, uint64_t *chain)
 {
     const struct origin *me = &os->origin[os->self];
     struct boundary b = {.os = os, .number = number};
@@ -110,47 +107,12 @@ int orset_epoch_confirmed(struct orset *os, uint64_t number, uint64_t chain)
         return orset_own_ahead(os, "a peer has", number);
     if (number == 0 || chain == 0)
         return 0;
-    int known = chain_at(os, number, &mine);
+    int known = orset_chain_at(os, number, &mine);
     if (os->broken)
         return ORSET_E_STORAGE;
     if (known < 0 || (known > 0 && mine != chain))
         return orset_own_ahead(os, "a peer has", number);
     if (known > 0 && number > os->shared)
         share(os, number);
-    return 0;
-}
-
-int orset_new_epoch(struct orset *os, uint64_t epoch)
-{
-    struct orset_origin me = {os->origin[os->self].id.site, epoch};
-    uint16_t old = os->self;
-    struct renumber n = {.os = os, .old = old, .keep = os->shared, .clock = os->shared_clock};
-    int r = orset_need_transaction(os);
-    if (r < 0)
-        return r;
-    if (epoch == 0 || orset_find_origin(os, me) >= 0)
-        return orset_fail(os, ORSET_E_LIMIT, "epoch %llu was used before; draw another one",
-                          (unsigned long long)epoch);
-    uint64_t chain = 0;
-    if (n.keep < os->origin[old].counter && chain_at(os, n.keep, &chain) <= 0)
-        chain = 0;
-    /* Numbers begin anew, so rows of the old ones would be taken for the new ones. */
-    if (os->broken || (r = orset_drop_out(os, UINT64_MAX)) < 0 ||
-        (r = orset_intern_origin(os, me)) < 0)
-        return os->broken ? ORSET_E_STORAGE : r;
-    os->self = (uint16_t)r;
-    os->drawn = epoch;
-    os->shared = os->doubt = 0;
-    os->meta_dirty = true;
-    if (n.keep < os->origin[old].counter) {
-        if ((r = orset_renumber(&n)) < 0) {
-            os->broken = true; /* half done */
-            return r;
-        }
-        os->origin[old].counter = n.keep;
-        os->origin[old].chain = chain;
-        os->origin[old].dirty = true;
-    }
-    os->shared_clock = os->clock;
     return 0;
 }

@@ -1,5 +1,9 @@
 /* folder - identity, presence, name and registers of folders; all of them are cached. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/arrivals.h"
+#include "dovecot-plugin/orset/state/tasks.h"
 
 #include <string.h>
 
@@ -13,6 +17,16 @@ static uint32_t id_slot(const struct orset *os, struct orset_dot id)
     uint64_t h =
         (id.counter * 0x9e3779b97f4a7c15ULL) ^ ((uint64_t)id.origin * 0xc2b2ae3d27d4eb4fULL);
     return (uint32_t)(h >> 32) & (os->by_id_room - 1);
+}
+
+struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    *r = orset_need_transaction(os);
+    if (*r == 0 && !f)
+        *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state",
+                        folder);
+    return *r < 0 ? NULL : f;
 }
 
 struct folder *orset_folder_find(const struct orset *os, struct orset_dot id)
@@ -105,6 +119,16 @@ void orset_folder_reidentify(struct orset *os, struct folder *f, struct orset_do
         id_put(os, os->folder[i]);
 }
 
+void orset_folder_id_write(struct orset_buf *b, const struct folder *f)
+{
+    if (f->id.origin == ORSET_INBOX_ORIGIN) {
+        orset_buf_num(b, 0);
+        return;
+    }
+    orset_buf_num(b, f->id.origin + 1u);
+    orset_buf_num(b, f->id.counter);
+}
+
 static void write_stamp(struct orset_buf *b, struct stamp s)
 {
     orset_buf_num(b, s.clock);
@@ -135,7 +159,7 @@ int orset_folder_write(struct orset *os, struct folder *f)
     orset_buf_num(b, f->home);
     orset_buf_num(b, f->npresence);
     for (unsigned i = 0; i < f->npresence; i++)
-        orset_op_dot(b, f->presence[i]);
+        orset_dot_write(b, f->presence[i]);
     orset_buf_text(b, f->name, f->name_len);
     write_stamp(b, f->name_stamp);
     orset_buf_put(b, f->guid, 16);
@@ -350,6 +374,14 @@ int orset_folder_name(struct orset *os, struct folder *f, const void *name, size
     f->name_stamp = s;
     os->place_changes++; /* its mails can be placed now */
     return orset_folder_changed(os, f);
+}
+
+int orset_folder_uid_next(struct orset *os, struct folder *f, uint32_t uid_next)
+{
+    if (uid_next <= f->uid_next)
+        return ORSET_KNOWN;
+    f->uid_next = uid_next;
+    return orset_folder_touch(os, f);
 }
 
 int orset_folder_changed(struct orset *os, struct folder *f)

@@ -6,7 +6,11 @@
  *
  * The rows of the (folder, GUID) asked for last are kept in memory, in the order of their k.
  * Else a change of each of n copies of one mail would read n rows n times. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/group.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/message.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,10 @@
  * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops.
  * Each row counts for the origin whose op named the dot; exec.c refuses an op that would bring
  * its origin above ORSET_PENDING_MAX, so one peer's nonsense cannot use up what others need. */
-#include "dovecot-plugin/orset/exchange/exchange_internal.h"
-
-#include <string.h>
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/message.h"
 
 enum { KILL = 1, FLAG = 2, AGREED = 3 };
 
@@ -233,7 +234,8 @@ int orset_pending_kill(struct orset *os, struct orset_dot d, uint16_t by)
 
 struct gone {
     struct orset *os;
-    const struct orset_exchange *x;
+    bool (*is_gone)(const void *arg, struct orset_dot flag);
+    const void *arg;
     struct orset_key key;
 };
 
@@ -248,16 +250,18 @@ static int gone_flag(void *arg, const uint8_t *key, size_t key_len, const uint8_
     orset_key_read_dot(g->os, &r);
     if (!read_flag(g->os, &r, &f))
         return orset_corrupt(g->os, "a remembered flag's row");
-    if (!orset_orphan_gone(g->x, f.dot))
+    if (!g->is_gone(g->arg, f.dot))
         return 0;
     g->key.n = 0;
     orset_key_put(&g->key, key, key_len);
     return 1;
 }
 
-int orset_pending_drop_orphans(struct orset *os, const struct orset_exchange *x)
+int orset_pending_drop_flags(struct orset *os,
+                             bool (*is_gone)(const void *arg, struct orset_dot flag),
+                             const void *arg)
 {
-    struct gone g = {.os = os, .x = x};
+    struct gone g = {.os = os, .is_gone = is_gone, .arg = arg};
     int r = os->remembered > 0;
     orset_key_num(&g.key, FLAG);
     size_t prefix = g.key.n;
@@ -296,7 +300,7 @@ int orset_pending_agreed(struct orset *os, struct orset_dot d, const struct agre
     struct message m = {.round = 0};
     agreed_key(&k, d);
     int r = agreed_load(os, &k, &m);
-    if (r < 0 || !orset_uid_agree(os, &m, a))
+    if (r < 0 || !orset_agree(os, &m, a))
         return r < 0 ? r : 0;
     if ((r = drop(os, &k)) < 0 || (r = put(os, &k, a->by)) < 0)
         return r;
@@ -317,7 +321,7 @@ int orset_pending_take_agreed(struct orset *os, struct message *m)
     if (r <= 0)
         return r;
     struct agreed a = {found.term, found.round, found.agreed, found.agreed_by};
-    orset_uid_agree(os, m, &a);
+    orset_agree(os, m, &a);
     return drop(os, &k);
 }
 

@@ -1,7 +1,8 @@
 /* prefetch - tells the store which rows come next, so that it can fetch them side by side: the
  * UIDs' rows, and when they say which messages these are, the messages'. A hint: what cannot be
  * read is left to the calls that follow. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/prefetch.h"
+#include "dovecot-plugin/orset/base/rows.h"
 
 #include <string.h>
 

@@ -7,7 +7,11 @@
  * What this site makes itself is not counted: it makes no more once its table holds
  * ORSET_MAKE_KEYWORDS_MAX or ORSET_MAKE_FOLDERS_MAX, whoever made them, so that it brings no
  * peer more than a share, also where several sites made theirs while they were apart. */
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/state/quota.h"
+#include "dovecot-plugin/orset/base/keywords.h"
+#include "dovecot-plugin/orset/base/origins.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/folder.h"
 
 static const uint32_t SHARE[ORSET_QUOTAS] = {ORSET_PEER_ORIGINS_MAX, ORSET_PEER_KEYWORDS_MAX,
                                              ORSET_PEER_FOLDERS_MAX};

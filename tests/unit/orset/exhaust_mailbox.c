@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/handle.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 
 /* --- operations

@@ -8,7 +8,8 @@
 #include "dovecot-plugin/orset/exchange/exchange.h"
 #include "tests/unit/orset/exhaust_mailbox.h"
 #include "tests/unit/orset/exhaust_map.h"
-#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/base/handle.h"
+#include "dovecot-plugin/orset/state/epoch.h"
 
 /* --- states by number
  * ---------------------------------------------------------------------------------------------- */

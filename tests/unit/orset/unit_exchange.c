@@ -2,6 +2,7 @@
  * removed (F35). Each test walks one story twice: as the core does it, and with the condition
  * broken by hand; then the mail must be lost, or the test would show nothing. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/base/origins.h"
 #include "tests/unit/orset/unit.h"
 
 /* version, kind, vector of one state; the rest of another's answer */

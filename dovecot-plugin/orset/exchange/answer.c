@@ -1,121 +1,17 @@
-/* exchange_answer - the giver's side of an exchange: answers questions from the state as it is,
+/* answer - the giver's side of an exchange: answers questions from the state as it is,
  * and nothing else. */
+#include "dovecot-plugin/orset/base/flags.h"
+#include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/read_op.h"
+#include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/pending_dots.h"
+#include "dovecot-plugin/orset/state/vector_read.h"
 
 #include <string.h>
-
-uint32_t orset_place(const struct orset *os, struct orset_dot d)
-{
-    uint64_t h = (os->origin[d.origin].hash ^ d.counter) * 0x9e3779b97f4a7c15ULL;
-    h ^= h >> 32;
-    h *= 0xd6e8feb86659fd93ULL;
-    return (uint32_t)(h >> (64 - X_DEPTH_MAX));
-}
-
-static uint64_t fingerprint(const struct orset *os, const struct message *m)
-{
-    uint64_t s = orset_message_sum(os, m).lo;
-    for (unsigned i = 0; i < m->nflags; i++)
-        s += orset_flagdot_sum(os, m, &m->flag[i]).lo;
-    return s;
-}
-
-size_t orset_range_at(const struct prefixes *p, uint32_t place)
-{
-    uint32_t want = p->depth ? place >> (X_DEPTH_MAX - p->depth) : 0;
-    size_t lo = 0, hi = p->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        if (p->v[mid] < want)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < p->n && p->v[lo] == want ? lo : p->n;
-}
-
-int orset_prefixes_read(struct orset *os, struct orset_reader *r, unsigned depth,
-                        struct prefixes *p)
-{
-    uint64_t n = orset_read_num(r, X_PREFIXES_MAX);
-    memset(p, 0, sizeof *p);
-    if (r->bad || n == 0 || (uint64_t)(r->end - r->at) < n)
-        return orset_fail(os, ORSET_E_MALFORMED, "ranges that cannot be read");
-    p->v = orset_mem(os, NULL, n * sizeof *p->v);
-    if (!p->v)
-        return ORSET_E_MEMORY;
-    p->depth = depth;
-    p->n = n;
-    for (uint64_t i = 0; i < n; i++) {
-        p->v[i] = (uint32_t)orset_read_num(r, (1U << depth) - 1);
-        if (r->bad || (i > 0 && p->v[i] <= p->v[i - 1]))
-            return orset_fail(os, ORSET_E_MALFORMED, "ranges that cannot be read");
-    }
-    return 0;
-}
-
-void orset_prefixes_free(struct orset *os, struct prefixes *p)
-{
-    if (p->v)
-        os->alloc.resize(os->alloc.ctx, p->v, 0);
-    memset(p, 0, sizeof *p);
-}
-
-struct scan {
-    struct orset *os;
-    const struct prefixes *p;
-    unsigned split;
-    uint64_t *sums;
-    size_t k;   /* ranges to give */
-    uint64_t n; /* messages given */
-    struct orset_buf *out;
-};
-
-/* The row's message, in m[0]; the index of its range. */
-static int scan_row(struct scan *s, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen,
-                    size_t *range, uint32_t *place)
-{
-    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
-    struct message *m = &s->os->m[0];
-    if (!orset_message_key_read(s->os, &k, m))
-        return orset_corrupt(s->os, "a message's key");
-    *place = orset_place(s->os, m->p.dot);
-    *range = orset_range_at(s->p, *place);
-    return *range < s->p->n ? orset_message_parse(s->os, &r, m) : 0;
-}
-
-static int sum_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
-{
-    struct scan *s = arg;
-    size_t range = 0;
-    uint32_t place = 0;
-    int r = scan_row(s, key, len, v, vlen, &range, &place);
-    if (r <= 0)
-        return r;
-    uint32_t sub = place >> (X_DEPTH_MAX - s->p->depth - s->split) & ((1U << s->split) - 1);
-    s->sums[(range << s->split) + sub] += fingerprint(s->os, &s->os->m[0]);
-    return 0;
-}
-
-static int scan(struct orset *os, uint32_t folder, orset_row_fn *fn, struct scan *s)
-{
-    struct orset_key k = {0};
-    orset_key_num(&k, folder);
-    int r = os->store.each(os->store.ctx, ORSET_T_MESSAGE, k.b, k.n, k.n, fn, s);
-    return r < 0 ? (os->broken ? r : orset_storage_fail(os, "messages")) : 0;
-}
-
-int orset_range_sums(struct orset *os, uint32_t folder, const struct prefixes *p, unsigned split,
-                     uint64_t *sums)
-{
-    struct scan s = {.os = os, .p = p, .split = split, .sums = sums};
-    memset(sums, 0, (p->n << split) * sizeof *sums);
-    return scan(os, folder, sum_row, &s);
-}
-
-/* --- answers
- * -------------------------------------------------------------------------------------------------
- */
 
 static void write_head(const struct orset *os, struct orset_buf *b, const struct folder *f)
 {
@@ -125,7 +21,7 @@ static void write_head(const struct orset *os, struct orset_buf *b, const struct
         f = &none;
     orset_buf_num(b, f->npresence);
     for (unsigned i = 0; i < f->npresence; i++)
-        orset_op_dot(b, f->presence[i]);
+        orset_dot_write(b, f->presence[i]);
     orset_buf_text(b, f->name, f->name_len);
     orset_buf_num(b, f->name_stamp.clock);
     orset_buf_u64(b, f->name_stamp.site);
@@ -185,7 +81,7 @@ static int hello(struct orset *os, struct orset_buf *b)
     orset_buf_num(b, os->nfolders);
     for (uint32_t i = 0; i < os->nfolders; i++) {
         struct orset_sum s = orset_folder_sum(os, os->folder[i]);
-        orset_op_folder(b, os->folder[i]);
+        orset_folder_id_write(b, os->folder[i]);
         orset_buf_u64(b, s.lo);
         orset_buf_u64(b, s.hi);
         orset_buf_num(b, os->folder[i]->messages);
@@ -224,7 +120,7 @@ static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
         r = orset_range_sums(os, f->index, &p, split, sums);
     }
     if (r == 0) {
-        orset_op_folder(b, f); /* by our indices, the rest as it was asked */
+        orset_folder_id_write(b, f); /* by our indices, the rest as it was asked */
         orset_buf_put(b, body, (size_t)(x->in.end - body));
         write_head(os, b, f);
         for (size_t i = 0; i < p.n << split; i++)
@@ -253,7 +149,7 @@ static int count_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
 static void write_message(struct orset *os, struct orset_buf *b, const struct message *m)
 {
     const struct orset_facts *f = &m->p.facts;
-    orset_op_dot(b, m->p.dot);
+    orset_dot_write(b, m->p.dot);
     orset_buf_put(b, f->guid, 16);
     orset_buf_put(b, f->sha256, 32);
     orset_buf_num(b, (uint64_t)f->received);
@@ -270,13 +166,9 @@ static void write_message(struct orset *os, struct orset_buf *b, const struct me
     }
     orset_buf_num(b, m->nflags);
     for (unsigned i = 0; i < m->nflags; i++) {
-        struct orset_buf swap = os->op;
-        os->op = *b;
-        orset_op_flag(os, m->flag[i].flag);
-        *b = os->op;
-        os->op = swap;
+        orset_flag_write(os, b, m->flag[i].flag);
         orset_buf_u8(b, m->flag[i].off);
-        orset_op_dot(b, m->flag[i].dot);
+        orset_dot_write(b, m->flag[i].dot);
     }
 }
 
@@ -285,7 +177,7 @@ static int message_row(void *arg, const uint8_t *key, size_t len, const uint8_t 
     struct scan *s = arg;
     size_t range = 0;
     uint32_t place = 0;
-    int r = scan_row(s, key, len, v, vlen, &range, &place);
+    int r = orset_scan_row(s, key, len, v, vlen, &range, &place);
     if (r <= 0 || range >= s->k)
         return r < 0 ? r : 0;
     write_message(s->os, s->out, &s->os->m[0]);
@@ -310,14 +202,14 @@ static int messages(struct orset *os, struct exec *x, struct orset_buf *b)
         r = ORSET_E_MEMORY;
     if (r == 0) {
         memset(sizes, 0, p.n * sizeof *sizes);
-        r = scan(os, f->index, count_row, &s);
+        r = orset_scan(os, f->index, count_row, &s);
         while (s.k < p.n && (s.k == 0 || sum + sizes[s.k] + 4 <= X_BYTES))
             sum += sizes[s.k++] + 4;
     }
     if (r == 0)
-        r = scan(os, f->index, message_row, &s);
+        r = orset_scan(os, f->index, message_row, &s);
     if (r == 0) {
-        orset_op_folder(b, f);
+        orset_folder_id_write(b, f);
         orset_buf_num(b, depth);
         orset_buf_num(b, s.k);
         for (size_t i = 0; i < s.k; i++)

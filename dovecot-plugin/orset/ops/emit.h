@@ -1,0 +1,17 @@
+/* emit - an op of this replica. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_EMIT_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_EMIT_H
+
+#include "dovecot-plugin/orset/ops/exec.h"
+
+/* An op is written into os->op. */
+void orset_op_begin(struct orset *, enum op_kind);
+void orset_op_presence(struct orset *, const struct folder *);
+/* The op in os->op as this replica's next one: exec, outgoing row. */
+int orset_emit(struct orset *, uint32_t uid);
+
+int orset_emit_remove(struct orset *, const struct folder *, const struct orset_dot *, unsigned n);
+/* of the message in m[0] */
+int orset_drop_bytes(struct orset *, const uint8_t sha256[32]);
+
+#endif
