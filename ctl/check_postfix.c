@@ -128,6 +128,23 @@ static void check_our_entry(struct look *l, const char *word)
     free(address);
 }
 
+/* Of most hosts most mail comes by TLS. */
+static void check_tls_line(struct look *l)
+{
+    static const char name[] = "smtpd_tls_received_header";
+    if (strcasecmp(postconf_get(l->conf, l->service->key, name), "yes"))
+        return;
+    if (config_list_has(&l->ctl->config->ignore, name))
+        check_good(l->ctl, l->about, "%s = yes: diverted mail misses it, as `ignore` says it may",
+                   name);
+    else
+        check_say(l->ctl, FINDING_WARNING, FOUND_TLS_LINE, l->about,
+                  "ignore = { \"smtpd_tls_received_header\" } if diverted mail may miss that line",
+                  "%s = yes: a mail that came by TLS stays in Postfix's queue, since no milter is "
+                  "told all that its line says",
+                  name);
+}
+
 /* True when this service uses our milter. */
 static bool check_milters(struct look *l)
 {
@@ -147,6 +164,7 @@ static bool check_milters(struct look *l)
         else
             check_good(l->ctl, l->about, "our milter is the last");
         check_our_entry(l, m.word[at]);
+        check_tls_line(l);
         for (size_t i = 0; i < at; i++) {
             char *address = address_of(m.word[i]);
             if (!strncmp(address, "inet:", 5))

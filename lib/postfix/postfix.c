@@ -226,6 +226,8 @@ static void take_behind_proxy(struct facts *f, const struct postconf *conf, cons
     free(cleanup);
 }
 
+#define TLS_LINE "smtpd_tls_received_header"
+
 static bool says_yes(const struct postconf *conf, const char *service, const char *parameter)
 {
     return !strcasecmp(postconf_get(conf, service, parameter), "yes");
@@ -236,7 +238,8 @@ static bool says_yes(const struct postconf *conf, const char *service, const cha
 static void note_received(struct facts *f, const struct postconf *conf, const char *service)
 {
     f->received.login |= says_yes(conf, service, "smtpd_sasl_authenticated_header");
-    f->received.tls |= says_yes(conf, service, "smtpd_tls_received_header");
+    f->received.tls |=
+        says_yes(conf, service, TLS_LINE) && !config_list_has(&postfix.config->ignore, TLS_LINE);
     f->received.hidden |= says_yes(conf, service, "smtpd_hide_client_session");
 }
 

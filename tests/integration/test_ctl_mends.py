@@ -262,6 +262,14 @@ def test_other_milters(postfix):
     postfix.lacks("milter-tcp")
 
 
+@mends("tls-line")
+def test_a_line_that_tells_of_tls(postfix):
+    postfix.edit("-e", "smtpd_tls_received_header=yes")
+    ignore(postfix, postfix.finds("tls-line").mend)
+    postfix.lacks("tls-line")
+    postfix.write(ignore="{}")
+
+
 @mends("milter-path")
 def test_an_absolute_path_in_a_chroot(postfix):
     line, text = f"{postfix.smtp.partition('/')[0]} inet n - n - - smtpd", postfix.master.read_text()

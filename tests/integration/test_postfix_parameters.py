@@ -265,3 +265,10 @@ def test_a_mail_by_tls_is_postfixs_where_its_line_tells_of_tls(system, tmp_path)
                 return client.data(b"Subject: x\r\n\r\nhello\r\n")[1]
         wait(lambda: "action=queue reason=postfix smtpd_tls_received_header" in line_of(system, by_tls()), lambda: log(system)[-2000:])
         assert diverts(system)  # of a session without TLS
+        system.configure(ignore='{ "smtpd_tls_received_header" }')
+        system.restart("milter")
+        try:
+            wait(lambda: "action=lane" in line_of(system, by_tls()), lambda: log(system)[-2000:])
+        finally:
+            system.configure(ignore=None)
+            system.restart("milter")
