@@ -88,8 +88,9 @@ class Client:
 # -- the two ways --------------------------------------------------------------------------------------------------------------
 
 class Ways:
-    def __init__(self, more=()):
-        """more: {domain: destination} of next hops that get no mail."""
+    def __init__(self, more=(), settings=(), postconf=()):
+        """more: {domain: destination} of other next hops, or a function that makes it of the hops.
+        settings, postconf: more lines of dovelane.conf and main.cf."""
         self.farm = Farm()
         self.milter = pymilter.Server(("127.0.0.1", 0), pymilter.Reader)
         threading.Thread(target=self.milter.serve_forever, daemon=True).start()
@@ -99,9 +100,9 @@ class Ways:
             self.hops[protocol + "-chunking"] = self.farm.hop(lmtp=protocol == "lmtp")
             self.hops[protocol + "-bare"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
             self.hops[protocol + "-send"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
-        maps = {f"{name}.example": hop.destination for name, hop in self.hops.items()} | dict(more)
-        settings = dict(SETTINGS, destinations={self.hops[name].destination: {"without_8bitmime": "send"} for name in ("smtp-send", "lmtp-send")})
-        self.system = Stack(postfix="divert", nodes=1, maps=maps, settings=settings, postconf=ONE_BY_ONE).up()
+        maps = {f"{name}.example": hop.destination for name, hop in self.hops.items()} | dict(more(self.hops) if callable(more) else more)
+        settings = dict(SETTINGS, **dict(settings), destinations={self.hops[name].destination: {"without_8bitmime": "send"} for name in ("smtp-send", "lmtp-send")})
+        self.system = Stack(postfix="divert", nodes=1, maps=maps, settings=settings, postconf=ONE_BY_ONE | dict(postconf)).up()
         self.add_stock_port()
         self.wait_able()
 
@@ -126,7 +127,7 @@ class Ways:
 
     def wait_able(self):
         """The milter looks at Postfix's new configuration first."""
-        eventually("the milter diverts", lambda: self.through(self.system.smtp, Message(), "smtp") and "action=lane" in self.milter_line())
+        eventually("the milter diverts", lambda: self.through(self.system.smtp, Message(), "lmtp") and "action=lane" in self.milter_line())
         for hop in self.hops.values():
             hop.mails.clear()
 
