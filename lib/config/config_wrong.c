@@ -226,6 +226,11 @@ static char *check_next_hop(const struct config *c, const char *by, const char *
         return mem_printf("%s: %s has \"%s\": only next hops with an address can be delivered to: "
                           "[host]:port or unix:/path",
                           path, by, d);
+    for (const char *at = d; *at; at++)
+        if (*at & 0x80)
+            return mem_printf("%s: %s has \"%s\": write the name in ASCII, as DNS has it, here and "
+                              "in transport_maps: [xn--bcher-kva.example]:25",
+                              path, by, d);
     return mem_printf("%s: %s has \"%s\": write the next hop like [10.0.0.5]:24", path, by, d);
 }
 

@@ -44,6 +44,9 @@ static char *port_of(const char *s)
 /* How long the host is, and where it begins: "[::1]:24", "mail.example:24". 0: none. */
 static size_t host_part(const char *s, bool bare, const char **host)
 {
+    for (const char *at = s; *at; at++)
+        if (*at & 0x80)
+            return 0; /* DNS has it in ASCII (RFC 5890 section 2.3.2.1) */
     const char *end = *s == '[' ? strchr(s, ']') : NULL;
     *host = end ? s + 1 : s;
     if (end && !strncasecmp(*host, "ipv6:", 5) && *host + 5 < end)

@@ -5,6 +5,8 @@
  *   lmtp:[mail.example]:24   lmtp:inet:mail.example:24   lmtp:mail.example
  *   lmtp:unix:/run/dovecot/lmtp
  *
+ * Names are in ASCII, as DNS has them: xn--bcher-kva.example.
+ *
  * Only next hops with an address: in SMTP the brackets say that no MX is looked up, and without
  * them it is Postfix's mail; LMTP looks none up. */
 #ifndef DOVELANE_LIB_CONFIG_NEXTHOP_H

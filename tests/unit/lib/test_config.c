@@ -228,6 +228,9 @@ static const struct {
      "write it as"},
     {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = {\"lmtp:[h]:99999\"}\n",
      "write the next hop like"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\n"
+     "divert = {\"lmtp:b\303\274cher.example\"}\n",
+     "write the name in ASCII"},
     {"bounce_port = 10026\n", "bounce_port = 10026 is no address"},
     {"milter_socket = \"inet:8899@localhost\"\n", "must be the absolute path"},
     {"log = sysloog\n", "log = sysloog, allowed is"},

@@ -30,6 +30,7 @@ START_TEST(test_what_postfix_writes)
     expect("smtp:[mail.example]:submission", false, "mail.example", "587");
     expect("smtp:[mail.example]:SMTPS", false, "mail.example", "465");
     expect("lmtp:mail.example:lmtp", true, "mail.example", "24");
+    expect("lmtp:xn--bcher-kva.example", true, "xn--bcher-kva.example", "24");
     expect("smtp:[mail.example]:domain", false, "mail.example", "53"); /* of /etc/services */
 }
 END_TEST
@@ -59,6 +60,8 @@ START_TEST(test_what_we_do_not_deliver_to)
                               "lmtp:a b",
                               "lmtp:fe80::1",
                               "lmtp:unix:",
+                              "smtp:[b\303\274cher.example]:25",
+                              "lmtp:b\303\274cher.example",
                               "error:[a]:25"};
     struct nexthop hop;
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
