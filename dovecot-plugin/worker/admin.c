@@ -260,7 +260,7 @@ static enum frame_result resync(struct session *s, const char *only)
     for (unsigned i = 0; i < s->npeers; i++)
         if ((site == 0 || site == s->peer[i].site) && peer_ask(s, s->peer[i].site) < 0)
             return FRAME_TEMPORARY;
-    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static bool is_mailbox(struct session *s, const char *vname)
@@ -310,7 +310,7 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
         link_reply(s->link, "-nothing is held%s", *args != NULL ? " there" : "");
         return FRAME_REFUSED;
     }
-    return send_new_ops(s) < 0 || apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return send_new_ops(s) < 0 || round_apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 /* join: mailboxes that were filled by other ways than this program's, and not looked at since.
@@ -321,7 +321,7 @@ static enum frame_result join(struct session *s)
     const struct frame_ingest all = {.n = 0};
     if (session_join(s) < 0)
         return FRAME_TEMPORARY;
-    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static enum frame_result new_epoch(struct session *s)
@@ -329,7 +329,7 @@ static enum frame_result new_epoch(struct session *s)
     const struct frame_ingest all = {.n = 0};
     if (session_new_epoch(s, "an admin said so") < 0)
         return FRAME_TEMPORARY;
-    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 enum frame_result admin(struct session *s, const char *const *args)

@@ -1,17 +1,19 @@
 /* worker - dovelane-worker: one user's mailboxes and the user's OR-Set state, kept equal to each
  * other in both directions.
  *
- *     main ──frames──▶ link.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state, commits
- *                             ├─▶ ingest.c   mailboxes ─▶ ops:   mailbox_diff.c (which there are), copies.c, log.c (what was touched), scan_present.c, scan_missing.c
- *                             │              (what became of it), guids.c, attributes.c,
- *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
- *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;
- *                             │              write_intent.c (what is begun there), modseq_repair.c (modseqs)
- *                             ├─▶ send_ops.c     ops ─▶ parcels for a peer
- *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; uid_rounds.c: UID rounds
- *                             └─▶ admin.c    verbs of doveadm for this user
- *     below all of them: open.c (mailboxes), rows.c and mailbox_table.c (what this program itself
- *     remembers), names.c (folder names), flags.c, body.c and body_requests.c (mails as bytes)
+ *     main ──frames──▶ serve.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state
+ *                         ├──────▶ round.c    the steps of a question, in order
+ *                         ├──────▶ parcels.c  what a peer sent
+ *                         └──────▶ admin.c    verbs of doveadm for this user
+ *
+ *     round.c ─▶ ingest/    mailboxes ─▶ ops: which mailboxes there are, what became of their mails
+ *             ─▶ exchange/  ops ─▶ parcels for a peer; exchanges of states; UID rounds
+ *             ─▶ apply/     state ─▶ mailboxes: folders, mails, flags, UIDs, removals
+ *     below them:
+ *         named/    attributes, Sieve scripts, subscriptions
+ *         bodies/   mails as bytes: which are here, which are asked for, in which order
+ *         logs/     the mailboxes' index logs, the plugin's journal
+ *         session/  the user: mailboxes, the connection with main, what this program remembers
  *
  * Reasons in the comments (F1 ...) are rows of docs/failure-catalogue.md; the order of commits
  * is that of docs/replicator.md. Everything here runs with the user's privileges. Functions
@@ -21,7 +23,7 @@
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_WORKER_H
 
 #include "dovecot-plugin/worker/session/session.h"
-#include "dovecot-plugin/worker/apply/plan.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
 
 /* --- log.c ------------------------------------------------------------------------------------ */
 
@@ -160,14 +162,13 @@ bool write_intent_unfinished(struct session *, const struct box *);
  * are not as many. */
 bool write_intent_assign(const ARRAY_TYPE(seq_range) * saved, const uint32_t *asked, uint32_t *got,
                          unsigned n);
-/* Inside a transaction. */
-int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
-int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
 
 /* --- ingest.c, mailbox_diff.c, removals.c ----------------------------------------------------- */
 
-/* INGEST: n 0 looks at all mailboxes. */
-int ingest(struct session *, const struct frame_ingest *);
+/* Called when a part is committed: its ops go to the peers. */
+typedef int send_fn(struct session *);
+/* INGEST: n 0 looks at all mailboxes. joined: the wait for the other sites has just ended. */
+int ingest(struct session *, const struct frame_ingest *, bool joined, send_fn *);
 /* One mailbox, committed in parts; its expunges go into later. */
 struct ingest {
     ARRAY(struct removal) removals;        /* made into ops when all adds are (F17) */
@@ -178,8 +179,8 @@ struct ingest {
     ARRAY_TYPE(mail_guid) unread;
     unsigned unread_sorted; /* how many of them there were when they were sorted */
     unsigned pending;       /* changes since the last commit */
-    /* its parts go to the peers as they are committed, with the bodies of session.kept */
-    bool sends;
+    /* NULL, or its parts go to the peers as they are committed, with session.batch_bodies */
+    send_fn *send;
     /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
     bool locked;
     bool postponed; /* a mail was not removed yet */
@@ -428,18 +429,23 @@ int subscriptions_apply(struct session *);
 
 /* --- apply.c, tree.c, place.c, attributes.c --------------------------------------------------- */
 
-/* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for
- * from ask (0: nobody). */
-int apply(struct session *, uint64_t ask);
+int flags_apply(struct session *);
+int removals_apply(struct session *);
+int named_apply(struct session *); /* subscriptions and attributes */
 #define UNPLACED_COUNTED PARCEL_WANTS_MAX
 void count_waiting(struct session *); /* s->unplaced and quarantined are those of the state */
 int tree_apply(struct session *);     /* folders that came or changed */
+/* A mailbox has an earlier UIDVALIDITY than its folder by now: it is applied once more. */
+bool tree_is_behind(struct session *);
 int tree_apply_deletions(struct session *);
-int place_apply(struct session *, uint64_t ask);
+/* Compares one mailbox with the state: what it has is not known. */
+typedef int scan_fn(struct session *, struct box *);
+/* Mails without a body are asked for from ask (0: nobody in particular). */
+int place_apply(struct session *, uint64_t ask, scan_fn *);
 /* Only what the parcel in work brought: nothing more is asked for. */
-int place_arrived(struct session *, uint64_t ask);
+int place_arrived(struct session *, uint64_t ask, scan_fn *);
 /* Bodies come that this session did not ask for: so an earlier one of this user's did. */
-int place_expect(struct session *);
+int place_expect(struct session *, scan_fn *);
 int renumber_apply(struct session *);
 /* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have
  * ended; a scan of it is asked for. 0; -1 */
@@ -454,7 +460,6 @@ int renumber_recover(struct session *, struct mailbox *, struct box *, const uin
 int modseq_repair_note(struct session *, const struct peer *, uint64_t confirmed);
 void modseq_repair_noted(struct session *, struct peer *, uint64_t confirmed);
 int modseq_repair_apply(struct session *);
-int modseq_repair_load(struct session *);
 /* All that are there, or those that the log says were changed: only such a one was unset by
  * somebody. In a transaction. */
 enum attributes_said {
@@ -515,17 +520,24 @@ void wait_for_peers(struct session *);
 /* To those who wait for that word and have confirmed what was read. */
 int peers_say_read(struct session *);
 int peer_is_reading(struct session *, struct peer *); /* its answer says so */
-enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
+/* *over_r: nobody reads any more, so all mailboxes are to be looked at. */
+enum frame_result reading_parcel(struct session *, struct peer *, struct text body, bool *over_r);
 
-/* --- send_ops.c, peer.c, uid_rounds.c, admin.c ------------------------------------------------ */
+/* --- send_ops.c, peer.c, uid_rounds.c --------------------------------------------------------- */
 
 #define OUTBOX_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
 /* from: of NEW, what was sent from there on is to be sent again; 0: nothing. Of CONFIRMED, 1:
  * one batch; 0: all. */
 int ship(struct session *, uint64_t site, enum frame_ship how, uint64_t from);
 int send_new_ops(struct session *); /* to all */
-/* A peer's parcel. FRAME_REFUSED: it will never be understood. */
-enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
+
+/* Rows that every peer has are dropped; a forgotten one will exchange (F38). Inside a
+ * transaction. */
+int peer_drop_confirmed(struct session *);
+void peer_drop_exchange(struct session *, struct peer *);
+void peer_asked(struct session *, struct peer *); /* an answer is awaited from now on */
+/* Of a new state: main does not know it, and wants all asked whenever the user was opened. */
+bool peer_has_answered(const struct session *, const struct peer *);
 int peer_ask(struct session *, uint64_t site); /* begins an exchange */
 /* The same when main asks: a new state asks nobody again who has answered it. */
 int peer_exchange(struct session *, const struct peer *);
@@ -534,13 +546,50 @@ int peer_exchange(struct session *, const struct peer *);
 int peer_join(struct session *, const struct peer *);
 void peer_join_waits(struct session *);   /* wants a TICK when that wait is over */
 int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
-int peer_drop_confirmed(struct session *);
-int uid_rounds_run(struct session *);
+
+/* Called when the UIDs of a folder were settled: the mailbox is to get them. */
+typedef int settled_fn(struct session *);
+int uid_rounds_run(struct session *, settled_fn *);
 int uid_rounds_follow(struct session *);  /* those that came while mails lacked */
 void uid_rounds_wanted(struct session *); /* asks for a TICK when a folder is dirty */
-enum frame_result uid_rounds_parcel(struct session *, const struct frame_parcel *);
+enum frame_result uid_rounds_parcel(struct session *, const struct frame_parcel *, settled_fn *);
+
+/* --- round.c ---------------------------------------------------------------------------------- */
+
+/* What changed in the mailboxes becomes ops, which go out; then all that the mailboxes lack. */
+int round_ingest(struct session *, const struct frame_ingest *);
+/* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for
+ * from ask (0: nobody in particular). */
+int round_apply(struct session *, uint64_t ask);
+int round_settled(struct session *); /* settled_fn */
+int round_tick(struct session *);
+/* Behind each question. What its result is then. */
+enum frame_result round_end(struct session *, enum frame_result);
+
+/* --- serve.c, user.c, parcels.c, admin.c ------------------------------------------------------ */
+
+/* Serves one connection until it ends. */
+void serve_begin(int fd, struct mail_storage_service_ctx *, void (*ended)(void));
+void serve_end(void);
+
+/* The number of a user's credentials, without opening anything of his, and *name_r (data stack),
+ * what Dovecot calls him. 0: *permanent_r, *error_r (data stack) say why not. */
+uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username,
+                          const char **name_r, bool *permanent_r, const char **error_r);
+/* credentials: those he should have; 0: whatever they are. NULL: *permanent_r, *error_r (data
+ * stack) say why not; *error_r is NULL when another process has to be asked, since he has
+ * others, or this one has. */
+struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *,
+                             const char *username, uint64_t credentials, bool *permanent_r,
+                             const char **error_r);
+void session_close(struct session **);
+/* An old backup has the place of the state or of the mails, they are gone, or the state is no
+ * database: what is open here is nobody's any more. The session is to be closed and opened
+ * again. */
+bool session_replaced(struct session *);
+
+/* A peer's parcel. FRAME_REFUSED: it will never be understood. */
+enum frame_result parcel_take(struct session *, const struct frame_parcel *);
 enum frame_result admin(struct session *, const char *const *args);
-/* A row of an admin's answer. */
-void link_reply(struct link *, const char *fmt, ...) ATTR_FORMAT(2, 3);
 
 #endif

@@ -123,7 +123,7 @@ UPWARD = {
     "dovecot-plugin/replicator/admin": {"dovecot-plugin/replicator/workers": 3},
     "dovecot-plugin/worker/worker.h": {
         "dovecot-plugin/worker/session": 1,
-        "dovecot-plugin/worker/apply": 1,
+        "dovecot-plugin/worker/bodies": 1,
     },
 }
 # The pure cores, rooms and all, do no I/O and read no clock: of the C library just these.

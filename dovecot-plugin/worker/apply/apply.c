@@ -1,5 +1,4 @@
-/* apply - what the mailboxes still lack of the state, in the core's order: folders, mails, flags,
- * UIDs, removals, and the rest.
+/* apply - flags, removals, and what has a name: what the mailboxes still lack of them.
  *
  * Each step is: mailbox commit, then the state's done row; after a crash between, ingest finds
  * the mailbox's side by GUID or UID and binds it (F13). What cannot be done stays a row, is
@@ -383,6 +382,16 @@ static int rows_apply(struct session *s, enum orset_task_kind kind, int (*fn)(st
     return e;
 }
 
+int flags_apply(struct session *s)
+{
+    return rows_apply(s, ORSET_TASK_FLAGS, flags_run);
+}
+
+int removals_apply(struct session *s)
+{
+    return rows_apply(s, ORSET_TASK_REMOVE, remove_run);
+}
+
 /* Subscriptions and attributes: rows with names. 1: some wait. */
 static int named_pass(struct session *s)
 {
@@ -409,7 +418,7 @@ static int named_pass(struct session *s)
 }
 
 /* Which script is the active one can be said when it is there. */
-static int named_apply(struct session *s)
+int named_apply(struct session *s)
 {
     int r = named_pass(s);
     if (r > 0 && (r = named_pass(s)) > 0)
@@ -429,31 +438,4 @@ void count_waiting(struct session *s)
     if (n >= 0)
         s->unplaced = (uint64_t)n;
     s->uncounted = FALSE;
-}
-
-int apply(struct session *s, uint64_t ask)
-{
-    const struct frame_ingest all = {.n = 0};
-    if (s->exchange_first)
-        return 0; /* what the mailboxes have is not known yet */
-    if (s->cut_short) {
-        /* What was begun is done or not: doing it again, unseen, would double a renumbered mail,
-         * or make a rename of this program's a user's. */
-        s->cut_short = FALSE;
-        return ingest(s, &all);
-    }
-    /* Where a mail turns out to be another than the one it is bound to, that one is to be
-     * placed. */
-    if (modseq_repair_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 ||
-        place_apply(s, ask) < 0 || rows_apply(s, ORSET_TASK_FLAGS, flags_run) < 0 ||
-        uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
-        rows_apply(s, ORSET_TASK_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
-        named_apply(s) < 0)
-        return -1;
-    if (s->unplaced == 0 && s->other_bytes == 0) {
-        body_requests_forget(s);
-        spool_clear(s);
-        return patience_forget(s);
-    }
-    return 0;
 }

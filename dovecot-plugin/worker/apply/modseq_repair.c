@@ -255,21 +255,3 @@ int modseq_repair_apply(struct session *s)
     }
     return session_commit(s);
 }
-
-static int found_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
-                     size_t len)
-{
-    bool *found = arg;
-    (void)key;
-    (void)key_len;
-    (void)value;
-    (void)len;
-    *found = TRUE;
-    return 1;
-}
-
-int modseq_repair_load(struct session *s)
-{
-    s->modseq_repairs = FALSE;
-    return rows_each(s, ROW_MODSEQ_REPAIR, found_row, &s->modseq_repairs);
-}

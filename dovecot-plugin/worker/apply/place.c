@@ -23,6 +23,7 @@ struct item {
 
 struct placing {
     struct session *s;
+    scan_fn *scan;
     uint32_t folder;
     struct box *x;
     struct mailbox *box;
@@ -472,7 +473,7 @@ static int place_run(struct placing *p)
         /* Perhaps saved by a run that was killed before the state knew: those are found by their
          * GUID first (F13). */
         p->again = TRUE;
-        r = ingest_one(p->s, p->x);
+        r = p->scan(p->s, p->x);
         if (!p->x->scanned)
             failed(p);
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
@@ -524,11 +525,12 @@ static void add_row(struct placing *p, const struct orset_task *t, int *r)
     keep_item(p, t);
 }
 
-static void placing_begin(struct placing *p, struct session *s, uint64_t ask)
+static void placing_begin(struct placing *p, struct session *s, uint64_t ask, scan_fn *scan)
 {
     struct box *const *x;
     i_zero(p);
     p->s = s;
+    p->scan = scan;
     array_foreach (&s->boxes, x)
         (*x)->failed = FALSE;
     p->wants = body_requests_begin(s, ask);
@@ -638,13 +640,13 @@ static int place_mailbox(struct placing *p, struct orset_task *t, struct plan_ma
     return r == 0 && p->blocked ? patience_begin(s, m->folder) : r;
 }
 
-static int place(struct session *s, uint64_t ask, bool arrived, bool silent)
+static int place(struct session *s, uint64_t ask, scan_fn *scan, bool arrived, bool silent)
 {
     struct orset_task *t = i_new(struct orset_task, 1);
     struct placing p;
     unsigned n;
     int r = 0;
-    placing_begin(&p, s, ask);
+    placing_begin(&p, s, ask, scan);
     if (silent)
         body_requests_silent(p.wants);
     do {
@@ -661,20 +663,20 @@ static int place(struct session *s, uint64_t ask, bool arrived, bool silent)
     return r;
 }
 
-int place_arrived(struct session *s, uint64_t ask)
+int place_arrived(struct session *s, uint64_t ask, scan_fn *scan)
 {
-    return place(s, ask, TRUE, FALSE);
+    return place(s, ask, scan, TRUE, FALSE);
 }
 
-int place_expect(struct session *s)
+int place_expect(struct session *s, scan_fn *scan)
 {
-    return place(s, 0, FALSE, TRUE);
+    return place(s, 0, scan, FALSE, TRUE);
 }
 
-int place_apply(struct session *s, uint64_t ask)
+int place_apply(struct session *s, uint64_t ask, scan_fn *scan)
 {
     s->arrived = 0;
-    int r = place(s, ask, FALSE, FALSE);
+    int r = place(s, ask, scan, FALSE, FALSE);
     s->uncounted = s->uncounted && r < 0;
     return r;
 }

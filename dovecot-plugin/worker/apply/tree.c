@@ -460,7 +460,7 @@ static int adopt(struct session *s)
 
 /* A mailbox that was bound to a folder with a later UIDVALIDITY: no row says so, its own was not
  * known then. */
-static bool validity_behind(struct session *s)
+bool tree_is_behind(struct session *s)
 {
     struct box *const *x;
     struct orset_folder f;
@@ -480,10 +480,10 @@ static bool anything(struct session *s, const ARRAY_TYPE(seq_range) * pending)
         if ((*x)->gone || (*x)->astray)
             return TRUE;
     }
-    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL || validity_behind(s);
+    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL || tree_is_behind(s);
 }
 
-static int tree_pass(struct session *s)
+int tree_apply(struct session *s)
 {
     struct collect c;
     ARRAY_TYPE(seq_range) pending;
@@ -508,14 +508,7 @@ static int tree_pass(struct session *s)
     }
     T_END;
     list_indexes_catch_up(s);
-    /* What was bound, raised or made is compared before anything is placed in it. */
-    return r < 0 ? -1 : ingest_marked(s);
-}
-
-int tree_apply(struct session *s)
-{
-    int r = tree_pass(s);
-    return r == 0 && validity_behind(s) ? tree_pass(s) : r;
+    return I_MIN(r, 0);
 }
 
 /* --- delete ----------------------------------------------------------------------------------- */

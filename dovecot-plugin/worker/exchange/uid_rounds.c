@@ -154,7 +154,7 @@ static int note_step(struct session *s, uint32_t folder)
     return r;
 }
 
-static int settle(struct session *s, uint32_t folder)
+static int settle(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct answers a;
     if (session_begin(s) < 0)
@@ -180,10 +180,10 @@ static int settle(struct session *s, uint32_t folder)
     crash_at("settle");
     if (session_commit(s) < 0 || send_new_ops(s) < 0)
         return -1;
-    return apply(s, 0);
+    return settled(s);
 }
 
-static int ask(struct session *s, uint32_t folder)
+static int ask(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct orset_buf question = {.alloc = session_alloc()}, row = {.alloc = session_alloc()};
     struct answers a;
@@ -208,10 +208,10 @@ static int ask(struct session *s, uint32_t folder)
     }
     orset_buf_free(&question);
     orset_buf_free(&row);
-    return r == 0 && s->npeers == 0 ? settle(s, folder) : r;
+    return r == 0 && s->npeers == 0 ? settle(s, folder, settled) : r;
 }
 
-static int keep(struct session *s, uint32_t folder)
+static int keep(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct round round;
     int got = round_get(s, folder, &round);
@@ -223,7 +223,7 @@ static int keep(struct session *s, uint32_t folder)
     }
     /* or the clock was set back */
     if (got > 0 && (time(NULL) < round.since || time(NULL) - round.since >= SETTLE_SECS))
-        return settle(s, folder);
+        return settle(s, folder, settled);
     if (got > 0) {
         session_want_tick(s, SETTLE_SECS * 1000);
         return 0;
@@ -233,7 +233,7 @@ static int keep(struct session *s, uint32_t folder)
     unsigned wait = step_wait(s, folder);
     if (wait > 0)
         session_want_tick(s, wait * 1000);
-    return wait > 0 ? 0 : ask(s, folder);
+    return wait > 0 ? 0 : ask(s, folder, settled);
 }
 
 /* --- the others ------------------------------------------------------------------------------- */
@@ -264,7 +264,7 @@ static int tell_keeper(struct session *s, uint32_t folder, uint64_t keeper)
     return r;
 }
 
-int uid_rounds_run(struct session *s)
+int uid_rounds_run(struct session *s, settled_fn *settled)
 {
     bool told = FALSE;
     int r = 0;
@@ -279,7 +279,7 @@ int uid_rounds_run(struct session *s)
             if (!is_home(s, i)) {
                 ;
             } else if (keeper == s->group->self) {
-                r = keep(s, i);
+                r = keep(s, i, settled);
             } else if (orset_uid_dirty(s->os, i, FALSE) && !plan_goes_on(s, i)) {
                 told = TRUE;
                 r = tell_keeper(s, i, keeper);
@@ -414,7 +414,8 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
     return e >= 0 || e == ORSET_E_ABSENT ? FRAME_OK : FRAME_REFUSED;
 }
 
-static enum frame_result answer_parcel(struct session *s, const struct frame_parcel *f)
+static enum frame_result answer_parcel(struct session *s, const struct frame_parcel *f,
+                                       settled_fn *settled)
 {
     uint32_t folder = folder_of_ask(s, f->body);
     struct round round;
@@ -437,14 +438,15 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
         session_want_tick(s, SETTLE_SECS * 1000);
         return FRAME_OK;
     }
-    return settle(s, folder) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return settle(s, folder, settled) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-enum frame_result uid_rounds_parcel(struct session *s, const struct frame_parcel *f)
+enum frame_result uid_rounds_parcel(struct session *s, const struct frame_parcel *f,
+                                    settled_fn *settled)
 {
     switch (f->kind) {
     case PARCEL_UID_DIRTY: return dirty_parcel(s, f);
     case PARCEL_UID_ASK: return ask_parcel(s, f);
-    default: return answer_parcel(s, f);
+    default: return answer_parcel(s, f, settled);
     }
 }

@@ -50,10 +50,9 @@ int scan_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) * ui
 }
 
 /* What is committed goes to the peers, and is worked on there while the rest is read here. */
-static int send_batch_bodies(struct session *s)
+static int send_batch_bodies(struct session *s, struct ingest *in)
 {
-    s->send_room = OUTBOX_MOST; /* these bodies are here now */
-    int r = send_new_ops(s);
+    int r = in->send(s);
     batch_bodies_clear(s->batch_bodies);
     return r;
 }
@@ -69,12 +68,12 @@ int scan_changed(struct mailbox_scan *l, int r)
             "%s: a keyword of UID %u is not replicated: %d flags of this site's are on it already",
             l->x->vname, l->mail->uid, ORSET_MAKE_MARKS_MAX);
     }
-    bool full = l->in->sends && batch_bodies_is_full(l->s->batch_bodies);
+    bool full = l->in->send != NULL && batch_bodies_is_full(l->s->batch_bodies);
     if (!full && (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY))
         return 0;
     l->in->pending = 0;
     crash_at("ingest-part");
-    if (session_commit(l->s) < 0 || (l->in->sends && send_batch_bodies(l->s) < 0))
+    if (session_commit(l->s) < 0 || (l->in->send != NULL && send_batch_bodies(l->s, l->in) < 0))
         return -1;
     return session_begin(l->s);
 }
@@ -723,59 +722,29 @@ int ingest_marked(struct session *s)
     return some_finish(s, &in, r);
 }
 
-/* A state that is new, or lost numbers, hears what the others know before it says anything (F12,
- * F36). Who has not answered may have been removed from the group since. 1: not yet. */
-static int must_exchange(struct session *s)
-{
-    if (s->exchange_first && s->join_since == 0 && peer_join(s, NULL) < 0)
-        return -1;
-    bool all_answered = TRUE, in_time = time(NULL) < s->join_until;
-    for (unsigned i = 0; s->exchange_first && i < s->npeers; i++)
-        all_answered = all_answered && s->peer[i].answered;
-    if (!s->exchange_first)
-        return 0;
-    if (in_time && !all_answered)
-        return 1;
-    if (all_answered)
-        session_note(s, NOTE_INFO,
-                     "the state has what the other sites have; reading the mailboxes");
-    else
-        session_note(s, NOTE_WARNING,
-                     "not all other sites could be asked for this user's state; going on with the "
-                     "mailboxes as "
-                     "they are: mail that was removed elsewhere meanwhile may come back");
-    s->exchange_first = FALSE;
-    s->unasked = !all_answered;
-    return 0;
-}
-
-int ingest(struct session *s, const struct frame_ingest *f)
+int ingest(struct session *s, const struct frame_ingest *f, bool joined, send_fn *send)
 {
     struct ingest in;
-    bool was = s->exchange_first;
-    int waits = must_exchange(s);
-    if (waits != 0)
-        return waits < 0 ? -1 : 0;
     s->uncounted = TRUE;
     if (session_begin(s) < 0)
         return -1;
-    if (was && rows_put_join(s) < 0) {
+    if (joined && rows_put_join(s) < 0) {
         session_rollback(s);
         return -1;
     }
     ingest_init(&in);
-    in.sends = TRUE;
+    in.send = send;
     s->batch_bodies = batch_bodies_create();
     int r = ingest_all(s, f, &in);
     if (r < 0)
         session_rollback(s);
-    ingest_deinit(&in);
     if (r == 0)
-        r = send_batch_bodies(s);
+        r = send_batch_bodies(s, &in);
+    ingest_deinit(&in);
     batch_bodies_free(&s->batch_bodies);
     if (r == 0 && f->n == 0 && !s->read) {
         s->read = TRUE;
         s->read_upto = orset_vector_get(s->os, orset_self(s->os));
     }
-    return r < 0 ? -1 : apply(s, 0);
+    return r;
 }

@@ -136,9 +136,9 @@ static enum frame_result asked_whether_read(struct session *s, struct peer *p)
     return put_peer(s, p) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
+enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body, bool *over_r)
 {
-    const struct frame_ingest all = {.n = 0};
+    *over_r = FALSE;
     if (body.n != 1 || (body.p[0] != PARCEL_HAS_READ && body.p[0] != PARCEL_HAS_IT_READ))
         return FRAME_REFUSED;
     if (body.p[0] == PARCEL_HAS_IT_READ)
@@ -149,5 +149,6 @@ enum frame_result reading_parcel(struct session *s, struct peer *p, struct text 
     p->reading_until = 0;
     if (put_peer(s, p) < 0)
         return FRAME_TEMPORARY;
-    return !waited || peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
+    *over_r = waited && !peers_are_reading(s);
+    return FRAME_OK;
 }

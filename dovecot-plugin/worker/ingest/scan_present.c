@@ -188,7 +188,7 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
     struct orset_dot dot = {0};
-    struct batch_bodies *bodies = l->in->sends ? l->s->batch_bodies : NULL;
+    struct batch_bodies *bodies = l->in->send != NULL ? l->s->batch_bodies : NULL;
     if (body_facts(l->mail, &facts, bodies) < 0) {
         unreadable(l);
         if (l->locked)

@@ -429,6 +429,7 @@ int rows_load(struct session *s)
     const uint8_t *v;
     size_t len;
     mailbox_table_clear(s);
+    s->modseq_repairs = FALSE;
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
         s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading =
@@ -436,7 +437,7 @@ int rows_load(struct session *s)
         s->peer[i].reading_until = 0;
     }
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 ||
-        find_cut_short(s) < 0 || modseq_repair_load(s) < 0)
+        find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &s->modseq_repairs) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
     s->unasked = FALSE;

@@ -317,14 +317,25 @@ struct session {
 
 /* --- link.c ----------------------------------------------------------------------------------- */
 
-/* Serves one connection until it ends. */
-void link_create(int fd, struct mail_storage_service_ctx *, void (*ended)(void));
-void link_destroy(void);
+struct link_events {
+    void (*asked)(void *owner, const struct frame *); /* main's question, or its word */
+    void (*ended)(void *owner);                       /* the connection: it is to be destroyed */
+};
+struct link *link_create(int fd, const struct link_events *, void *owner);
+void link_destroy(struct link **);
+/* After so many seconds without a frame a question will never be answered; 0: not told. */
+void link_set_patience(struct link *, unsigned secs);
+/* Without a user there is nothing that takes long. */
+void link_set_user_open(struct link *, bool);
+void link_put_off_end(struct link *); /* as a frame does */
+void link_break(struct link *);       /* it ends behind what is asked now */
 /* A frame to main. -1: the connection is gone. */
 int link_send(struct link *, const struct frame *);
 /* Sends RESERVE and waits. 0, -1: not written, do not commit. new_epoch_r may be NULL. */
 int link_reserve(struct link *, enum frame_reserve, uint64_t epoch, uint64_t counter,
                  bool *new_epoch_r);
+/* A row of an admin's answer. */
+void link_reply(struct link *, const char *fmt, ...) ATTR_FORMAT(2, 3);
 
 /* --- credentials.c ---------------------------------------------------------------------------- */
 
@@ -345,23 +356,8 @@ uint64_t credentials_kept(void); /* 0: none yet */
 /* Sieve scripts become attributes of INBOX, if Pigeonhole is installed. */
 void sieve_load(void);
 
-/* --- user.c ----------------------------------------------------------------------------------- */
+/* --- session.c, commits.c, namespaces.c, files.c ---------------------------------------------- */
 
-/* The number of a user's credentials, without opening anything of his, and *name_r (data stack),
- * what Dovecot calls him. 0: *permanent_r, *error_r (data stack) say why not. */
-uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username,
-                          const char **name_r, bool *permanent_r, const char **error_r);
-/* credentials: those he should have; 0: whatever they are. NULL: *permanent_r, *error_r (data
- * stack) say why not; *error_r is NULL when another process has to be asked, since he has
- * others, or this one has. */
-struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *,
-                             const char *username, uint64_t credentials, bool *permanent_r,
-                             const char **error_r);
-void session_close(struct session **);
-/* An old backup has the place of the state or of the mails, they are gone, or the state is no
- * database: what is open here is nobody's any more. The session is to be closed and opened
- * again. */
-bool session_replaced(struct session *);
 /* aside.c. The state's files get names with the time; the closed state is made anew at the next
  * open. */
 void state_put_aside(struct session *, const char *path, const char *why);
@@ -384,11 +380,15 @@ enum note_level { NOTE_ERROR, NOTE_WARNING, NOTE_INFO, NOTE_DEBUG };
             e_debug((s)->event, __VA_ARGS__); \
     } while (0)
 void session_note(struct session *, enum note_level, const char *fmt, ...) ATTR_FORMAT(3, 4);
-/* New numbers under a new epoch; an exchange comes before the next ingest (F12, F20). */
 /* Exchanges with all, then compares all mailboxes as if they were never looked at. */
 int session_join(struct session *);
+/* An exchange comes before the next ingest, which knows that the state is older than the
+ * mailboxes. In a transaction. */
+int session_exchange_first(struct session *);
+/* New numbers under a new epoch; an exchange comes before the next ingest (F12, F20). */
 int session_new_epoch(struct session *, const char *why);
-uint64_t clock_msecs(void); /* of the monotonic clock */
+uint64_t random_number(void); /* not 0 */
+uint64_t clock_msecs(void);   /* of the monotonic clock */
 void session_want_tick(struct session *, unsigned msecs);
 const struct orset_alloc *session_alloc(void);
 void session_send(struct session *, uint64_t site, enum parcel_kind, bool bulk, const void *body,
@@ -398,6 +398,8 @@ void session_send_batch(struct session *, uint64_t site, uint64_t first, const v
                         size_t len);
 
 bool storage_known(const struct mail_storage *);
+/* There are some to replicate, and all of them can be. */
+bool session_namespaces_ok(struct session *, const char **error_r);
 /* Whether anybody but the user's login can read the mails (crypt.c). */
 bool session_keys_ok(struct session *, const char **error_r);
 /* Zeros: there is none, or path is NULL. */
@@ -532,6 +534,12 @@ int rows_close(struct session *); /* nothing is half done */
 bool saved_by(struct mail *, pid_t saver);
 /* its file has that process' number, whatever its GUID */
 bool file_by(struct mail *, pid_t saver);
+
+/* --- moved.c ---------------------------------------------------------------------------------- */
+
+/* Inside a transaction. */
+int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
+int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
 
 /* --- mailbox_table.c: the mailboxes in memory ------------------------------------------------- */
 
