@@ -1,4 +1,7 @@
 /* main - the service: one client connection, which is main's. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/worker.h"
 
 #include <restrict-access.h>

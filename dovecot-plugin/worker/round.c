@@ -5,7 +5,21 @@
  * the middle of its own, it is given that step by the round: place.c that of scanning a mailbox
  * which it does not know, ingest.c that of sending what is committed, uid_rounds.c that of doing
  * what was settled. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/give.h"
+#include "dovecot-plugin/worker/bodies/patience.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/ingest/ingest.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
+
+#include <array.h>
 
 #include <time.h>
 

@@ -1,5 +1,17 @@
 /* serve - main's questions: each is answered before the next one is read. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/session/credentials.h"
+#include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
+
+#include <str.h>
 
 #include <sys/resource.h>
 

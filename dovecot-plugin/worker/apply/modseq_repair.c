@@ -4,9 +4,19 @@
  * Which mails these are is known only until all peers have confirmed the changes. So a row says
  * it, in the commit that takes the peer's ops, until it is done: a mailbox that cannot be opened
  * now has its turn later. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #define REDATE_VERSION 1
 #define TOUCHED_AT_ONCE 10000 /* changes in memory */

@@ -1,11 +1,31 @@
 /* place - mails that the state has and a mailbox has not: saved from a local copy of the same
  * GUID, from the body that came with the op, or from the spool; else the body is asked for. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/write_intent.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/bodies/patience.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/session/sync.h"
 
+#include <array.h>
+#include <guid.h>
 #include <istream.h>
 #include <mail-storage-private.h>
 #include <maildir-keywords.h>
 #include <maildir-uidlist.h>
+#include <seq-range-array.h>
 #include <sort.h>
 
 #include <time.h>

@@ -3,12 +3,26 @@
  * Before a mailbox is touched its row says what is about to happen, so that the next ingest does
  * not take this program's work for a user's: vname and GUID before a create, moving before a
  * rename, deleting before a delete. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/session/validity.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-index-sync.h>
 #include <mailbox-list-index.h>
+#include <seq-range-array.h>
 #include <str.h>
 
 struct wanted {

@@ -12,10 +12,22 @@
  * A mail that got another UID has two while clients look at it; what one of them says of the old
  * UID, even when that is gone, is in the log and is said of the new one then (struct moved,
  * struct late). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/apply/write_intent.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #include <time.h>
 

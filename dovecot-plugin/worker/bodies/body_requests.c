@@ -5,7 +5,17 @@
  * longer: the wait doubles each time. A site that has not got it, or has other bytes under its
  * name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those:
  * then the next site is asked after a second, doubling. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <array.h>
 
 #include <time.h>
 

@@ -9,8 +9,16 @@
  *
  * On a difference nothing is done, the row stays, and the whole mailbox is compared by GUID
  * (struct box, doubted). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <guid.h>
 #include <mail-storage-private.h>
 
 struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid)

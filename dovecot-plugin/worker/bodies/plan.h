@@ -9,7 +9,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_PLAN_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_PLAN_H
 
-#include <stdint.h>
+#include "dovecot-plugin/compat.h"
 
 struct session;
 

@@ -1,5 +1,14 @@
 /* peer - exchanges of states: who is asked, when again, and how long a new state waits for it. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <time.h>
 

@@ -10,11 +10,37 @@
  *
  * Nothing is published before it is committed; cursors move in the commit that has the last op
  * read up to them. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/write_intent.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/ingest/ingest.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/index_log_replay.h"
+#include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/session/validity.h"
 
-#include <maildir-keywords.h>
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <maildir-keywords.h>
+#include <seq-range-array.h>
 #include <str.h>
 
 #include <sys/stat.h>

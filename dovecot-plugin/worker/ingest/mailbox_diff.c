@@ -5,10 +5,26 @@
  * for it (journal.c), else it is damage and is made again. One with another GUID under a known
  * name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
  * (copies.c). */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/ingest/mailbox_diff.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
-#include <mailbox-list-iter.h>
+#include <array.h>
+#include <buffer.h>
+#include <guid.h>
 #include <mail-storage-private.h>
+#include <mailbox-list-iter.h>
+#include <seq-range-array.h>
 
 #include <sys/stat.h>
 
@@ -699,7 +715,7 @@ int mailbox_diff_ingest(struct session *s, struct ingest *in)
     t_array_init(&t.found, 16);
     int r = conclude(&t);
     s->no_outside = r == 0 && no_outside(&t);
-    r = r < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
+    r = r < 0 ? -1 : subscriptions_ingest(s, t.journal, &in->names);
     journal_free(&t.journal);
     return r;
 }

@@ -2,7 +2,15 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_MAILBOX_DIFF_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_MAILBOX_DIFF_H
 
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+
+#include <array.h>
+#include <guid.h>
+
+struct box;
+struct ingest;
+struct session;
 
 struct found_mailbox {
     const char *vname;

@@ -6,7 +6,13 @@
  * another lane than the rest. When it has read them the site says that (PARCEL_READING), to a peer
  * that has confirmed all ops up to there: batches in front of that word may be lost, a full lane
  * refuses them. So may the word; who waits for it asks. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <time.h>
 

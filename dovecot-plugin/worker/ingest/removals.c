@@ -5,9 +5,19 @@
  * of asking for its body. What cannot leave yet, since a mailbox or a mail that may be the moved
  * one could not be read, is found again by a later scan: the cursor stays where it was, the
  * journal of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 /* --- what has to wait ------------------------------------------------------------------------- */
 

@@ -3,7 +3,20 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_SCAN_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_SCAN_H
 
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/logs/index_log_replay.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+
+#include <array.h>
+#include <guid.h>
+#include <seq-range-array.h>
+
+struct ingest;
+struct orset_facts;
+struct session;
 
 struct mailbox_scan {
     struct session *s;

@@ -1,9 +1,19 @@
 /* scan_missing - a message whose mail is not there any more: a removal, a move, or damage; and
  * the brake. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #include <time.h>
 

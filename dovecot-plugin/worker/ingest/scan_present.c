@@ -1,11 +1,26 @@
 /* scan_present - a mail that is there, against what the state says of its UID: is it the same
  * one, whose flags are newer, is it new. */
-#include "dovecot-plugin/worker/ingest/scan.h"
-
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/delivery_id.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #include <time.h>
 

@@ -5,14 +5,23 @@
  * Dovecot mark the live log corrupt. The library is asked for the offset behind the modseq that
  * the last record read began with; the first record from there that raises the modseq must be
  * that record, by its hash. Any doubt only means: compare the whole mailbox. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/logs/log_record.h"
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-modseq.h>
 #include <mail-index-private.h>
 #include <mail-index-view-private.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
+#include <seq-range-array.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>

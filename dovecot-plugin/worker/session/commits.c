@@ -1,7 +1,15 @@
 /* commits - the state's transactions, and the numbers that they give: reserved before the commit,
  * noted after it. A state that may have lost numbers gives new ones under a new epoch. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <randgen.h>
 
 int session_begin(struct session *s)

@@ -1,5 +1,7 @@
 /* files - files of the worker's own in the user's directory, and which file a path names. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/files.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,7 @@
 /* heap - the memory that the core and what is sent are given. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/store.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <stdlib.h>
 

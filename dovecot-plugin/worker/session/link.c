@@ -1,7 +1,13 @@
 /* link - the connection with main: frames in and out. Main asks one thing at a time, so reading
  * may block while an answer is waited for; between questions the ioloop waits. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/worker/session/credentials.h"
+#include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <buffer.h>
 #include <ioloop.h>
 #include <net.h>
 #include <write-full.h>

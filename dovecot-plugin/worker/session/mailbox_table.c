@@ -4,8 +4,13 @@
  * A folder has one mailbox at most. A name may be that of several for a while: of one that is
  * gone and of its successor; a GUID, while a mailbox becomes another folder's. Those stand in a
  * chain behind the first, in the order in which they came. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <hash.h>
 
 void mailbox_table_init(struct session *s)

@@ -10,15 +10,23 @@
  * It brings back, too, what was expunged and not purged since. Those are known by rows: which
  * GUID went from which folder, on somebody's word, in the last days. Only such a mail is
  * expunged again. */
-#include "dovecot-plugin/worker/worker.h"
-
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/indexlog/index_log_backup.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
 #include <mdbox-map-private.h>
 #include <mdbox-storage.h>
+#include <seq-range-array.h>
 
 #include <dirent.h>
 #include <fcntl.h>

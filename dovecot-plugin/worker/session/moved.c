@@ -1,5 +1,11 @@
 /* moved - mails that got another UID while clients looked at them (struct moved). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <array.h>
 
 #include <time.h>
 

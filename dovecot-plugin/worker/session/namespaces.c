@@ -1,8 +1,10 @@
 /* namespaces - which of the user's namespaces are replicated, and whether all of them can be. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <mail-storage-private.h>
 #include <mailbox-list-private.h>
+#include <str.h>
 
 bool storage_known(const struct mail_storage *storage)
 {

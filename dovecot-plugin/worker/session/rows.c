@@ -1,9 +1,19 @@
 /* rows - what this program itself remembers, as ORSET_T_APP rows beside the core's: so it is
  * committed with the state it belongs to. Rows are read once, at open; what is in memory is what
  * the last commit wrote, or it is read again. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/store.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 #include <unichar.h>
 
 #include <unistd.h>

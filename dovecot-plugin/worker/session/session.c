@@ -1,6 +1,14 @@
 /* session - what one user's session says: why something failed, lines in the log, parcels, and
  * when it wants to be asked again. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <str.h>
 
 #include <time.h>
 
