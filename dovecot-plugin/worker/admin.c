@@ -69,7 +69,7 @@ static enum frame_result status(struct session *s)
                "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s",
                (unsigned long long)o.site, (unsigned long long)o.epoch, (unsigned long long)counter,
                (unsigned long long)ops, (unsigned long long)unplaced,
-               (unsigned long long)s->quarantined, s->exchange_first ? "\texchange-first" : "");
+               (unsigned long long)s->quarantined, is_joining(s) ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
         link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s",
@@ -252,9 +252,9 @@ static enum frame_result verify(struct session *s, bool bodies)
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",
-               s->exchange_first ? "exchange-first"
-               : same            ? "same"
-                                 : "different");
+               is_joining(s) ? "exchange-first"
+               : same        ? "same"
+                             : "different");
     return FRAME_OK;
 }
 

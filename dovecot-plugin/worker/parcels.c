@@ -113,9 +113,9 @@ static int apply_batch(struct session *s, struct peer *p, struct text batch,
 {
     const struct frame_ingest all = {.n = 0};
     unsigned before = count_elsewhere(s);
-    orset_uid_hold(s->os, s->exchange_first);
+    orset_uid_hold(s->os, is_joining(s));
     int e = orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
-    if (e < 0 || s->exchange_first)
+    if (e < 0 || is_joining(s))
         return e;
     if (orset_homes(s->os) < 0)
         return ORSET_E_STORAGE;
@@ -196,7 +196,7 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
     struct orset_buf answer = {.alloc = session_alloc()};
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
-    bool reading = s->exchange_first && !p->told_reading;
+    bool reading = is_joining(s) && !p->told_reading;
     p->told_reading = p->told_reading || reading;
     if (reading && rows_put_peer(s, p) < 0) {
         session_rollback(s);
@@ -212,7 +212,7 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
                      (unsigned long long)p->site, orset_error_text(s->os));
         session_rollback(s);
     } else if (session_commit(s) == 0) {
-        session_send(s, p->site, s->exchange_first ? PARCEL_ANSWER_READING : PARCEL_ANSWER, TRUE,
+        session_send(s, p->site, is_joining(s) ? PARCEL_ANSWER_READING : PARCEL_ANSWER, TRUE,
                      answer.data, answer.len);
     }
     orset_buf_free(&answer);
@@ -236,7 +236,7 @@ static int put_answered(struct session *s, struct peer *p)
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
-    bool all_answered = TRUE, waits = s->exchange_first || s->unasked;
+    bool all_answered = TRUE, waits = s->join.phase != JOINED;
     peer_drop_exchange(s, p);
     plan_overdue(s);
     p->behind = FALSE;
@@ -244,10 +244,11 @@ static enum frame_result exchanged(struct session *s, struct peer *p)
     for (unsigned i = 0; i < s->npeers; i++)
         all_answered = all_answered && s->peer[i].answered;
     bool ends = all_answered && waits;
-    s->unasked = s->unasked && !all_answered;
+    if (s->join.phase == JOIN_ALONE && all_answered)
+        s->join.phase = JOINED;
     if (waits && put_answered(s, p) < 0)
         return FRAME_TEMPORARY;
-    if (s->exchange_first && !all_answered)
+    if (is_joining(s) && !all_answered)
         return FRAME_OK;
     return (ends ? round_ingest(s, &all) : round_apply(s, p->site)) < 0 ? FRAME_TEMPORARY
                                                                         : FRAME_OK;
@@ -260,7 +261,7 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
     /* To a question of before a restart. Where all waits for an exchange, a site that answers is
      * asked anew at once. */
     if (p->exchange == NULL)
-        return s->exchange_first && !peer_has_answered(s, p) && peer_ask(s, p->site) < 0
+        return is_joining(s) && !peer_has_answered(s, p) && peer_ask(s, p->site) < 0
                    ? FRAME_TEMPORARY
                    : FRAME_OK;
     if (orset_is_stale(p->exchange, body.p, body.n))
@@ -302,7 +303,7 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
  * answer meets another one. */
 static int expect(struct session *s)
 {
-    if (s->expecting || s->exchange_first || s->cut_short)
+    if (s->expecting || is_joining(s) || s->cut_short)
         return 0;
     s->expecting = TRUE;
     return array_count(&s->wanted) > 0 ? 0 : place_expect(s, ingest_one);
@@ -365,7 +366,7 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
     bool all = FALSE;
     if (parcel_bodies(body, &n, &mails) < 0)
         return FRAME_REFUSED;
-    if (s->exchange_first)
+    if (is_joining(s))
         return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
     if (expect(s) < 0)
         return FRAME_TEMPORARY;
@@ -410,7 +411,7 @@ static int end_cut_short(struct session *s)
 {
     const struct frame_ingest all = {.n = 0};
     struct box *const *x;
-    if (s->exchange_first)
+    if (is_joining(s))
         return 0;
     if (s->cut_short) {
         s->cut_short = FALSE;
@@ -418,7 +419,7 @@ static int end_cut_short(struct session *s)
             return -1;
     }
     array_foreach (&s->boxes, x) {
-        int r = (*x)->waits && !(*x)->gone ? renumber_unfinished(s, (*x)->folder) : 0;
+        int r = (*x)->now.waits && !(*x)->gone ? renumber_unfinished(s, (*x)->folder) : 0;
         if (r > 0)
             return session_fail(s,
                                 "%s: its dovecot-uidlist is locked, and what was begun there may "

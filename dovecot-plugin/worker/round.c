@@ -36,12 +36,12 @@ static int send_part(struct session *s)
  * F36). Who has not answered may have been removed from the group since. 1: not yet. */
 static int must_exchange(struct session *s)
 {
-    if (s->exchange_first && s->join_since == 0 && peer_join(s, NULL) < 0)
+    if (is_joining(s) && s->join.since == 0 && peer_join(s, NULL) < 0)
         return -1;
-    bool all_answered = TRUE, in_time = time(NULL) < s->join_until;
-    for (unsigned i = 0; s->exchange_first && i < s->npeers; i++)
+    bool all_answered = TRUE, in_time = time(NULL) < s->join.until;
+    for (unsigned i = 0; is_joining(s) && i < s->npeers; i++)
         all_answered = all_answered && s->peer[i].answered;
-    if (!s->exchange_first)
+    if (!is_joining(s))
         return 0;
     if (in_time && !all_answered)
         return 1;
@@ -53,14 +53,13 @@ static int must_exchange(struct session *s)
                      "not all other sites could be asked for this user's state; going on with the "
                      "mailboxes as "
                      "they are: mail that was removed elsewhere meanwhile may come back");
-    s->exchange_first = FALSE;
-    s->unasked = !all_answered;
+    s->join.phase = all_answered ? JOINED : JOIN_ALONE;
     return 0;
 }
 
 int round_ingest(struct session *s, const struct frame_ingest *f)
 {
-    bool joins = s->exchange_first;
+    bool joins = is_joining(s);
     int waits = must_exchange(s);
     if (waits != 0)
         return waits < 0 ? -1 : 0;
@@ -80,7 +79,7 @@ static int apply_folders(struct session *s)
 int round_apply(struct session *s, uint64_t ask)
 {
     const struct frame_ingest all = {.n = 0};
-    if (s->exchange_first)
+    if (is_joining(s))
         return 0; /* what the mailboxes have is not known yet */
     if (s->cut_short) {
         /* What was begun is done or not: doing it again, unseen, would double a renumbered mail,
@@ -115,7 +114,7 @@ int round_settled(struct session *s)
 int round_tick(struct session *s)
 {
     const struct frame_ingest all = {.n = 0};
-    bool scans = s->exchange_first || s->scan_again || !s->scanned;
+    bool scans = is_joining(s) || s->scan_again || !s->scanned;
     int r = scans ? round_ingest(s, &all) : round_apply(s, 0);
     give_rest(s);
     return peer_exchanges_run(s) < 0 || uid_rounds_run(s, round_settled) < 0 || r < 0 ? -1 : 0;

@@ -109,10 +109,11 @@ static void say_progress(struct session *s, struct frame_done *d)
     count_waiting(s);
     d->unplaced = s->unplaced;
     d->held = s->quarantined;
-    d->joins = s->exchange_first      ? FRAME_JOINING
-               : s->unasked           ? FRAME_UNASKED
-               : peers_are_reading(s) ? FRAME_READING
-                                      : FRAME_JOINED;
+    switch (s->join.phase) {
+    case JOIN_ASKING: d->joins = FRAME_JOINING; break;
+    case JOIN_ALONE: d->joins = FRAME_UNASKED; break;
+    case JOINED: d->joins = peers_are_reading(s) ? FRAME_READING : FRAME_JOINED; break;
+    }
     d->placed = s->placed;
     d->placed_bytes = s->placed_bytes;
     s->placed = s->placed_bytes = 0;
@@ -202,7 +203,7 @@ static void open_user(struct server *v, struct text user, uint64_t credentials)
         return;
     }
     f.u.ready.created = v->session->created;
-    f.u.ready.exchange = v->session->exchange_first;
+    f.u.ready.exchange = is_joining(v->session);
     (void)orset_out(v->session->os, &f.u.ready.unconfirmed, &lowest);
     (void)link_send(v->link, &f);
 }

@@ -55,7 +55,7 @@ struct run {
 static int run_open(struct run *r)
 {
     r->x = box_of_folder(r->s, r->folder);
-    if (r->x == NULL || r->x->gone || r->x->vname == NULL || r->x->waits)
+    if (r->x == NULL || r->x->gone || r->x->vname == NULL || r->x->now.waits)
         return 0;
     r->box = session_mailbox(r->s, r->x->vname, 0);
     if (session_open_mailbox(r->s, r->x, r->box) < 0) {
@@ -335,7 +335,7 @@ static int remove_run(struct run *r)
         }
         if (run_commit(r) < 0)
             return 0;
-    } else if (r->x != NULL && (!r->x->gone || r->x->waits)) {
+    } else if (r->x != NULL && (!r->x->gone || r->x->now.waits)) {
         return 0; /* cannot be opened now */
     } else {
         array_foreach_modifiable (&r->items, item)
@@ -448,7 +448,7 @@ void count_waiting(struct session *s)
     array_foreach (&s->boxes, x)
         s->quarantined += seq_range_count(&(*x)->quarantine);
     /* While it joins, each answer brings more, and it is known already that there are many. */
-    bool many = s->exchange_first && s->unplaced >= UNPLACED_COUNTED;
+    bool many = is_joining(s) && s->unplaced >= UNPLACED_COUNTED;
     int n = s->uncounted && !many ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;
     if (n >= 0)
         s->unplaced = (uint64_t)n;

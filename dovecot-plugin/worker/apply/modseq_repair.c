@@ -192,7 +192,7 @@ static bool modseq_repair_box(struct session *s, uint32_t folder,
     struct orset_folder f;
     if (x == NULL || x->gone || x->vname == NULL || orset_folder_get(s->os, folder, &f) < 0)
         return TRUE; /* what is made there again is new to all clients */
-    if (x->waits)
+    if (x->now.waits)
         return FALSE;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     bool done = session_open_mailbox(s, x, box) == 0 && session_enable_modseq(box) == 0;

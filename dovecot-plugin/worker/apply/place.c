@@ -71,7 +71,7 @@ struct placing {
 /* The mailbox is left alone for the rest of this pass; others are not. */
 static void failed(struct placing *p)
 {
-    p->failed = p->x->failed = TRUE;
+    p->failed = p->x->pass.failed = TRUE;
 }
 
 /* --- saving ----------------------------------------------------------------------------------- */
@@ -457,7 +457,7 @@ static int open_and_save(struct placing *p)
         failed(p);
     } else if (mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) {
         /* What a rebuild put back would be there twice. */
-        p->x->scanned = FALSE;
+        p->x->now.scanned = FALSE;
         if (p->relooked)
             failed(p);
         p->again = !p->relooked;
@@ -472,12 +472,12 @@ static int open_and_save(struct placing *p)
         p->has_keywords = maildir_has(p->box, MAILDIR_KEYWORDS_NAME);
         crash_at("saving");
         i_qsort(p->item, p->n, sizeof *p->item, by_claim);
-        p->x->scanned = FALSE;
+        p->x->now.scanned = FALSE;
         if (save_items(p) == 0 && p->nsaved > 0) {
             crash_at("place");
             r = place_done(p);
         }
-        p->x->scanned = r == 0 && !p->x->failed;
+        p->x->now.scanned = r == 0 && !p->x->pass.failed;
     }
     mailbox_free(&p->box);
     return r;
@@ -487,14 +487,14 @@ static int place_run(struct placing *p)
 {
     int r = 0;
     p->x = box_of_folder(p->s, p->folder);
-    if (p->x != NULL && !p->x->scanned && p->x->failed) {
+    if (p->x != NULL && !p->x->now.scanned && p->x->pass.failed) {
         ; /* what it has is not known, and will not be by looking at once again */
-    } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->scanned) {
+    } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->now.scanned) {
         /* Perhaps saved by a run that was killed before the state knew: those are found by their
          * GUID first (F13). */
         p->again = TRUE;
         r = p->scan(p->s, p->x);
-        if (!p->x->scanned)
+        if (!p->x->now.scanned)
             failed(p);
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
                orset_folder_get(p->s->os, p->folder, &p->f) == 0) {
@@ -552,7 +552,7 @@ static void placing_begin(struct placing *p, struct session *s, uint64_t ask, sc
     p->s = s;
     p->scan = scan;
     array_foreach (&s->boxes, x)
-        (*x)->failed = FALSE;
+        (*x)->pass.failed = FALSE;
     p->wants = body_requests_begin(s, ask);
     p->pool = pool_alloconly_create("placing", 1024);
 }

@@ -285,7 +285,7 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
 {
     struct box *x = box_by_folder(s, folder);
     int r = renumber_unfinished(s, folder), copied = NOT_COPIED;
-    if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
+    if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->now.waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0) {
@@ -730,7 +730,7 @@ static int body_one(struct session *s, const struct orset_task *t, struct istrea
     struct box *x = box_by_folder(s, t->folder);
     struct renumber m = {.uid = t->uid};
     int r = renumber_unfinished(s, t->folder);
-    if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
+    if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->now.waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     enum giving_way may = session_open_mailbox(s, x, box) < 0 || mailbox_sync(box, 0) < 0
@@ -761,7 +761,7 @@ static int body_one(struct session *s, const struct orset_task *t, struct istrea
 static int body_alone(struct session *s, const struct orset_task *t)
 {
     struct box *x = box_by_folder(s, t->folder);
-    if (x == NULL || x->gone || x->vname == NULL || x->waits)
+    if (x == NULL || x->gone || x->vname == NULL || x->now.waits)
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, MAILBOX_FLAG_READONLY);
     int r = 0;

@@ -333,13 +333,13 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     int r;
     if (orset_folder_get(s->os, w->folder, &f) < 0)
         return session_core_failed(s, "folder");
-    if (x != NULL && x->leaving)
+    if (x != NULL && x->now.leaving)
         return 0;
     /* One made now would be the youngest, and its UIDVALIDITY everybody's, also where mail has
      * been for long. A client or a delivery makes its own. Where there is mail, the UIDVALIDITY
      * of its site's was refused. */
     if (x == NULL && w->folder == ORSET_INBOX && f.uid_validity == 0 &&
-        (s->unasked || f.messages == 0))
+        (s->join.phase == JOIN_ALONE || f.messages == 0))
         return 0;
     if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
         return raise_uid_validity(s, x, &f);
@@ -437,7 +437,7 @@ static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_
     home->astray = x->astray;
     home->rewound = home->rewound || x->rewound;
     home->restored = x->restored;
-    home->gone = home->scanned = FALSE;
+    home->gone = home->now.scanned = FALSE;
     home->at = x->at;
     home->adopted = x->at.indexid == 0 ? 0 : x->adopted != 0 ? x->adopted : x->folder + 1;
     home->all = TRUE;
@@ -464,7 +464,8 @@ static int adopt(struct session *s)
         if (orset_folder_get(s->os, x->folder, &f) < 0 || f.home == x->folder)
             continue;
         home = box_by_folder(s, f.home);
-        if (x->gone || x->leaving || x->vname == NULL || !f.live || (home != NULL && !home->gone))
+        if (x->gone || x->now.leaving || x->vname == NULL || !f.live ||
+            (home != NULL && !home->gone))
             continue;
         if (adopt_one(s, x, home, f.home) < 0)
             return -1;
@@ -586,7 +587,7 @@ static bool is_unclear(struct session *s, const struct box *x, const struct orse
                      *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
     bool unclear = f->live && f->home != x->folder && (home == NULL || home->gone);
     for (; other != NULL; other = other->next_vname)
-        unclear = unclear || (other != x && !other->gone && !other->leaving);
+        unclear = unclear || (other != x && !other->gone && !other->now.leaving);
     if (unclear) {
         s->scan_again = TRUE;
         session_want_tick(s, 100);

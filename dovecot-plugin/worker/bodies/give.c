@@ -145,7 +145,7 @@ static void send_mails(struct giving *g)
  * it does not say that it is not held here, and who asks asks again. */
 static bool may_refuse(const struct session *s, const struct parcel_want *w)
 {
-    return !s->exchange_first && orset_knows(s->os, w->site, w->epoch, w->number);
+    return !is_joining(s) && orset_knows(s->os, w->site, w->epoch, w->number);
 }
 
 static void give(struct giving *g, const struct parcel_want *w, bool single, buffer_t *read)

@@ -180,7 +180,7 @@ void plan_look_again(struct session *s, unsigned item)
 static bool may_go_on(struct session *s, const struct plan_mailbox *m)
 {
     const struct box *x = box_of_folder(s, m->folder);
-    if (x == NULL || x->gone || x->failed || patience_is_over(s, m->folder))
+    if (x == NULL || x->gone || x->pass.failed || patience_is_over(s, m->folder))
         return FALSE;
     for (unsigned i = m->at; i < m->end; i++) {
         if (s->plan->item[i].row_len > 0 && !s->plan->item[i].given_up)

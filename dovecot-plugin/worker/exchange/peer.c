@@ -42,7 +42,7 @@ void peer_asked(struct session *s, struct peer *p)
 /* Of a new state: main does not know it, and wants all asked whenever the user was opened. */
 bool peer_has_answered(const struct session *s, const struct peer *p)
 {
-    return s->exchange_first && p->answered && !p->behind;
+    return is_joining(s) && p->answered && !p->behind;
 }
 
 int peer_exchange(struct session *s, const struct peer *p)
@@ -79,16 +79,16 @@ int peer_ask(struct session *s, uint64_t site)
 int peer_join(struct session *s, const struct peer *p)
 {
     time_t now = time(NULL);
-    bool first = s->join_since == 0;
-    if (!s->exchange_first || (p != NULL && p->answered) ||
+    bool first = s->join.since == 0;
+    if (!is_joining(s) || (p != NULL && p->answered) ||
         (!first &&
-         (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
+         (now - s->join.since >= JOIN_MOST_SECS || s->join.until - now > JOIN_WAIT_SECS / 2)))
         return 0;
     if (session_begin(s) < 0)
         return -1;
     if (first)
-        s->join_since = now;
-    s->join_until = now + JOIN_WAIT_SECS;
+        s->join.since = now;
+    s->join.until = now + JOIN_WAIT_SECS;
     if (rows_put_join(s) < 0) {
         session_rollback(s);
         return -1;
@@ -100,8 +100,8 @@ int peer_join(struct session *s, const struct peer *p)
  * So it has nothing to do until its wait is over. */
 void peer_join_waits(struct session *s)
 {
-    time_t left = s->join_until - time(NULL);
-    if (s->exchange_first)
+    time_t left = s->join.until - time(NULL);
+    if (is_joining(s))
         session_want_tick(s, 1000U * (left < 1 ? 1 : (unsigned)I_MIN(left, JOIN_WAIT_SECS)));
 }
 

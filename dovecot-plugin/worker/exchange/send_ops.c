@@ -149,7 +149,8 @@ static size_t modseqs(struct shipment *sh, struct orset_modseq *v)
         while (i < n && v[i].folder != t->folder)
             i++;
         if (i == n && n < ORSET_MODSEQS_MAX && x != NULL)
-            v[n++] = (struct orset_modseq){t->folder, x->modseq != 0 ? x->modseq : x->at.modseq};
+            v[n++] =
+                (struct orset_modseq){t->folder, x->now.modseq != 0 ? x->now.modseq : x->at.modseq};
     }
     return n;
 }
@@ -251,7 +252,7 @@ int send_new_ops(struct session *s)
     for (unsigned i = 1; i < s->npeers; i++)
         alike = alike && s->peer[i].sent == s->peer[0].sent && !s->peer[i].forgotten &&
                 !s->peer[0].forgotten;
-    if (s->exchange_first)
+    if (is_joining(s))
         return 0;
     if (alike && s->npeers > 1)
         return send_ops_from(s, 0, s->peer[0].sent + 1, FALSE);

@@ -283,7 +283,7 @@ int uid_rounds_run(struct session *s, settled_fn *settled)
 {
     bool told = FALSE;
     int r = 0;
-    if (s->exchange_first)
+    if (is_joining(s))
         return 0;
     if (plan_refresh(s) < 0)
         return -1;
@@ -327,9 +327,9 @@ static bool round_under_way(struct session *s)
 
 void uid_rounds_wanted(struct session *s)
 {
-    if (!s->exchange_first && round_under_way(s))
+    if (!is_joining(s) && round_under_way(s))
         session_want_tick(s, SETTLE_SECS * 1000);
-    for (uint32_t i = 0; !s->exchange_first && i < orset_folders(s->os); i++)
+    for (uint32_t i = 0; !is_joining(s) && i < orset_folders(s->os); i++)
         if (is_home(s, i) && orset_uid_dirty(s->os, i,
                                              orset_keeper(s->os, i, s->group->site,
                                                           s->group->nsites) == s->group->self)) {
@@ -416,7 +416,7 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
         return FRAME_TEMPORARY;
     /* Where mails still come in, UIDs differ that will not when all have come: this site says
      * nothing, and is left out of the round. */
-    if (folder == ORSET_NO_FOLDER || s->exchange_first || plan_goes_on(s, folder))
+    if (folder == ORSET_NO_FOLDER || is_joining(s) || plan_goes_on(s, folder))
         return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
@@ -436,7 +436,7 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
     struct round round;
     struct answers a;
     struct orset_key k;
-    if (folder == ORSET_NO_FOLDER || s->exchange_first || round_get(s, folder, &round) <= 0 ||
+    if (folder == ORSET_NO_FOLDER || is_joining(s) || round_get(s, folder, &round) <= 0 ||
         f->body.n < round.ask_len || memcmp(f->body.p, round.ask, round.ask_len) != 0)
         return FRAME_OK; /* of a round that is settled */
     folder_key(&k, folder);

@@ -207,7 +207,7 @@ static int end_join(struct mailbox_scan *l)
 
 static void wait_until(struct mailbox_scan *l, const char *what)
 {
-    l->in->locked = l->x->waits = l->s->scan_again = TRUE;
+    l->in->locked = l->x->now.waits = l->s->scan_again = TRUE;
     session_explain(l->s, "%s: %s; it waits", l->x->vname, what);
 }
 
@@ -216,7 +216,7 @@ static void wait_until(struct mailbox_scan *l, const char *what)
 static void scan_later(struct mailbox_scan *l)
 {
     l->x->all = TRUE;
-    l->x->scanned = FALSE;
+    l->x->now.scanned = FALSE;
     l->x->at.stamp = 0;
     wait_until(l, "its dovecot-uidlist is locked");
 }
@@ -246,7 +246,7 @@ static int end_begun(struct mailbox_scan *l)
     }
     if (log_scan(s, l->box, l->x, &l->log) < 0)
         return -1;
-    l->x->modseq = l->log.end.modseq;
+    l->x->now.modseq = l->log.end.modseq;
     l->x->restored = l->x->restored || l->log.restored;
     if (l->log.verdict == LOG_SCAN_BROKEN) {
         index_log_replay_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said,
@@ -364,7 +364,7 @@ static int scan_mailbox(struct mailbox_scan *l)
     p_array_init(&l->unbound, l->pool, 4);
     p_array_init(&l->renumbered, l->pool, 4);
     p_array_init(&l->seconds, l->pool, 4);
-    if (l->x->rebuilt && !l->x->restored) {
+    if (l->x->now.rebuilt && !l->x->restored) {
         p_array_init(&l->expunged, l->pool, 16);
         if (mdbox_expunged_load(s, l->x->folder, &l->expunged) < 0)
             return -1;
@@ -372,7 +372,7 @@ static int scan_mailbox(struct mailbox_scan *l)
     l->x->all = l->x->all || l->x->at.indexid == 0;
     if (choose_uids(l) < 0)
         return -1;
-    l->x->waits = FALSE;
+    l->x->now.waits = FALSE;
     bool again = l->x->all;
     l->x->all = FALSE;
     if (gives_way(l))
@@ -402,8 +402,8 @@ static int scan_mailbox(struct mailbox_scan *l)
     }
     if (rows_saved(s, l->x) < 0 || begun_ended(l) < 0)
         return -1;
-    l->x->scanned = TRUE;
-    l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = l->x->doubted = FALSE;
+    l->x->now.scanned = TRUE;
+    l->x->restored = l->x->rewound = l->x->now.rebuilt = l->x->now.lost = l->x->now.doubted = FALSE;
     l->x->adopted = 0;
     struct scanned_mailbox scanned = {
         .x = l->x, .cursor = l->log.end, .was = l->was, .end = log_end(l->box)};
@@ -473,7 +473,7 @@ static int open_and_scan(struct mailbox_scan *l)
         if (session_box_is_going(s, l->box))
             wait_until(l, "it is being deleted, which may be refused yet");
         else if (error == MAIL_ERROR_NOTFOUND)
-            s->tree_changed = l->x->waits = TRUE;
+            s->tree_changed = l->x->now.waits = TRUE;
         else if (session_box_is_locked(s, l->box))
             wait_until(l, "its dovecot-uidlist is locked");
         else if (lost)
@@ -491,15 +491,15 @@ static int open_and_scan(struct mailbox_scan *l)
      * its log says that all mails went and others came. */
     if (sync && !session_is_box(s, l->x, l->box)) {
         l->x->at.stamp = 0;
-        l->x->waits = TRUE;
+        l->x->now.waits = TRUE;
         return 0;
     }
     if (!mend(l)) {
-        l->in->locked = l->x->waits = TRUE;
+        l->in->locked = l->x->now.waits = TRUE;
         l->x->at.stamp = 0;
         return 0;
     }
-    l->x->log_seq = log_end(l->box).seq;
+    l->x->now.log_seq = log_end(l->box).seq;
     t_array_init(&l->moving, 4);
     t_array_init(&l->said.requested, 4);
     t_array_init(&l->said.flag_changes, 4);
@@ -538,7 +538,7 @@ static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool 
     struct mailbox_scan l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;
     int r = 0;
-    if (x->gone || x->leaving || x->absent || x->vname == NULL ||
+    if (x->gone || x->now.leaving || x->pass.absent || x->vname == NULL ||
         orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
         return 0;
     T_BEGIN
@@ -599,7 +599,7 @@ static int ingest_finish(struct session *s, struct ingest *in)
         if (l->undone)
             continue;
         l->x->at = l->cursor;
-        i_zero(&l->x->reasserted);
+        i_zero(&l->x->now.reasserted);
         if (rows_put_box(s, l->x) < 0)
             return -1;
     }
@@ -620,7 +620,7 @@ static bool take_hints(struct session *s, const struct frame_ingest *f)
     struct box *const *at, *x;
     bool known = f->n > 0;
     array_foreach (&s->boxes, at)
-        (*at)->hinted = f->n == 0;
+        (*at)->pass.hinted = f->n == 0;
     for (size_t i = 0; i < f->n; i++) {
         const char *vname = t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n);
         guid_128_t guid;
@@ -629,9 +629,9 @@ static bool take_hints(struct session *s, const struct frame_ingest *f)
         struct box *there = named ? box_by_guid(s, guid) : NULL;
         known = known && there != NULL && there->vname != NULL && strcmp(there->vname, vname) == 0;
         for (x = there; x != NULL; x = x->next_guid)
-            x->hinted = TRUE;
+            x->pass.hinted = TRUE;
         if ((x = box_by_vname(s, vname)) != NULL)
-            x->hinted = TRUE;
+            x->pass.hinted = TRUE;
     }
     return known;
 }
@@ -640,7 +640,7 @@ static bool any_leaving(struct session *s)
 {
     struct box *const *x;
     array_foreach (&s->boxes, x) {
-        if ((*x)->leaving)
+        if ((*x)->now.leaving)
             return TRUE;
     }
     return FALSE;
@@ -653,10 +653,10 @@ static int scan_mailboxes(struct session *s, const struct frame_ingest *f, struc
     struct box *const *x;
     bool leaving = any_leaving(s);
     array_foreach (&s->boxes, x) {
-        bool now = (*x)->hinted || (*x)->all || (*x)->waits || (*x)->at.indexid == 0;
+        bool now = (*x)->pass.hinted || (*x)->all || (*x)->now.waits || (*x)->at.indexid == 0;
         if ((now || leaving) && ingest_box(s, in, *x, f->sweep || !now) < 0)
             return -1;
-        (*x)->hinted = FALSE;
+        (*x)->pass.hinted = FALSE;
     }
     return 0;
 }

@@ -186,7 +186,7 @@ static void add_unlisted(struct tree *t, const char *vname)
 static void mark_rows_of(struct session *s, const char *vname)
 {
     for (struct box *x = box_first_of_vname(s, vname); x != NULL; x = x->next_vname)
-        x->found = TRUE;
+        x->pass.found = TRUE;
 }
 
 static void find_unlisted(struct tree *t)
@@ -194,12 +194,12 @@ static void find_unlisted(struct tree *t)
     const struct found_mailbox *f;
     struct box *const *xp;
     array_foreach (&t->s->boxes, xp)
-        (*xp)->found = FALSE;
+        (*xp)->pass.found = FALSE;
     array_foreach (&t->found, f)
         mark_rows_of(t->s, f->vname);
     array_foreach (&t->s->boxes, xp) {
         const struct box *x = *xp;
-        if (x->found || x->gone || x->vname == NULL || guid_128_is_empty(x->guid))
+        if (x->pass.found || x->gone || x->vname == NULL || guid_128_is_empty(x->guid))
             continue;
         add_unlisted(t, x->vname);
         mark_rows_of(t->s, x->vname);
@@ -220,7 +220,7 @@ static int core(struct session *s, int r, const char *vname)
  * is damage. */
 static int bind_box(struct session *s, struct box *x, const struct found_mailbox *f)
 {
-    x->lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
+    x->now.lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
     box_set_guid(s, x, f->guid);
     box_set_vname(s, x, f->vname);
     i_free(x->moving);
@@ -278,7 +278,7 @@ static int all_missing(struct session *s, struct box *x)
 /* From the state, by tree.c. */
 static int make_again(struct session *s, struct box *x)
 {
-    x->absent = x->waits = FALSE;
+    x->pass.absent = x->now.waits = FALSE;
     x->gone = TRUE;
     box_set_guid(s, x, NULL);
     box_unread(x);
@@ -327,7 +327,7 @@ static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
     x->estranged = TRUE;
     if (make_again(t->s, x) < 0)
         return -1;
-    x->absent = TRUE;
+    x->pass.absent = TRUE;
     f->x = NULL;
     return 0;
 }
@@ -335,8 +335,8 @@ static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
 /* What is in it is known; its mails leave behind all adds (removals.c). */
 static void leaves(struct box *x)
 {
-    x->leaving = x->waits = TRUE;
-    x->absent = FALSE;
+    x->now.leaving = x->now.waits = TRUE;
+    x->pass.absent = FALSE;
 }
 
 /* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in
@@ -363,9 +363,9 @@ static int match_known(struct tree *t)
     struct found_mailbox *f;
     array_foreach_modifiable (&t->found, f) {
         struct box *x = f->x;
-        if (x == NULL || !x->found)
+        if (x == NULL || !x->pass.found)
             continue;
-        x->found = FALSE; /* under a second name it is no other one */
+        x->pass.found = FALSE; /* under a second name it is no other one */
         if (x->folder == ORSET_INBOX && !vname_is_inbox(s, f->vname)) {
             if (inbox_renamed(t, x, f) < 0)
                 return -1;
@@ -390,8 +390,8 @@ static int match_known(struct tree *t)
 
 static bool take_absent(struct box *x)
 {
-    bool was = x->absent;
-    x->absent = FALSE;
+    bool was = x->pass.absent;
+    x->pass.absent = FALSE;
     return was;
 }
 
@@ -405,7 +405,7 @@ static struct box *damaged_as(struct tree *t, const struct found_mailbox *f)
         x = box_by_folder(s, ORSET_INBOX);
     } else {
         for (struct box *at = box_first_of_vname(s, f->vname); at != NULL; at = at->next_vname)
-            x = at->absent ? at : x;
+            x = at->pass.absent ? at : x;
         if (x == NULL && name_of_vname(s, f->vname, name)) {
             uint32_t folder = orset_folder_by_name(s->os, (const char *)name->data, name->used);
             /* Came from a peer, or is being made by this program; or was made by both. */
@@ -419,7 +419,7 @@ static struct box *damaged_as(struct tree *t, const struct found_mailbox *f)
 static bool inbox_leaves(struct session *s)
 {
     const struct box *x = box_by_folder(s, ORSET_INBOX);
-    return x != NULL && x->leaving;
+    return x != NULL && x->now.leaving;
 }
 
 static int match_new(struct tree *t)
@@ -536,7 +536,7 @@ static int judge_deleted(struct tree *t)
     array_foreach (&boxes, xp) {
         struct box *x = *xp;
         struct orset_folder f;
-        if (!x->absent || x->gone || guid_128_is_empty(x->guid))
+        if (!x->pass.absent || x->gone || guid_128_is_empty(x->guid))
             continue;
         enum fate fate = fate_of(s, x, &f);
         if (x->folder == ORSET_INBOX) {
@@ -594,7 +594,7 @@ static int judge_lost(struct tree *t)
         return -1;
     array_foreach (&s->boxes, xp) {
         struct box *x = *xp;
-        if (!x->absent || x->gone)
+        if (!x->pass.absent || x->gone)
             continue;
         missed = TRUE;
         if (nameless != NULL && !guid_128_is_empty(x->guid)) {
@@ -636,20 +636,20 @@ static int find(struct tree *t, bool locked)
     if (t->copies && locked)
         copies_part(t);
     array_foreach (&s->boxes, x)
-        (*x)->found = (*x)->leaving = FALSE;
+        (*x)->pass.found = (*x)->now.leaving = FALSE;
     array_foreach_modifiable (&t->found, f) {
         f->x = f->unreadable ? box_by_vname(s, f->vname) : f->copy ? NULL : box_by_guid(s, f->guid);
         if (f->x != NULL)
-            f->x->found = TRUE;
+            f->x->pass.found = TRUE;
         if (f->x != NULL && f->x->next_guid != NULL && !vname_is_inbox(s, f->vname))
-            f->x->next_guid->found = TRUE; /* INBOX was renamed to it */
+            f->x->next_guid->pass.found = TRUE; /* INBOX was renamed to it */
         /* A deleted one may have had the name before: its line is needed when this one can be
          * read. */
         if (f->unreadable && f->x != NULL && journal_deleted(t->journal, f->x->guid))
             ingest_stays(t->in, f->x);
     }
     array_foreach (&s->boxes, x)
-        (*x)->absent = !(*x)->found;
+        (*x)->pass.absent = !(*x)->pass.found;
     return 0;
 }
 
@@ -660,7 +660,7 @@ static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexpla
     *missing_r = *unexplained_r = 0;
     array_foreach (&t->s->boxes, xp) {
         const struct box *x = *xp;
-        if (x->found || x->gone || guid_128_is_empty(x->guid))
+        if (x->pass.found || x->gone || guid_128_is_empty(x->guid))
             continue;
         ++*missing_r;
         *unexplained_r += !journal_deleted(t->journal, x->guid);

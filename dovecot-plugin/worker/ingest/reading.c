@@ -46,8 +46,8 @@ uint64_t peers_read_within(struct session *s)
 /* It went on without the answers of all. A clock that was set back does not make this longer. */
 static bool is_alone(const struct session *s)
 {
-    time_t left = s->join_until - time(NULL);
-    return s->unasked && left > -READING_SECS && left <= JOIN_WAIT_SECS;
+    time_t left = s->join.until - time(NULL);
+    return s->join.phase == JOIN_ALONE && left > -READING_SECS && left <= JOIN_WAIT_SECS;
 }
 
 bool peers_may_know_older(struct session *s)
@@ -111,7 +111,7 @@ int peer_is_reading(struct session *s, struct peer *p)
  * waits for the word, all is read once more. */
 int peers_say_read(struct session *s)
 {
-    for (unsigned i = 0; i < s->npeers && !s->exchange_first; i++) {
+    for (unsigned i = 0; i < s->npeers && !is_joining(s); i++) {
         struct peer *p = &s->peer[i];
         uint64_t needed = s->read ? s->read_upto : orset_vector_get(s->os, orset_self(s->os));
         if (!p->told_reading || p->confirmed < needed)

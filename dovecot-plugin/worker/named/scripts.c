@@ -284,7 +284,7 @@ int scripts_ingest_all(struct session *s)
     ARRAY_TYPE(const_string) unset;
     int r = 0;
     t_array_init(&unset, 1);
-    if (x == NULL || x->gone || x->leaving || x->vname == NULL)
+    if (x == NULL || x->gone || x->now.leaving || x->vname == NULL)
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     if (session_open_mailbox(s, x, box) == 0)

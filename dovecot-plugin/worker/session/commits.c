@@ -52,14 +52,14 @@ int session_commit(struct session *s)
 /* A state with nobody to ask ingests at once. */
 static int ask_first(struct session *s)
 {
-    s->exchange_first = s->npeers > 0;
-    s->unasked = s->read = FALSE;
+    s->join.phase = s->npeers > 0 ? JOIN_ASKING : JOINED;
+    s->read = FALSE;
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].answered = FALSE;
         if (rows_put_peer(s, &s->peer[i]) < 0)
             return -1;
     }
-    s->join_until = s->join_since = 0;
+    s->join.until = s->join.since = 0;
     return rows_put_join(s);
 }
 

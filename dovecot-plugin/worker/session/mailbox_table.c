@@ -172,7 +172,7 @@ void box_set_guid(struct session *s, struct box *x, const uint8_t guid[GUID_128_
 void box_unread(struct box *x)
 {
     i_zero(&x->at);
-    i_zero(&x->reasserted);
+    i_zero(&x->now.reasserted);
     x->adopted = 0;
     array_clear(&x->quarantine); /* what is missing is damage */
 }
@@ -204,7 +204,7 @@ struct box *box_first_of_vname(struct session *s, const char *vname)
 struct box *box_by_vname(struct session *s, const char *vname)
 {
     struct box *first = box_first_of_vname(s, vname), *x = first;
-    while (x != NULL && (x->gone || x->leaving))
+    while (x != NULL && (x->gone || x->now.leaving))
         x = x->next_vname;
     return x != NULL ? x : first;
 }

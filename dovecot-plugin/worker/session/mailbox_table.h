@@ -39,9 +39,42 @@ struct moved {
 };
 ARRAY_DEFINE_TYPE(moved, struct moved);
 
+/* What is known of a mailbox until the user is closed, or the rows are read again. */
+struct box_memory {
+    /* ingested since this session began, and nothing was placed that the state does not know of */
+    bool scanned;
+    bool waits; /* the last scan could not tell which mails it has */
+    bool lost;  /* it was there, and is another one */
+    /* with its storage, by this program, since it was looked at (mdbox.c) */
+    bool rebuilt;
+    /* a UID names another mail than the state says: the next scan goes by GUIDs */
+    bool doubted;
+    /* no other comparison for that reason before, by the monotonic clock */
+    uint64_t doubt_again;
+    /* and the same for a scan of a mailbox that is another than the one looked at last */
+    uint64_t head_again;
+    uint32_t log_seq; /* of the file in which its log ended at the last scan */
+    uint64_t modseq;  /* the highest, as the last scan saw it; 0: none yet */
+    /* until there a scan whose cursor stayed told which flags clients set though they were set */
+    struct log_pos reasserted;
+    /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals.c) */
+    bool leaving;
+};
+
+/* What one step finds, and the same step uses. */
+struct box_pass {
+    bool found;  /* when mailboxes were listed last */
+    bool absent; /* and then not, nor one that has its place */
+    bool hinted; /* the question is about this one */
+    bool failed; /* mails are being placed, and for this one not now */
+};
+
 /* A mailbox and the folder whose UIDs it has. */
 struct box {
     uint32_t folder;
+
+    /* --- its row, which rows_put_box() writes --- */
+
     /* it was there and is not: made again from the state (F1), or deleted by the state's word */
     bool gone;
     bool deleting; /* the state said so and this program is about to do it */
@@ -68,39 +101,22 @@ struct box {
     ARRAY_TYPE(seq_range) quarantine;
     unsigned vanished;     /* mails that went since, and are not judged yet */
     time_t vanished_since; /* as many since then */
-    /* until there a scan whose cursor stayed told which flags clients set though they were set.
-     * In memory only */
-    struct log_pos reasserted;
-    bool saving; /* a row says that this process saves there (Maildir) */
-    /* it says so of an earlier one, which did not end well: what that had not finished looks
-     * like new mail. 0: none */
+
+    /* --- rows of their own --- */
+
+    bool saving; /* this process saves there (ROW_SAVING, Maildir) */
+    /* an earlier one does, which did not end well: what that had not finished looks like new
+     * mail. 0: none */
     pid_t saver;
-    /* a row says what this program was about to commit behind there (write_intent.c) */
+    /* this program was about to commit something behind there (ROW_WRITE_INTENT) */
     struct log_pos writing;
-    ARRAY_TYPE(moved) moved; /* by old UID */
-    /* a UID names another mail than the state says: the next scan goes by GUIDs. In memory only */
-    bool doubted;
-    /* no other comparison for that reason before, by the monotonic clock; in memory only */
-    uint64_t doubt_again;
-    /* and the same for a scan of a mailbox that is another than the one looked at last */
-    uint64_t head_again;
-    /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
-    bool rebuilt;
-    bool lost;        /* it was there, and is another one; in memory only */
-    bool waits;       /* the last scan could not tell which mails it has; in memory only */
-    bool failed;      /* in this pass of placing */
-    uint32_t log_seq; /* of the file in which its log ended at the last scan; in memory only */
-    /* the highest, as the last scan saw it; 0: none since the user was opened. In memory only */
-    uint64_t modseq;
-    bool found;  /* when mailboxes were listed last */
-    bool absent; /* and then not, nor one that has its place */
-    /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals.c); in
-     * memory only */
-    bool leaving;
-    bool hinted;                        /* the question is about this one */
+    ARRAY_TYPE(moved) moved; /* by old UID (ROW_MOVED) */
+
+    /* --- no row --- */
+
+    struct box_memory now;
+    struct box_pass pass;
     struct box *next_guid, *next_vname; /* another one of that GUID, that name (mailbox_table.c) */
-    /* ingested since this session began, and nothing was placed that the state does not know of */
-    bool scanned;
 };
 
 void mailbox_table_init(struct session *);

@@ -218,8 +218,8 @@ static int rebuild(struct session *s, struct mailbox *box)
     if (r >= 0)
         r = unmark(storage->map);
     array_foreach (&s->boxes, x) {
-        (*x)->all = (*x)->rebuilt = TRUE;
-        (*x)->scanned = FALSE;
+        (*x)->all = (*x)->now.rebuilt = TRUE;
+        (*x)->now.scanned = FALSE;
     }
     return r;
 }
@@ -236,8 +236,8 @@ int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
      * but its mailboxes were lost with it then. Not by the way, because a mailbox is new: a
      * delivery that was killed leaves a file that the map does not know, and after a rebuild
      * nothing tells what clients did since the last scan. */
-    bool other =
-        x->at.indexid == 0 ? x->lost : x->at.indexid != mail_index_get_header(box->view)->indexid;
+    bool other = x->at.indexid == 0 ? x->now.lost
+                                    : x->at.indexid != mail_index_get_header(box->view)->indexid;
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;
@@ -268,7 +268,7 @@ bool mdbox_is_other(struct session *s, const struct box *x, struct mailbox *box)
     uint64_t left;
     return is_removed(storage->map) || is_known(s, storage, &left) <= 0 ||
            x->at.indexid != hdr->indexid ||
-           (first->hdr.prev_file_seq == 0 && first->hdr.file_seq > x->log_seq);
+           (first->hdr.prev_file_seq == 0 && first->hdr.file_seq > x->now.log_seq);
 }
 
 /* --- mails that were expunged ----------------------------------------------------------------- */

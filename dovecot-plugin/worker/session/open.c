@@ -395,7 +395,7 @@ bool session_index_is_lost(struct session *s, const struct box *x, struct mailbo
 {
     const char *path;
     struct stat st;
-    if (x->log_seq == 0 || mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
+    if (x->now.log_seq == 0 || mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
         stat(t_strconcat(path, "/dovecot.index.log", NULL), &st) == 0 || errno != ENOENT)
         return FALSE;
     /* It went with its mailbox: deleted, or renamed. */

@@ -283,11 +283,11 @@ int rows_put_join(struct session *s)
 {
     struct orset_buf b = value_buf();
     struct orset_key k = {0};
-    if (!s->exchange_first && !s->unasked)
+    if (s->join.phase == JOINED)
         return rows_del(s, 'j', "", 0);
-    orset_buf_num(&b, (uint64_t)s->join_until);
-    orset_buf_u8(&b, s->unasked);
-    orset_buf_num(&b, (uint64_t)s->join_since);
+    orset_buf_num(&b, (uint64_t)s->join.until);
+    orset_buf_u8(&b, s->join.phase == JOIN_ALONE);
+    orset_buf_num(&b, (uint64_t)s->join.since);
     return put_buf(s, 'j', &k, &b);
 }
 
@@ -450,16 +450,16 @@ int rows_load(struct session *s)
         find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &s->modseq_repairs) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
-    s->unasked = FALSE;
+    s->join.phase = JOINED;
     if (r > 0) {
         struct orset_reader in = orset_reader_of(v, len);
-        s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
-        s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
+        s->join.until = (time_t)orset_read_num(&in, INT64_MAX);
+        bool alone = in.at < in.end && orset_read_u8(&in) != 0;
         /* one of 0.1.0: it has asked */
-        s->join_since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join_until;
+        s->join.since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join.until;
+        /* Not alone where all that could be asked were removed. */
+        s->join.phase = !alone ? JOIN_ASKING : s->npeers > 0 ? JOIN_ALONE : JOINED;
     }
-    s->exchange_first = r > 0 && !s->unasked;
-    s->unasked = s->unasked && s->npeers > 0; /* not where all that could be asked were removed */
     if (r >= 0)
         r = rows_get(s, ROW_REWOUND, "", 0, &v, &len);
     s->rewound = r > 0;

@@ -67,7 +67,23 @@ struct peer {
 #define JOIN_WAIT_SECS 30
 #define JOIN_MOST_SECS 600 /* after which asking again makes that wait no longer */
 
+/* Whether the state of the other sites was heard ("Joining full mailboxes" in
+ * docs/replication-protocol.md). */
+enum join_phase {
+    JOINED,
+    /* a new state or epoch: nothing is ingested before an exchange, or join.until */
+    JOIN_ASKING,
+    JOIN_ALONE /* that wait ended, and not all have answered since */
+};
+struct join {
+    enum join_phase phase;
+    time_t until; /* of a new state or epoch: it waits so long for all to answer */
+    time_t since; /* when it asked first; 0: it has not, and waits for its turn */
+};
+
 struct session {
+    /* --- as long as the user is open --- */
+
     struct group *group;
     struct link *link;
     struct mail_user *user;
@@ -81,82 +97,93 @@ struct session {
     struct orset_store store;
     struct orset *os;
     bool created;
+    bool fully_open; /* opened: its state may be called clean at the end */
+
+    /* --- rows: what the last commit wrote, or it is read again --- */
+
     uint64_t noted; /* counter of the last commit */
-    /* rolled back: what is in memory of the rows is to be read again */
-    bool stale;
+    bool stale;     /* rolled back: what is in memory of the rows is to be read again */
     ARRAY(struct box *) boxes;
     HASH_TABLE(void *, struct box *) by_folder;
     HASH_TABLE(uint8_t *, struct box *) by_guid; /* one GUID, one name: the first of a chain */
     HASH_TABLE(char *, struct box *) by_vname;
     struct peer peer[FRAME_SITES_MAX];
     unsigned npeers;
-    /* a new state or epoch: nothing is ingested before an exchange, or join_until */
-    bool exchange_first;
-    /* of a new state or epoch: it waits so long for all to answer */
-    time_t join_until;
-    /* when it asked first; 0: it has not, and waits for its turn */
-    time_t join_since;
-    bool unasked; /* that wait ended, and not all have answered since */
-    /* all mailboxes were read since it was opened, or made anew */
-    bool read;
-    uint64_t read_upto; /* own ops at that time */
-    /* how often mails got another UID or index (struct modseqs_repaired) */
-    uint64_t modseq_repairs_anew;
-    bool modseq_repairs; /* rows say that mails are to get other modseqs */
+    struct join join;
     /* the state was found to be older than the mailboxes, and not all of them were looked at
      * since */
     bool rewound;
-    struct bodies *bodies; /* that came with the parcel in work */
-    /* bytes of batches that may still go out before main is asked whether the lanes take more */
-    size_t send_room;
-    /* that the ingest in work has read and not sent yet, or NULL */
-    struct batch_bodies *batch_bodies;
-    /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
-    uint64_t unplaced, quarantined;
-    bool uncounted; /* the state has had others since */
-    /* mails of other sites that were saved since the last DONE, and their bytes */
-    uint64_t placed, placed_bytes;
-    /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
-    uint64_t left_out;
-    /* the last scan of all mailboxes found none that is not replicated */
-    bool no_outside;
-    bool tree_changed; /* a mailbox was not where it was */
-    /* whose empty directories are removed by who lists them */
-    ARRAY(struct mailbox_list *) dropping;
-    /* mailboxes were made or deleted that the list's index does not know yet */
-    bool reshaped;
-    bool index_lost;     /* the session is to be opened again */
-    bool scripts_listed; /* once in this session */
-    bool scripts_lost;   /* as index_lost */
-    bool scanned;        /* at mailboxes, for a question since it was opened */
-    bool scan_again;     /* at all mailboxes: one was half made, or changes */
-    uint64_t scan_due;   /* milliseconds of the monotonic clock; 0: not set */
+    bool modseq_repairs; /* rows say that mails are to get other modseqs */
     /* rows say what was about to happen when this was last ended: all mailboxes are looked at
      * before anything else */
     bool cut_short;
-    /* mails that could not be saved, and when they are tried again */
-    ARRAY(struct failing) failing;
-    unsigned other_bytes; /* mails whose bytes are not those agreed on, as counted last */
-    bool spool_empty;     /* no body waits in bodies/ */
-    ARRAY(struct body_request) wanted;         /* bodies that were asked for: no others are taken */
-    ARRAY(struct pending_wants) pending_wants; /* the first is given next (give.c) */
-    bool expecting;                            /* what an earlier session asked for is known */
-    struct plan *plan;       /* in which order mailboxes get the mails that they lack */
-    unsigned arrived;        /* of them, since something was placed last */
-    unsigned ask_next;       /* whom to ask when nobody in particular has them */
-    time_t told;             /* when keepers were told of dirty folders */
+
+    /* --- the question in work --- */
+
+    string_t *error;
+    unsigned tick; /* milliseconds until TICK is wanted, 0: none */
+    /* bytes of batches that may still go out before main is asked whether the lanes take more */
+    size_t send_room;
+    struct bodies *bodies; /* that came with the parcel, or NULL */
+    /* that the ingest has read and not sent yet, or NULL */
+    struct batch_bodies *batch_bodies;
+    bool tree_changed; /* a mailbox was not where it was */
+    /* whose empty directories are removed by who lists them */
+    ARRAY(struct mailbox_list *) dropping;
+    /* mails of other sites that were saved since the last DONE, and their bytes */
+    uint64_t placed, placed_bytes;
+
+    /* --- since the user was opened: reading the mailboxes --- */
+
+    bool scanned;        /* at mailboxes, for a question */
+    bool scan_again;     /* at all mailboxes: one was half made, or changes */
+    uint64_t scan_due;   /* milliseconds of the monotonic clock; 0: not set */
+    bool read;           /* all mailboxes were, since then or since the state was made anew */
+    uint64_t read_upto;  /* own ops at that time */
+    bool no_outside;     /* the last scan of all mailboxes found none that is not replicated */
+    bool index_lost;     /* the session is to be opened again */
+    bool scripts_listed; /* once in this session */
+    bool scripts_lost;   /* as index_lost */
+    /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
+    uint64_t left_out;
     unsigned mend_wait;      /* milliseconds after an mdbox could not be rebuilt; 0: it could */
     uint64_t mend_after;     /* of the monotonic clock */
     time_t expunged_dropped; /* rows of mails that were expunged in an mdbox long ago */
-    unsigned tick;           /* milliseconds until TICK is wanted, 0: none */
-    bool fully_open;         /* opened: its state may be called clean at the end */
+
+    /* --- since the user was opened: what the mailboxes lack --- */
+
+    /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
+    uint64_t unplaced, quarantined;
+    bool uncounted;       /* the state has had others since */
+    unsigned other_bytes; /* mails whose bytes are not those agreed on, as counted last */
+    /* how often mails got another UID or index (struct modseqs_repaired) */
+    uint64_t modseq_repairs_anew;
+    /* mailboxes were made or deleted that the list's index does not know yet */
+    bool reshaped;
+    /* mails that could not be saved, and when they are tried again */
+    ARRAY(struct failing) failing;
+    struct plan *plan;                 /* in which order mailboxes get the mails that they lack */
+    unsigned arrived;                  /* of them, since something was placed last */
+    bool spool_empty;                  /* no body waits in bodies/ */
+    bool expecting;                    /* what an earlier session asked for is known */
+    ARRAY(struct body_request) wanted; /* bodies that were asked for: no others are taken */
+    unsigned ask_next;                 /* whom to ask when nobody in particular has them */
+
+    /* --- since the user was opened: the peers, and the log --- */
+
+    ARRAY(struct pending_wants) pending_wants; /* the first is given next (give.c) */
+    time_t told;                               /* when keepers were told of dirty folders */
     struct {
         uint64_t hash;
         time_t at;
     } said[32]; /* notes */
     unsigned said_next;
-    string_t *error;
 };
+
+static inline bool is_joining(const struct session *s)
+{
+    return s->join.phase == JOIN_ASKING;
+}
 
 /* aside.c. The state's files get names with the time; the closed state is made anew at the next
  * open. */
