@@ -7,6 +7,7 @@
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/ingest/classify.h"
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/log.h"
@@ -171,16 +172,13 @@ static int flags_after_damage(struct mailbox_scan *l, uint32_t folder,
     return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
 }
 
-/* A mail was bound to a message that this state has from the peers. Where the state is new,
- * rewound, or the index another one, nobody knows which of its flags were published: those that
- * the message lacks are set (setting wins). Not \Deleted: where it was cleared elsewhere,
- * somebody rescued the mail. */
+/* A mail was bound to a message that this state has from the peers, and nobody knows which of its
+ * flags were published (classify_adds_flags()): those that the message lacks are set (setting
+ * wins). Not \Deleted: where it was cleared elsewhere, somebody rescued the mail. */
 static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m,
                           const struct orset_flags *named, struct orset_flags *set)
 {
     struct orset_flags wanted, more = *named;
-    if (l->x->restored || (!l->x->rewound && l->log.verdict != LOG_SCAN_BROKEN))
-        return 0;
     if (orset_message_flags(l->s->os, m->folder, m->dot, &wanted) < 0)
         return -1;
     flags_without(&more, &wanted);
@@ -524,42 +522,82 @@ static int drop_nameless_removal(struct mailbox_scan *l, uint32_t uid)
     return I_MIN(r, 0);
 }
 
+/* The message that the state has under the UID. 1; 0: there is none; or the core's error */
+static int find_message(struct mailbox_scan *l, uint32_t uid, struct orset_message *m)
+{
+    int r = orset_message_by_uid(l->s->os, l->x->folder, uid, m);
+    if (r == 0 && (r = find_half_renumbered(l, uid)) > 0)
+        r = orset_message_by_uid(l->s->os, l->x->folder, uid, m);
+    return r;
+}
+
+/* A mail that the state does not have under the UID. 1: it has by now, m; 0: it is done with; -1 */
+static int bind_new(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *named,
+                    struct orset_message *m)
+{
+    int added = add_mail(l, named);
+    if (added < 0)
+        return -1;
+    /* Bound to what was there already, perhaps with other flags. */
+    int r = orset_message_by_uid(l->s->os, l->x->folder, uid, m);
+    if (r <= 0)
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
+    if (added == 0)
+        return 0; /* which mail has the UID is not known */
+    keep_guid(l, m);
+    return 1;
+}
+
+static int flags_of_client(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
+                           const struct orset_flags *set)
+{
+    int r = orset_local_flags(l->s->os, l->x->folder, uid, now, set);
+    if (r == ORSET_OK)
+        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
+                        flags_text(l->s, now));
+    return r;
+}
+
+static struct present_facts facts_of(const struct mailbox_scan *l, const struct late_change *late,
+                                     bool nameless)
+{
+    return (struct present_facts){
+        .verdict = l->log.verdict,
+        .log_is_complete = l->log.complete,
+        .rewound = l->x->rewound,
+        .adopted = l->x->adopted != 0,
+        .restored = l->x->restored,
+        .nameless = nameless,
+        .late = late == NULL     ? LATE_NOTHING
+                : late->expunged ? LATE_EXPUNGE
+                                 : LATE_FLAGS,
+    };
+}
+
 int scan_present(struct mailbox_scan *l, uint32_t uid)
 {
     const struct late_change *late = late_of(l, uid);
     struct orset_flags now, named, set;
     struct orset_message m;
-    int r;
     flags_of_mail(l->s, l->mail, &now);
     named = now;
     bool nameless = flags_drop_nameless(l->s, l->box, &named);
+    const struct present_facts facts = facts_of(l, late, nameless);
     i_zero(&set);
-    if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) == 0 &&
-        (r = find_half_renumbered(l, uid)) > 0)
-        r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
+    int r = find_message(l, uid, &m);
     if (r < 0)
         return scan_changed(l, r);
     if (l->locked)
         return 0;
-    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.complete)) ||
-                    (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
-                   !l->x->restored,
-         bound = r > 0;
-    if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
+    bool bound = r > 0;
+    if (!bound && facts.adopted && (r = removed_by_others(l, uid)) != 0)
         return scan_changed(l, r < 0 ? r : ORSET_OK);
-    if (r == 0 && drop_nameless_removal(l, uid) < 0)
+    if (!bound && drop_nameless_removal(l, uid) < 0)
         return scan_changed(l, -1);
-    if (r == 0 || !same_mail(l, &m)) {
-        int added = add_mail(l, &named);
-        if (added < 0)
-            return -1;
-        /* Bound to what was there already, perhaps with other flags. */
-        if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) <= 0)
-            return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
-        if (added == 0)
-            return 0; /* which mail has the UID is not known */
-        keep_guid(l, &m);
-        if (!rewound && flags_of_bound(l, &m, &named, &set) < 0)
+    if (!bound || !same_mail(l, &m)) {
+        if ((r = bind_new(l, uid, &named, &m)) <= 0)
+            return r;
+        if (classify_adds_flags(&facts) && flags_of_bound(l, &m, &named, &set) < 0)
             return scan_changed(l, -1);
         if (look_for_first(l, &m) < 0)
             return -1;
@@ -570,22 +608,17 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
         session_note(l->s, NOTE_WARNING,
                      "%s: UID %u has keywords without a name: its keywords are restored",
                      l->x->vname, uid);
-    if (nameless || (l->log.verdict == LOG_SCAN_BROKEN && !rewound))
-        return scan_changed(l, flags_after_damage(l, l->x->folder, &m, &now, &named, &set));
-    if (rewound && (late == NULL || late->expunged)) {
-        if (late != NULL)
-            seq_range_array_add(&l->seconds, uid);
-        return scan_changed(l, flags_rewound(l, uid, &m, &now, bound));
-    }
-    reassert_of(l, uid, &now, &set);
-    if (late != NULL && late->expunged)
+    enum flags_case flags = classify_flags(&facts);
+    if (facts.late == LATE_EXPUNGE && flags != FLAGS_DAMAGED)
         seq_range_array_add(&l->seconds, uid);
-    else if (late != NULL)
-        return scan_changed(l, flags_late(l, uid, &now, late, &set));
-    r = orset_local_flags(l->s->os, l->x->folder, uid, &now, &set);
-    if (r == ORSET_OK)
-        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
-                        flags_text(l->s, &now));
+    if (flags == FLAGS_OF_CLIENTS || flags == FLAGS_SAID_LATE)
+        reassert_of(l, uid, &now, &set);
+    switch (flags) {
+    case FLAGS_OF_CLIENTS: r = flags_of_client(l, uid, &now, &set); break;
+    case FLAGS_SAID_LATE: r = flags_late(l, uid, &now, late, &set); break;
+    case FLAGS_REWOUND: r = flags_rewound(l, uid, &m, &now, bound); break;
+    case FLAGS_DAMAGED: r = flags_after_damage(l, l->x->folder, &m, &now, &named, &set); break;
+    }
     return scan_changed(l, r);
 }
 

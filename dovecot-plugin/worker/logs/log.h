@@ -4,6 +4,7 @@
 
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 
 #include <array.h>
@@ -11,14 +12,6 @@
 #include <seq-range-array.h>
 
 struct session;
-
-enum log_verdict {
-    LOG_SCAN_UNBROKEN, /* touched and removed say all that happened since the cursor */
-    /* the same index, but the log does not reach back: whatever is missing was removed, by whom
-     * is not known */
-    LOG_SCAN_GAP,
-    LOG_SCAN_BROKEN /* another index: what is missing is damage (F1) */
-};
 
 /* What clients said of a mail under the UID that it had before. */
 struct late_change {
