@@ -25,7 +25,6 @@
 #include "dovecot-plugin/worker/worker.h"
 
 #include <array.h>
-#include <mail-storage-private.h>
 
 #include <time.h>
 

@@ -59,6 +59,8 @@ struct ingest {
     bool inbox; /* there is another one than the one that was renamed */
 };
 void ingest_stays(struct ingest *, const struct box *);
+/* What is committed goes to the peers, and is worked on there while the rest is read here. */
+int ingest_send(struct session *, struct ingest *);
 /* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */
 int mailbox_diff_ingest(struct session *, struct ingest *);
 /* 1: it could not be read either when nothing was missed last; 0; -1 */

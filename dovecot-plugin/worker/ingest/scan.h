@@ -73,16 +73,23 @@ struct renumbered {
     uint32_t old_uid, uid;
 };
 
+/* --- scan.c ----------------------------------------------------------------------------------- */
+
+/* Of a mailbox that is not open yet: l.box, made by session_mailbox(). */
+int scan_box(struct mailbox_scan *);
+
+/* --- scan_parts.c ----------------------------------------------------------------------------- */
+
 /* UIDs that the state has bound in this mailbox. */
 int scan_bound_uids(struct session *, uint32_t home, ARRAY_TYPE(seq_range) * uids);
 /* What a call of the core returned. After some changes, a commit: what is in it needs no second
  * look, the cursor just has not moved. */
 int scan_changed(struct mailbox_scan *, int r);
+/* The GUID of the mail that l.mail is set to. False: it cannot be read. */
+bool scan_guid(struct mailbox_scan *, guid_128_t guid);
+void scan_unreadable(struct mailbox_scan *); /* that mail, now */
 
 /* --- scan_present.c: a mail that is there, the one that l->mail is set to --------------------- */
-
-/* Its GUID. False: it cannot be read. */
-bool scan_guid(struct mailbox_scan *, guid_128_t guid);
 
 int scan_present(struct mailbox_scan *, uint32_t uid);
 /* The UID was given to another mail: what was bound to it is to be found among the others. */

@@ -6,14 +6,14 @@
 #include "dovecot-plugin/protocol/delivery_id.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
-#include "dovecot-plugin/worker/ingest/guids.h"
 #include "dovecot-plugin/worker/ingest/classify.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
-#include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -23,35 +23,12 @@
 #include <mail-storage-private.h>
 #include <seq-range-array.h>
 
-#include <time.h>
-
 static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                         struct orset_flags *set)
 {
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
             set->system |= (uint8_t)(1U << i);
-}
-
-/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a scan that asks which mail
- * has which UID would take known mails for lost and for new ones; any other look learns nothing
- * wrong, and comes back to the one mail. */
-static void unreadable(struct mailbox_scan *l)
-{
-    if ((l->log.verdict == LOG_SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) &&
-        session_box_is_locked(l->s, l->box))
-        l->locked = TRUE;
-}
-
-bool scan_guid(struct mailbox_scan *l, guid_128_t guid)
-{
-    const char *text;
-    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &text) < 0) {
-        unreadable(l);
-        return FALSE;
-    }
-    mail_generate_guid_128_hash(text, guid);
-    return TRUE;
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */
@@ -203,7 +180,7 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
     struct orset_dot dot = {0};
     struct batch_bodies *bodies = l->in->send != NULL ? l->s->batch_bodies : NULL;
     if (body_facts(l->mail, &facts, bodies) < 0) {
-        unreadable(l);
+        scan_unreadable(l);
         if (l->locked)
             return 0;
         if (mailbox_get_last_mail_error(l->box) != MAIL_ERROR_EXPUNGED) {
@@ -633,7 +610,7 @@ int scan_other(struct mailbox_scan *l, uint32_t uid)
     uint8_t sha256[32];
     memcpy(sha256, m.facts.sha256, sizeof sha256);
     if (body_facts(l->mail, &facts, NULL) < 0) {
-        unreadable(l);
+        scan_unreadable(l);
         return 0;
     }
     if (memcmp(facts.sha256, sha256, sizeof sha256) == 0 || body_is_of(l->mail, sha256))
