@@ -176,6 +176,7 @@ static enum frame_result batch_parcel(struct session *s, struct peer *p, struct 
                      (unsigned long long)p->site);
         return FRAME_REFUSED;
     }
+    i_assert(s->bodies == NULL);
     s->bodies = bodies_create();
     while (parcel_next_mail(&mails, &m))
         bodies_put(s->bodies, m.sha256, m.mail, FALSE);
@@ -369,6 +370,7 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
         return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
     if (expect(s) < 0)
         return FRAME_TEMPORARY;
+    i_assert(s->bodies == NULL);
     s->bodies = bodies_create();
     while (parcel_next_mail(&mails, &m)) {
         struct body_request *w = body_request_find(s, m.sha256);

@@ -175,6 +175,7 @@ static void look_up(struct server *v, struct text user)
 static bool open_session(struct server *v, const char *user, uint64_t credentials,
                          bool *permanent_r, const char **error_r)
 {
+    i_assert(v->session == NULL);
     v->session = session_open(v->link, &v->group, v->storage_service, user, credentials,
                               permanent_r, error_r);
     link_set_user_open(v->link, v->session != NULL);

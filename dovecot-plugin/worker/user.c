@@ -206,6 +206,8 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
     for (unsigned i = 0; i < s->group->nsites; i++)
         if (s->group->site[i] != s->group->self)
             s->peer[s->npeers++].site = s->group->site[i];
+    /* One of them is this site. A body_request has a bit for each other one. */
+    i_assert(s->npeers < FRAME_SITES_MAX);
     if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0)
         return -1;
     orset_bound_uid_validity(s->os, (uint32_t)I_MIN(time(NULL) + 86400, UINT32_MAX - 2));

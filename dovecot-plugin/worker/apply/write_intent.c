@@ -107,6 +107,7 @@ void write_intent_free(struct write_intent *w)
 int write_intent_put(struct session *s, struct box *x, struct write_intent *w)
 {
     struct orset_key k = key_of(x);
+    i_assert(x->writing.seq == 0); /* write_intent_unfinished() was asked */
     if (w->row.failed)
         return session_fail(s, "out of memory");
     if (rows_put(s, ROW_WRITE_INTENT, k.b, k.n, w->row.data, w->row.len) < 0)

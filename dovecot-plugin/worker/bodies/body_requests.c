@@ -184,6 +184,7 @@ struct body_request *body_request_add(struct body_requests *w, const struct orse
 static uint64_t whom_to_ask(const struct body_requests *w)
 {
     struct session *s = w->s;
+    i_assert(s->npeers > 0);
     const struct peer *p = w->ask != 0 ? session_peer(s, w->ask) : NULL;
     for (unsigned i = 0; i < s->npeers && (p == NULL || (w->missed & 1ULL << (p - s->peer)) != 0);
          i++)

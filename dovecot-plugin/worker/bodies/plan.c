@@ -153,12 +153,14 @@ struct plan_mailbox *plan_mailboxes(struct session *s, unsigned *n_r)
 
 struct plan_item *plan_item(struct session *s, unsigned i)
 {
+    i_assert(i < s->plan->n);
     return &s->plan->item[i];
 }
 
 void plan_done(struct session *s, unsigned i)
 {
     struct plan_item *item = plan_item(s, i);
+    i_assert(item->row_len == 0 || s->plan->left > 0);
     s->plan->left -= item->row_len > 0;
     item->row_len = 0;
 }

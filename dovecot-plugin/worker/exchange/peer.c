@@ -29,6 +29,7 @@ int peer_drop_confirmed(struct session *s)
 
 void peer_drop_exchange(struct session *s, struct peer *p)
 {
+    i_assert(p->exchange != NULL);
     orset_exchange_free(s->os, p->exchange);
     p->exchange = NULL;
 }

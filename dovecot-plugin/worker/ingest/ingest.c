@@ -248,6 +248,7 @@ int ingest_marked(struct session *s)
 int ingest(struct session *s, const struct frame_ingest *f, bool joined, send_fn *send)
 {
     struct ingest in;
+    i_assert(!is_joining(s) && s->batch_bodies == NULL);
     s->uncounted = TRUE;
     if (session_begin(s) < 0)
         return -1;

@@ -88,8 +88,9 @@ static void guid_unlink(struct session *s, struct box *x)
         }
         return;
     }
-    while (before->next_guid != x)
+    while (before != NULL && before->next_guid != x)
         before = before->next_guid;
+    i_assert(before != NULL);
     before->next_guid = next;
 }
 
@@ -119,13 +120,15 @@ static void vname_unlink(struct session *s, struct box *x)
             hash_table_insert(s->by_vname, next->vname, next);
         return;
     }
-    while (before->next_vname != x)
+    while (before != NULL && before->next_vname != x)
         before = before->next_vname;
+    i_assert(before != NULL);
     before->next_vname = next;
 }
 
 struct box *box_add(struct session *s, uint32_t folder)
 {
+    i_assert(folder != ORSET_NO_FOLDER && box_by_folder(s, folder) == NULL);
     struct box *x = i_new(struct box, 1);
     x->folder = folder;
     x->rewound = s->rewound;

@@ -176,7 +176,8 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     struct session *s = arg;
     struct orset_reader r = orset_reader_of(v, len);
     uint32_t folder = row_folder(s, key, key_len);
-    if (orset_read_u8(&r) != ROWS_VERSION || folder == ORSET_NO_FOLDER)
+    if (orset_read_u8(&r) != ROWS_VERSION || folder == ORSET_NO_FOLDER ||
+        box_by_folder(s, folder) != NULL)
         return rows_corrupt(s, "a mailbox's row is of none");
     struct box *x = box_add(s, folder);
     uint8_t bits = orset_read_u8(&r);
