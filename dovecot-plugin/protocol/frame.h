@@ -56,7 +56,8 @@
 #define FRAME_NAME_MAX 4096
 #define FRAME_TEXT_MAX 65536 /* bytes of a reply's row, of a reason, of a note */
 
-/* Seconds after which the kernel's timer ends a worker that does not go on (worker/link.c). */
+/* Seconds after which the kernel's timer ends a worker that does not go on
+ * (worker/session/link.c). */
 #define FRAME_ALIVE_MOST 90  /* without a question */
 #define FRAME_ENDS_WITHIN 10 /* when the connection has ended */
 

@@ -1,9 +1,28 @@
 /* admin - verbs of doveadm for one user: what the state says, whether the mailboxes say the
  * same, and what to do about it. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/uid.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/ingest/ingest.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
 
+#include <array.h>
 #include <hex-binary.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 #include <strescape.h>
 
 /* Names and texts may hold what ends a field (protocol/admin_reply.h). */
@@ -50,7 +69,7 @@ static enum frame_result status(struct session *s)
                "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s",
                (unsigned long long)o.site, (unsigned long long)o.epoch, (unsigned long long)counter,
                (unsigned long long)ops, (unsigned long long)unplaced,
-               (unsigned long long)s->quarantined, s->exchange_first ? "\texchange-first" : "");
+               (unsigned long long)s->quarantined, is_joining(s) ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
         link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s",
@@ -233,9 +252,9 @@ static enum frame_result verify(struct session *s, bool bodies)
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",
-               s->exchange_first ? "exchange-first"
-               : same            ? "same"
-                                 : "different");
+               is_joining(s) ? "exchange-first"
+               : same        ? "same"
+                             : "different");
     return FRAME_OK;
 }
 
@@ -260,7 +279,7 @@ static enum frame_result resync(struct session *s, const char *only)
     for (unsigned i = 0; i < s->npeers; i++)
         if ((site == 0 || site == s->peer[i].site) && peer_ask(s, s->peer[i].site) < 0)
             return FRAME_TEMPORARY;
-    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static bool is_mailbox(struct session *s, const char *vname)
@@ -310,7 +329,7 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
         link_reply(s->link, "-nothing is held%s", *args != NULL ? " there" : "");
         return FRAME_REFUSED;
     }
-    return send_new_ops(s) < 0 || apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return send_new_ops(s) < 0 || round_apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 /* join: mailboxes that were filled by other ways than this program's, and not looked at since.
@@ -321,7 +340,7 @@ static enum frame_result join(struct session *s)
     const struct frame_ingest all = {.n = 0};
     if (session_join(s) < 0)
         return FRAME_TEMPORARY;
-    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static enum frame_result new_epoch(struct session *s)
@@ -329,7 +348,7 @@ static enum frame_result new_epoch(struct session *s)
     const struct frame_ingest all = {.n = 0};
     if (session_new_epoch(s, "an admin said so") < 0)
         return FRAME_TEMPORARY;
-    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 enum frame_result admin(struct session *s, const char *const *args)

@@ -1,4 +1,7 @@
 /* main - the service: one client connection, which is main's. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/worker.h"
 
 #include <restrict-access.h>
@@ -39,7 +42,7 @@ static void client_connected(struct master_service_connection *conn)
         connection_ended();
         return;
     }
-    link_create(conn->fd, storage_service, connection_ended);
+    serve_begin(conn->fd, storage_service, connection_ended);
 }
 
 int main(int argc, char *argv[])
@@ -66,7 +69,7 @@ int main(int argc, char *argv[])
 
     master_service_run(master_service, client_connected);
 
-    link_destroy();
+    serve_end();
     open_deinit();
     mail_storage_service_deinit(&storage_service);
     master_service_deinit(&master_service);

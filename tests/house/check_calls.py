@@ -26,17 +26,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Each folder with its largest knot, where that is more than one file.
 KNOTS = {
-    "dovecot-plugin": 42,
+    "dovecot-plugin": 18,
     "dovecot-plugin/plugin": 3,
     "dovecot-plugin/replicator": 18,
     "dovecot-plugin/replicator/users": 2,
     "dovecot-plugin/replicator/workers": 2,
-    "dovecot-plugin/worker": 42,
-    "dovecot-plugin/worker/apply": 2,
-    "dovecot-plugin/worker/exchange": 3,
-    "dovecot-plugin/worker/ingest": 6,
+    "dovecot-plugin/worker": 3,
+    "dovecot-plugin/worker/bodies": 3,
+    "dovecot-plugin/worker/ingest": 3,
     "dovecot-plugin/worker/named": 2,
-    "dovecot-plugin/worker/session": 7,
+    "dovecot-plugin/worker/session": 3,
     "lib": 4,
     "lib/store": 4,
     "milter": 2,
@@ -70,17 +69,6 @@ UPWARD = {
         "dovecot-plugin/replicator/workers": 10,
     },
     "dovecot-plugin/replicator/workers": {"dovecot-plugin/replicator": 1},
-    "dovecot-plugin/worker/apply": {
-        "dovecot-plugin/worker/exchange": 1,
-        "dovecot-plugin/worker/ingest": 3,
-    },
-    "dovecot-plugin/worker/bodies": {"dovecot-plugin/worker/apply": 1},
-    "dovecot-plugin/worker/ingest": {"dovecot-plugin/worker/exchange": 2},
-    "dovecot-plugin/worker/session": {
-        "dovecot-plugin/worker": 2,
-        "dovecot-plugin/worker/apply": 4,
-        "dovecot-plugin/worker/bodies": 1,
-    },
 }
 # What a program defines for a library to call it instead of libc's.
 INSTEAD = {("milter/engine_libmilter.c", "accept")}

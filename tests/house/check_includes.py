@@ -94,19 +94,39 @@ WALLS = {
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/admin dovecot-plugin/replicator/workers",
-    "dovecot-plugin/worker/worker.h": "",
     "dovecot-plugin/worker/session":
-        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/state "
-        "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
-        "dovecot-plugin/protocol dovecot-plugin/indexlog dovecot-plugin/worker/worker.h",
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/orset/state dovecot-plugin/orset/exchange dovecot-plugin/store "
+        "dovecot-plugin/protocol dovecot-plugin/indexlog",
     "dovecot-plugin/worker/logs":
-        "dovecot-plugin/compat.h dovecot-plugin/indexlog dovecot-plugin/worker/worker.h",
-    "dovecot-plugin/worker/bodies": "dovecot-plugin/protocol dovecot-plugin/worker/worker.h",
-    "dovecot-plugin/worker/named": "dovecot-plugin/worker/worker.h",
-    "dovecot-plugin/worker/apply": "dovecot-plugin/worker/worker.h",
-    "dovecot-plugin/worker/ingest": "dovecot-plugin/protocol dovecot-plugin/worker/worker.h",
-    "dovecot-plugin/worker/exchange": "dovecot-plugin/worker/worker.h",
-    "dovecot-plugin/worker": "dovecot-plugin/worker/worker.h",
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/store dovecot-plugin/indexlog dovecot-plugin/worker/session",
+    "dovecot-plugin/worker/bodies":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/logs",
+    "dovecot-plugin/worker/named":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/worker/session dovecot-plugin/worker/logs",
+    "dovecot-plugin/worker/apply":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/orset/state dovecot-plugin/orset/ops dovecot-plugin/protocol "
+        "dovecot-plugin/worker/session dovecot-plugin/worker/logs dovecot-plugin/worker/bodies "
+        "dovecot-plugin/worker/named",
+    "dovecot-plugin/worker/ingest":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/orset/ops dovecot-plugin/protocol dovecot-plugin/worker/session "
+        "dovecot-plugin/worker/logs dovecot-plugin/worker/bodies dovecot-plugin/worker/named "
+        "dovecot-plugin/worker/apply",
+    "dovecot-plugin/worker/exchange":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
+        "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies",
+    "dovecot-plugin/worker":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
+        "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies "
+        "dovecot-plugin/worker/named dovecot-plugin/worker/apply dovecot-plugin/worker/ingest "
+        "dovecot-plugin/worker/exchange",
 }
 # Each room with the rooms above it that it includes nevertheless, and how often.
 UPWARD = {
@@ -121,10 +141,6 @@ UPWARD = {
         "dovecot-plugin/replicator/workers": 3,
     },
     "dovecot-plugin/replicator/admin": {"dovecot-plugin/replicator/workers": 3},
-    "dovecot-plugin/worker/worker.h": {
-        "dovecot-plugin/worker/session": 1,
-        "dovecot-plugin/worker/apply": 1,
-    },
 }
 # The pure cores, rooms and all, do no I/O and read no clock: of the C library just these.
 PURE = ("redis-module/core", "dovecot-plugin/orset")

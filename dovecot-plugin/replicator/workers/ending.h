@@ -1,10 +1,10 @@
 /* ending - processes of workers that main is done with.
  *
  * A user can stop a process that has his id (SIGSTOP), behind its last word, too. It counts in the
- * process_limit of Dovecot's service until the kernel's timer ends it (worker/link.c). So main ends
- * its own half of the connection only, and waits for the end of the other half: the worker never
- * closes that one, its exit does. Until then its user gets no other worker, and counts as one who
- * has one.
+ * process_limit of Dovecot's service until the kernel's timer ends it (worker/session/link.c). So
+ * main ends its own half of the connection only, and waits for the end of the other half: the
+ * worker never closes that one, its exit does. Until then its user gets no other worker, and counts
+ * as one who has one.
  *
  * An end takes some milliseconds. Where it takes long, the user is judged as one whose worker does
  * not answer. */

@@ -1,12 +1,26 @@
-/* apply - what the mailboxes still lack of the state, in the core's order: folders, mails, flags,
- * UIDs, removals, and the rest.
+/* apply - flags, removals, and what has a name: what the mailboxes still lack of them.
  *
  * Each step is: mailbox commit, then the state's done row; after a crash between, ingest finds
  * the mailbox's side by GUID or UID and binds it (F13). What cannot be done stays a row, is
  * counted and retried (F14). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/write_intent.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #define AT_ONCE 1000 /* messages in one mailbox transaction */
 
@@ -41,7 +55,7 @@ struct run {
 static int run_open(struct run *r)
 {
     r->x = box_of_folder(r->s, r->folder);
-    if (r->x == NULL || r->x->gone || r->x->vname == NULL || r->x->waits)
+    if (r->x == NULL || r->x->gone || r->x->vname == NULL || r->x->now.waits)
         return 0;
     r->box = session_mailbox(r->s, r->x->vname, 0);
     if (session_open_mailbox(r->s, r->x, r->box) < 0) {
@@ -321,7 +335,7 @@ static int remove_run(struct run *r)
         }
         if (run_commit(r) < 0)
             return 0;
-    } else if (r->x != NULL && (!r->x->gone || r->x->waits)) {
+    } else if (r->x != NULL && (!r->x->gone || r->x->now.waits)) {
         return 0; /* cannot be opened now */
     } else {
         array_foreach_modifiable (&r->items, item)
@@ -383,6 +397,16 @@ static int rows_apply(struct session *s, enum orset_task_kind kind, int (*fn)(st
     return e;
 }
 
+int flags_apply(struct session *s)
+{
+    return rows_apply(s, ORSET_TASK_FLAGS, flags_run);
+}
+
+int removals_apply(struct session *s)
+{
+    return rows_apply(s, ORSET_TASK_REMOVE, remove_run);
+}
+
 /* Subscriptions and attributes: rows with names. 1: some wait. */
 static int named_pass(struct session *s)
 {
@@ -409,7 +433,7 @@ static int named_pass(struct session *s)
 }
 
 /* Which script is the active one can be said when it is there. */
-static int named_apply(struct session *s)
+int named_apply(struct session *s)
 {
     int r = named_pass(s);
     if (r > 0 && (r = named_pass(s)) > 0)
@@ -424,36 +448,9 @@ void count_waiting(struct session *s)
     array_foreach (&s->boxes, x)
         s->quarantined += seq_range_count(&(*x)->quarantine);
     /* While it joins, each answer brings more, and it is known already that there are many. */
-    bool many = s->exchange_first && s->unplaced >= UNPLACED_COUNTED;
+    bool many = is_joining(s) && s->unplaced >= UNPLACED_COUNTED;
     int n = s->uncounted && !many ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;
     if (n >= 0)
         s->unplaced = (uint64_t)n;
     s->uncounted = FALSE;
-}
-
-int apply(struct session *s, uint64_t ask)
-{
-    const struct frame_ingest all = {.n = 0};
-    if (s->exchange_first)
-        return 0; /* what the mailboxes have is not known yet */
-    if (s->cut_short) {
-        /* What was begun is done or not: doing it again, unseen, would double a renumbered mail,
-         * or make a rename of this program's a user's. */
-        s->cut_short = FALSE;
-        return ingest(s, &all);
-    }
-    /* Where a mail turns out to be another than the one it is bound to, that one is to be
-     * placed. */
-    if (modseq_repair_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 ||
-        place_apply(s, ask) < 0 || rows_apply(s, ORSET_TASK_FLAGS, flags_run) < 0 ||
-        uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
-        rows_apply(s, ORSET_TASK_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
-        named_apply(s) < 0)
-        return -1;
-    if (s->unplaced == 0 && s->other_bytes == 0) {
-        body_requests_forget(s);
-        spool_clear(s);
-        return patience_forget(s);
-    }
-    return 0;
 }

@@ -4,9 +4,19 @@
  * Which mails these are is known only until all peers have confirmed the changes. So a row says
  * it, in the commit that takes the peer's ops, until it is done: a mailbox that cannot be opened
  * now has its turn later. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #define REDATE_VERSION 1
 #define TOUCHED_AT_ONCE 10000 /* changes in memory */
@@ -182,7 +192,7 @@ static bool modseq_repair_box(struct session *s, uint32_t folder,
     struct orset_folder f;
     if (x == NULL || x->gone || x->vname == NULL || orset_folder_get(s->os, folder, &f) < 0)
         return TRUE; /* what is made there again is new to all clients */
-    if (x->waits)
+    if (x->now.waits)
         return FALSE;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     bool done = session_open_mailbox(s, x, box) == 0 && session_enable_modseq(box) == 0;
@@ -254,22 +264,4 @@ int modseq_repair_apply(struct session *s)
         return -1;
     }
     return session_commit(s);
-}
-
-static int found_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
-                     size_t len)
-{
-    bool *found = arg;
-    (void)key;
-    (void)key_len;
-    (void)value;
-    (void)len;
-    *found = TRUE;
-    return 1;
-}
-
-int modseq_repair_load(struct session *s)
-{
-    s->modseq_repairs = FALSE;
-    return rows_each(s, ROW_MODSEQ_REPAIR, found_row, &s->modseq_repairs);
 }

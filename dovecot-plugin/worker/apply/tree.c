@@ -3,12 +3,26 @@
  * Before a mailbox is touched its row says what is about to happen, so that the next ingest does
  * not take this program's work for a user's: vname and GUID before a create, moving before a
  * rename, deleting before a delete. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/session/validity.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-index-sync.h>
 #include <mailbox-list-index.h>
+#include <seq-range-array.h>
 #include <str.h>
 
 struct wanted {
@@ -319,13 +333,13 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     int r;
     if (orset_folder_get(s->os, w->folder, &f) < 0)
         return session_core_failed(s, "folder");
-    if (x != NULL && x->leaving)
+    if (x != NULL && x->now.leaving)
         return 0;
     /* One made now would be the youngest, and its UIDVALIDITY everybody's, also where mail has
      * been for long. A client or a delivery makes its own. Where there is mail, the UIDVALIDITY
      * of its site's was refused. */
     if (x == NULL && w->folder == ORSET_INBOX && f.uid_validity == 0 &&
-        (s->unasked || f.messages == 0))
+        (s->join.phase == JOIN_ALONE || f.messages == 0))
         return 0;
     if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
         return raise_uid_validity(s, x, &f);
@@ -423,7 +437,7 @@ static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_
     home->astray = x->astray;
     home->rewound = home->rewound || x->rewound;
     home->restored = x->restored;
-    home->gone = home->scanned = FALSE;
+    home->gone = home->now.scanned = FALSE;
     home->at = x->at;
     home->adopted = x->at.indexid == 0 ? 0 : x->adopted != 0 ? x->adopted : x->folder + 1;
     home->all = TRUE;
@@ -450,7 +464,8 @@ static int adopt(struct session *s)
         if (orset_folder_get(s->os, x->folder, &f) < 0 || f.home == x->folder)
             continue;
         home = box_by_folder(s, f.home);
-        if (x->gone || x->leaving || x->vname == NULL || !f.live || (home != NULL && !home->gone))
+        if (x->gone || x->now.leaving || x->vname == NULL || !f.live ||
+            (home != NULL && !home->gone))
             continue;
         if (adopt_one(s, x, home, f.home) < 0)
             return -1;
@@ -460,7 +475,7 @@ static int adopt(struct session *s)
 
 /* A mailbox that was bound to a folder with a later UIDVALIDITY: no row says so, its own was not
  * known then. */
-static bool validity_behind(struct session *s)
+bool tree_is_behind(struct session *s)
 {
     struct box *const *x;
     struct orset_folder f;
@@ -480,10 +495,10 @@ static bool anything(struct session *s, const ARRAY_TYPE(seq_range) * pending)
         if ((*x)->gone || (*x)->astray)
             return TRUE;
     }
-    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL || validity_behind(s);
+    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL || tree_is_behind(s);
 }
 
-static int tree_pass(struct session *s)
+int tree_apply(struct session *s)
 {
     struct collect c;
     ARRAY_TYPE(seq_range) pending;
@@ -508,14 +523,7 @@ static int tree_pass(struct session *s)
     }
     T_END;
     list_indexes_catch_up(s);
-    /* What was bound, raised or made is compared before anything is placed in it. */
-    return r < 0 ? -1 : ingest_marked(s);
-}
-
-int tree_apply(struct session *s)
-{
-    int r = tree_pass(s);
-    return r == 0 && validity_behind(s) ? tree_pass(s) : r;
+    return I_MIN(r, 0);
 }
 
 /* --- delete ----------------------------------------------------------------------------------- */
@@ -579,7 +587,7 @@ static bool is_unclear(struct session *s, const struct box *x, const struct orse
                      *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
     bool unclear = f->live && f->home != x->folder && (home == NULL || home->gone);
     for (; other != NULL; other = other->next_vname)
-        unclear = unclear || (other != x && !other->gone && !other->leaving);
+        unclear = unclear || (other != x && !other->gone && !other->now.leaving);
     if (unclear) {
         s->scan_again = TRUE;
         session_want_tick(s, 100);

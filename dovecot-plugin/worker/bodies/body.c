@@ -1,19 +1,27 @@
 /* body - mails as bytes: always in the canonical form, so that the hash does not depend on how a
  * storage ends its lines. */
-#include "dovecot-plugin/worker/bodies/canonical.h"
-#include "dovecot-plugin/worker/worker.h"
-
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/delivery_id.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/canonical.h"
+#include "dovecot-plugin/worker/session/files.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <buffer.h>
+#include <guid.h>
 #include <hash.h>
 #include <hex-binary.h>
-#include <istream.h>
 #include <istream-crlf.h>
+#include <istream.h>
 #include <mail-storage-private.h>
+#include <openssl/evp.h>
 #include <str.h>
 #include <write-full.h>
-
-#include <openssl/evp.h>
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -5,7 +5,17 @@
  * longer: the wait doubles each time. A site that has not got it, or has other bytes under its
  * name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those:
  * then the next site is asked after a second, doubling. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <array.h>
 
 #include <time.h>
 
@@ -174,6 +184,7 @@ struct body_request *body_request_add(struct body_requests *w, const struct orse
 static uint64_t whom_to_ask(const struct body_requests *w)
 {
     struct session *s = w->s;
+    i_assert(s->npeers > 0);
     const struct peer *p = w->ask != 0 ? session_peer(s, w->ask) : NULL;
     for (unsigned i = 0; i < s->npeers && (p == NULL || (w->missed & 1ULL << (p - s->peer)) != 0);
          i++)

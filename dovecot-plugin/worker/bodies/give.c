@@ -5,8 +5,20 @@
  * costs a read of all of it. A parcel of 60 kB can name 1,000 large mails: no more than
  * GIVE_BYTES are read for one question; the rest is given at the next TICK, behind other users'
  * questions. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/give.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <buffer.h>
 #include <mail-storage-private.h>
 
 #define GIVE_BYTES (64 * 1024 * 1024) /* and one more mail */
@@ -133,7 +145,7 @@ static void send_mails(struct giving *g)
  * it does not say that it is not held here, and who asks asks again. */
 static bool may_refuse(const struct session *s, const struct parcel_want *w)
 {
-    return !s->exchange_first && orset_knows(s->os, w->site, w->epoch, w->number);
+    return !is_joining(s) && orset_knows(s->os, w->site, w->epoch, w->number);
 }
 
 static void give(struct giving *g, const struct parcel_want *w, bool single, buffer_t *read)

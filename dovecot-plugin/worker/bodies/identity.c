@@ -9,8 +9,16 @@
  *
  * On a difference nothing is done, the row stays, and the whole mailbox is compared by GUID
  * (struct box, doubted). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <guid.h>
 #include <mail-storage-private.h>
 
 struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid)
@@ -28,17 +36,17 @@ struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid
 static void identity_doubt(struct session *s, struct box *x, uint32_t uid)
 {
     uint64_t now = clock_msecs();
-    if (now < x->doubt_again) {
+    if (now < x->now.doubt_again) {
         session_want_tick(s, DOUBT_AGAIN);
         return;
     }
-    x->doubt_again = now + DOUBT_AGAIN;
+    x->now.doubt_again = now + DOUBT_AGAIN;
     session_note(s, NOTE_WARNING,
                  "%s: UID %u is another mail than the state has under it, as after a backup was "
                  "restored: nothing is done to "
                  "it, and the whole mailbox is compared",
                  x->vname, uid);
-    x->all = x->doubted = s->scan_again = TRUE;
+    x->all = x->now.doubted = s->scan_again = TRUE;
     session_want_tick(s, 100);
 }
 
@@ -48,11 +56,11 @@ bool identity_head(struct session *s, struct box *x, struct mailbox *box)
         return TRUE;
     /* One that cannot be looked at, or changes all the time, is not looked at without end. */
     uint64_t now = clock_msecs();
-    if (now < x->head_again) {
+    if (now < x->now.head_again) {
         session_want_tick(s, HEAD_AGAIN);
         return FALSE;
     }
-    x->head_again = now + HEAD_AGAIN;
+    x->now.head_again = now + HEAD_AGAIN;
     session_note(s, NOTE_INFO,
                  "%s: it is not the mailbox that was looked at last: it is compared before "
                  "anything is done to it",

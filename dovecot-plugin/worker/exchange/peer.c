@@ -1,17 +1,18 @@
-/* peer - what a peer sent: ops, the questions and answers of an exchange, bodies. Only its own
- * ops count in its lane (F43). */
-#include "dovecot-plugin/worker/worker.h"
-
-#include <mail-storage-private.h>
+/* peer - exchanges of states: who is asked, when again, and how long a new state waits for it. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <time.h>
 
 #define EXCHANGE_WAIT_SECS 15 /* for an answer; then it begins anew */
-/* parcels that lay in a lane while others came another way speak of fewer numbers too, but not
- * for so long */
-#define LOST_SECS 60
-
-/* --- confirmed -------------------------------------------------------------------------------- */
 
 /* Rows that every peer has are dropped; a forgotten one will exchange (F38). Inside a
  * transaction. */
@@ -26,175 +27,28 @@ int peer_drop_confirmed(struct session *s)
     return orset_drop_out(s->os, least) < 0 ? session_core_failed(s, "confirmed ops") : 0;
 }
 
-static int heard(struct session *s, struct peer *p, const struct orset_batch_result *r)
+void peer_drop_exchange(struct session *s, struct peer *p)
 {
-    bool was = p->behind;
-    p->behind = r->behind;
-    p->owed = p->owed || r->applied > 0 || r->lost;
-    if (r->confirmed <= p->confirmed && was == p->behind)
-        return 0;
-    if (r->confirmed > p->confirmed) {
-        p->confirmed = r->confirmed;
-        p->sent = I_MAX(p->sent, p->confirmed);
-        p->forgotten = FALSE;
-        if (peer_drop_confirmed(s) < 0)
-            return -1;
-    }
-    return rows_put_peer(s, p);
-}
-
-/* --- BATCH ------------------------------------------------------------------------------------ */
-
-/* Why a stream stands still, for the log; and what becomes of the parcel. */
-static enum frame_result batch_refused(struct session *s, struct peer *p, int e, const char *text)
-{
-    unsigned long long site = p->site;
-    switch (e) {
-    case ORSET_E_GAP:
-        session_note(s, NOTE_INFO, "ops of site %llu are missing: %s", site, text);
-        p->owed = TRUE; /* what it is told of this state's vector lets it send them again */
-        return FRAME_OK;
-    case ORSET_E_EXCHANGE:
-        session_note(s, NOTE_INFO, "site %llu: %s: exchanging", site, text);
-        return peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
-    case ORSET_E_FORGED:
-    case ORSET_E_FORKED:
-        session_note(s, NOTE_ERROR, "ALARM: site %llu: %s", site, text);
-        return FRAME_REFUSED;
-    default:
-        session_note(s, NOTE_ERROR, "site %llu: %s: its ops are not taken from here on", site,
-                     text);
-        return FRAME_REFUSED;
-    }
-}
-
-static enum frame_result rolled_back(struct session *s, uint64_t site)
-{
-    session_rollback(s);
-    if (session_new_epoch(
-            s, "a peer has more of this site's ops than this state: it is an old copy") < 0)
-        return FRAME_TEMPORARY;
-    return peer_ask(s, site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
-}
-
-static bool fatal(int e)
-{
-    return e == ORSET_E_MEMORY || e == ORSET_E_STORAGE;
-}
-
-static bool is_shown_elsewhere(struct session *s, const struct box *x)
-{
-    struct orset_folder f;
-    return !x->gone && orset_folder_get(s->os, x->folder, &f) == 0 && f.live && f.home != x->folder;
-}
-
-static unsigned count_elsewhere(struct session *s)
-{
-    struct box *const *x;
-    unsigned n = 0;
-    array_foreach (&s->boxes, x)
-        n += is_shown_elsewhere(s, *x);
-    return n;
-}
-
-/* Where a mailbox of this site is to be shown in another one from now on, since two sites made
- * folders of one name, what clients did in it is an op before its mails are bound anew. */
-static int apply_batch(struct session *s, struct peer *p, struct text batch,
-                       struct orset_batch_result *r)
-{
-    const struct frame_ingest all = {.n = 0};
-    unsigned before = count_elsewhere(s);
-    orset_uid_hold(s->os, s->exchange_first);
-    int e = orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
-    if (e < 0 || s->exchange_first)
-        return e;
-    if (orset_homes(s->os) < 0)
-        return ORSET_E_STORAGE;
-    if (count_elsewhere(s) <= before)
-        return e;
-    session_rollback(s);
-    if (ingest(s, &all) < 0 || session_begin(s) < 0)
-        return ORSET_E_STORAGE;
-    crash_at("unite");
-    return orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
-}
-
-static enum frame_result take_batch(struct session *s, struct peer *p, struct text batch)
-{
-    struct orset_batch_result r;
-    if (session_begin(s) < 0)
-        return FRAME_TEMPORARY;
-    int e = apply_batch(s, p, batch, &r);
-    if (e == ORSET_E_ROLLED_BACK)
-        return rolled_back(s, p->site);
-    const char *text = t_strdup(orset_error_text(s->os));
-    /* It can never be taken: that it comes again and again must not hold up what else this user
-     * has to do. */
-    if (e < 0 && !fatal(e) && orset_must_roll_back(s->os)) {
-        session_rollback(s);
-        return batch_refused(s, p, e, text);
-    }
-    if (fatal(e) || heard(s, p, &r) < 0 ||
-        (r.applied > 0 && modseq_repair_note(s, p, r.confirmed) < 0)) {
-        session_core_failed(s, "batch");
-        session_rollback(s);
-        return FRAME_TEMPORARY;
-    }
-    crash_at("batch");
-    if (session_commit(s) < 0)
-        return FRAME_TEMPORARY;
-    if (r.applied > 0)
-        modseq_repair_noted(s, p, r.confirmed);
-    if (!r.lost)
-        p->lost_since = 0;
-    else if (p->lost_since == 0)
-        p->lost_since = time(NULL);
-    else if (time(NULL) - p->lost_since >= LOST_SECS)
-        session_note(
-            s, NOTE_ERROR,
-            "ALARM: site %llu gives itself fewer numbers than are here: an old copy, or forged",
-            (unsigned long long)p->site);
-    return e < 0 ? batch_refused(s, p, e, text) : FRAME_OK;
-}
-
-static enum frame_result batch_parcel(struct session *s, struct peer *p, struct text body)
-{
-    struct text batch;
-    size_t n;
-    struct orset_reader mails;
-    struct parcel_mail m;
-    if (parcel_batch(body, &batch, &n, &mails) < 0) {
-        session_note(s, NOTE_ERROR, "site %llu sent a malformed batch",
-                     (unsigned long long)p->site);
-        return FRAME_REFUSED;
-    }
-    s->bodies = bodies_create();
-    while (parcel_next_mail(&mails, &m))
-        bodies_put(s->bodies, m.sha256, m.mail, FALSE);
-    enum frame_result result = take_batch(s, p, batch);
-    if (result != FRAME_TEMPORARY && apply(s, p->site) < 0)
-        result = FRAME_TEMPORARY;
-    bodies_free(&s->bodies);
-    return result;
-}
-
-/* --- exchanges -------------------------------------------------------------------------------- */
-
-static void drop_exchange(struct session *s, struct peer *p)
-{
+    i_assert(p->exchange != NULL);
     orset_exchange_free(s->os, p->exchange);
     p->exchange = NULL;
 }
 
-/* Of a new state: main does not know it, and wants all asked whenever the user was opened. */
-static bool has_answered(const struct session *s, const struct peer *p)
+void peer_asked(struct session *s, struct peer *p)
 {
-    return s->exchange_first && p->answered && !p->behind;
+    p->exchange_since = time(NULL);
+    session_want_tick(s, EXCHANGE_WAIT_SECS * 1000);
+}
+
+/* Of a new state: main does not know it, and wants all asked whenever the user was opened. */
+bool peer_has_answered(const struct session *s, const struct peer *p)
+{
+    return is_joining(s) && p->answered && !p->behind;
 }
 
 int peer_exchange(struct session *s, const struct peer *p)
 {
-    if (has_answered(s, p))
+    if (peer_has_answered(s, p))
         return 0;
     return peer_join(s, p) < 0 ? -1 : peer_ask(s, p->site);
 }
@@ -209,7 +63,7 @@ int peer_ask(struct session *s, uint64_t site)
     if (p->exchange != NULL) {
         if (time(NULL) - p->exchange_since < EXCHANGE_WAIT_SECS)
             return 0;
-        drop_exchange(s, p);
+        peer_drop_exchange(s, p);
     }
     int r = orset_ask_hello(s->os, site, &p->exchange, &q);
     if (r >= 0) {
@@ -226,16 +80,16 @@ int peer_ask(struct session *s, uint64_t site)
 int peer_join(struct session *s, const struct peer *p)
 {
     time_t now = time(NULL);
-    bool first = s->join_since == 0;
-    if (!s->exchange_first || (p != NULL && p->answered) ||
+    bool first = s->join.since == 0;
+    if (!is_joining(s) || (p != NULL && p->answered) ||
         (!first &&
-         (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
+         (now - s->join.since >= JOIN_MOST_SECS || s->join.until - now > JOIN_WAIT_SECS / 2)))
         return 0;
     if (session_begin(s) < 0)
         return -1;
     if (first)
-        s->join_since = now;
-    s->join_until = now + JOIN_WAIT_SECS;
+        s->join.since = now;
+    s->join.until = now + JOIN_WAIT_SECS;
     if (rows_put_join(s) < 0) {
         session_rollback(s);
         return -1;
@@ -247,8 +101,8 @@ int peer_join(struct session *s, const struct peer *p)
  * So it has nothing to do until its wait is over. */
 void peer_join_waits(struct session *s)
 {
-    time_t left = s->join_until - time(NULL);
-    if (s->exchange_first)
+    time_t left = s->join.until - time(NULL);
+    if (is_joining(s))
         session_want_tick(s, 1000U * (left < 1 ? 1 : (unsigned)I_MIN(left, JOIN_WAIT_SECS)));
 }
 
@@ -258,275 +112,4 @@ int peer_exchanges_run(struct session *s)
         if (s->peer[i].exchange != NULL && peer_ask(s, s->peer[i].site) < 0)
             return -1;
     return 0;
-}
-
-/* --- exchanges: answers ----------------------------------------------------------------------- */
-
-static enum frame_result question_parcel(struct session *s, struct peer *p, struct text body)
-{
-    struct orset_buf answer = {.alloc = session_alloc()};
-    if (session_begin(s) < 0)
-        return FRAME_TEMPORARY;
-    bool reading = s->exchange_first && !p->told_reading;
-    p->told_reading = p->told_reading || reading;
-    if (reading && rows_put_peer(s, p) < 0) {
-        session_rollback(s);
-        return FRAME_TEMPORARY;
-    }
-    int e = orset_answer(s->os, p->site, body.p, body.n, &answer);
-    if (e == ORSET_E_ROLLED_BACK) {
-        orset_buf_free(&answer);
-        return rolled_back(s, p->site);
-    }
-    if (e < 0) {
-        session_note(s, e == ORSET_E_ABSENT ? NOTE_INFO : NOTE_ERROR, "a question of site %llu: %s",
-                     (unsigned long long)p->site, orset_error_text(s->os));
-        session_rollback(s);
-    } else if (session_commit(s) == 0) {
-        session_send(s, p->site, s->exchange_first ? PARCEL_ANSWER_READING : PARCEL_ANSWER, TRUE,
-                     answer.data, answer.len);
-    }
-    orset_buf_free(&answer);
-    return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
-}
-
-static int put_answered(struct session *s, struct peer *p)
-{
-    if (session_begin(s) < 0)
-        return -1;
-    if (rows_put_peer(s, p) < 0 || rows_put_join(s) < 0) {
-        session_rollback(s);
-        return -1;
-    }
-    return session_commit(s);
-}
-
-/* An exchange came to its end: a new state has heard what there is when all have answered,
- * whenever that was. Main asks those who have not (SHIP EXCHANGE). What it said nothing of until
- * then is looked at at once. */
-static enum frame_result exchanged(struct session *s, struct peer *p)
-{
-    const struct frame_ingest all = {.n = 0};
-    bool all_answered = TRUE, waits = s->exchange_first || s->unasked;
-    drop_exchange(s, p);
-    plan_overdue(s);
-    p->behind = FALSE;
-    p->answered = TRUE;
-    for (unsigned i = 0; i < s->npeers; i++)
-        all_answered = all_answered && s->peer[i].answered;
-    bool ends = all_answered && waits;
-    s->unasked = s->unasked && !all_answered;
-    if (waits && put_answered(s, p) < 0)
-        return FRAME_TEMPORARY;
-    if (s->exchange_first && !all_answered)
-        return FRAME_OK;
-    return (ends ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
-}
-
-static enum frame_result answer_parcel(struct session *s, struct peer *p, struct text body)
-{
-    struct orset_buf q = {.alloc = session_alloc()};
-    enum frame_result result = FRAME_OK;
-    /* To a question of before a restart. Where all waits for an exchange, a site that answers is
-     * asked anew at once. */
-    if (p->exchange == NULL)
-        return s->exchange_first && !has_answered(s, p) && peer_ask(s, p->site) < 0
-                   ? FRAME_TEMPORARY
-                   : FRAME_OK;
-    if (orset_is_stale(p->exchange, body.p, body.n))
-        return FRAME_OK;
-    if (session_begin(s) < 0)
-        return FRAME_TEMPORARY;
-    int e = orset_take(s->os, p->exchange, body.p, body.n, &q);
-    if (e == ORSET_E_ROLLED_BACK) {
-        orset_buf_free(&q);
-        return rolled_back(s, p->site);
-    }
-    if (e < 0) {
-        session_note(s, NOTE_WARNING, "exchange with site %llu given up: %s",
-                     (unsigned long long)p->site, orset_error_text(s->os));
-        session_rollback(s);
-        drop_exchange(s, p);
-        result = fatal(e) ? FRAME_TEMPORARY : FRAME_REFUSED;
-    } else if (session_commit(s) < 0) {
-        drop_exchange(s, p);
-        result = FRAME_TEMPORARY;
-    } else if (e == ORSET_KNOWN) {
-        p->owed = TRUE;
-        result = exchanged(s, p);
-    } else {
-        p->exchange_since = time(NULL);
-        session_want_tick(s, EXCHANGE_WAIT_SECS * 1000);
-        session_send(s, p->site, PARCEL_QUESTION, TRUE, q.data, q.len);
-        if (patience_forget(s) < 0) /* it goes on, and mails wait for its end */
-            result = FRAME_TEMPORARY;
-    }
-    orset_buf_free(&q);
-    return result;
-}
-
-/* --- bodies ----------------------------------------------------------------------------------- */
-
-#define PLACE_EVERY 100 /* bodies: one mailbox transaction for as many */
-
-/* What is asked for is known to the session that asked, and with more users than workers each
- * answer meets another one. */
-static int expect(struct session *s)
-{
-    if (s->expecting || s->exchange_first || s->cut_short)
-        return 0;
-    s->expecting = TRUE;
-    return array_count(&s->wanted) > 0 ? 0 : place_expect(s);
-}
-
-/* Bodies go into the spool, and from there into mailboxes when some have come: only those that
- * were asked for, and only of the size and the hash that the op said. */
-static enum frame_result body_parcel(struct session *s, struct peer *p, struct text body)
-{
-    struct parcel_body b;
-    uint64_t next;
-    int r = 1;
-    if (parcel_body(body, &b) < 0)
-        return FRAME_REFUSED;
-    if (expect(s) < 0)
-        return FRAME_TEMPORARY;
-    struct body_request *w = body_request_find(s, b.sha256);
-    if (w == NULL || (b.size != 0 && b.size != w->size))
-        return FRAME_OK;
-    uint64_t had = spool_size(s, b.sha256);
-    if (b.size != 0 && (r = spool_put(s, &b, &next)) < 0)
-        return FRAME_TEMPORARY;
-    if (b.size != 0 && next >= had + PARCEL_PART_MAX && patience_grown(s, w->item) < 0)
-        return FRAME_TEMPORARY;
-    /* size 0: not held there. Asked for again at once, the same site would send the same bytes,
-     * for ever. */
-    if (b.size == 0 || (r > 0 && !spool_is(s, b.sha256))) {
-        body_request_missed(s, w, p);
-        if (s->arrived > 0)
-            session_want_tick(s, 1000);
-        /* At once: the next session would not know it. */
-        return body_request_is_vain(s, w) && apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
-    }
-    plan_look_again(s, w->item);
-    if (r > 0)
-        array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
-    s->arrived++;
-    /* A part: the rest is asked for where this one came from, when all came that was asked for. */
-    if (r == 0 && next >= w->offset && next < w->until) {
-        w->asked = time(NULL);
-        w->missed = FALSE;
-        session_want_tick(s, 10000);
-        return FRAME_OK;
-    }
-    if (r == 0 || (s->arrived > 0 && array_count(&s->wanted) == 0) || s->arrived >= PLACE_EVERY)
-        return apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
-    session_want_tick(s, 1000);
-    return FRAME_OK;
-}
-
-/* Whole bodies are placed as they come: only those that were asked for, and only of the size and
- * the hash that the op said. When half of what can be asked for at once has come, or all of it,
- * more is asked for and all else is done. */
-static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct text body)
-{
-    struct parcel_mail m;
-    struct orset_reader mails;
-    size_t n;
-    bool all = FALSE;
-    if (parcel_bodies(body, &n, &mails) < 0)
-        return FRAME_REFUSED;
-    if (s->exchange_first)
-        return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
-    if (expect(s) < 0)
-        return FRAME_TEMPORARY;
-    s->bodies = bodies_create();
-    while (parcel_next_mail(&mails, &m)) {
-        struct body_request *w = body_request_find(s, m.sha256);
-        if (w == NULL || m.mail.n != w->size)
-            continue;
-        if (!body_is(s, m.sha256, m.mail)) {
-            body_request_missed(s, w, p);
-            continue;
-        }
-        bodies_put(s->bodies, m.sha256, m.mail, TRUE);
-        plan_look_again(s, w->item);
-        all = all || w->item == 0;
-        array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
-    }
-    int r = 0;
-    if (bodies_count(s->bodies) > 0 && !all)
-        r = place_arrived(s, p->site);
-    else if (all)
-        r = apply(s, p->site);
-    bodies_free(&s->bodies);
-    session_want_tick(s, 1000);
-    if (r == 0 && !all && array_count(&s->wanted) <= PARCEL_WANTS_MAX / 2)
-        r = apply(s, p->site);
-    return r < 0 ? FRAME_TEMPORARY : FRAME_OK;
-}
-
-/* What was begun is found out before anything new comes: a mail that was saved and is not bound
- * yet looks like a user's new one when its message is gone. -1 also while a Maildir's lock keeps
- * it from being found out. */
-static int end_cut_short(struct session *s)
-{
-    const struct frame_ingest all = {.n = 0};
-    struct box *const *x;
-    if (s->exchange_first)
-        return 0;
-    if (s->cut_short) {
-        s->cut_short = FALSE;
-        if (ingest(s, &all) < 0)
-            return -1;
-    }
-    array_foreach (&s->boxes, x) {
-        int r = (*x)->waits && !(*x)->gone ? renumber_unfinished(s, (*x)->folder) : 0;
-        if (r > 0)
-            return session_fail(s,
-                                "%s: its dovecot-uidlist is locked, and what was begun there may "
-                                "have to be ended before a peer says more",
-                                (*x)->vname);
-        if (r < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* --- all kinds -------------------------------------------------------------------------------- */
-
-static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
-{
-    struct peer *p = session_peer(s, f->site);
-    if (p == NULL) {
-        session_fail(s, "site %llu is not in the group", (unsigned long long)f->site);
-        return FRAME_REFUSED;
-    }
-    bool answer = parcel_is_answer(f->kind);
-    s->uncounted = s->uncounted || f->kind == PARCEL_BATCH || answer;
-    if ((f->kind == PARCEL_BATCH || answer || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)
-        return FRAME_TEMPORARY;
-    switch (f->kind) {
-    case PARCEL_BATCH: return batch_parcel(s, p, f->body);
-    case PARCEL_QUESTION: return question_parcel(s, p, f->body);
-    case PARCEL_ANSWER: return answer_parcel(s, p, f->body);
-    case PARCEL_WANT: return give_parcel(s, p->site, f->body);
-    case PARCEL_BODY: return body_parcel(s, p, f->body);
-    case PARCEL_BODIES: return bodies_parcel(s, p, f->body);
-    case PARCEL_UID_DIRTY:
-    case PARCEL_UID_ASK:
-    case PARCEL_UID_ANSWER: return uid_rounds_parcel(s, f);
-    case PARCEL_ANSWER_READING:
-        return peer_is_reading(s, p) < 0 ? FRAME_TEMPORARY : answer_parcel(s, p, f->body);
-    case PARCEL_READING: return reading_parcel(s, p, f->body);
-    default:
-        session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site,
-                     f->kind);
-        return FRAME_REFUSED;
-    }
-}
-
-enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
-{
-    enum frame_result result = parcel(s, f);
-    return result == FRAME_OK && patience_spoken(s) < 0 ? FRAME_TEMPORARY : result;
 }

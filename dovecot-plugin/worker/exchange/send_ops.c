@@ -1,7 +1,21 @@
 /* send_ops - own ops to the peers: batches from the number a peer has, with the bodies of the
  * mails they add. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <buffer.h>
 #include <mail-storage-private.h>
 
 #define OPS_MOST (64 * 1024) /* bytes of ops in a batch; their bodies are the other bound */
@@ -135,7 +149,8 @@ static size_t modseqs(struct shipment *sh, struct orset_modseq *v)
         while (i < n && v[i].folder != t->folder)
             i++;
         if (i == n && n < ORSET_MODSEQS_MAX && x != NULL)
-            v[n++] = (struct orset_modseq){t->folder, x->modseq != 0 ? x->modseq : x->at.modseq};
+            v[n++] =
+                (struct orset_modseq){t->folder, x->now.modseq != 0 ? x->now.modseq : x->at.modseq};
     }
     return n;
 }
@@ -237,7 +252,7 @@ int send_new_ops(struct session *s)
     for (unsigned i = 1; i < s->npeers; i++)
         alike = alike && s->peer[i].sent == s->peer[0].sent && !s->peer[i].forgotten &&
                 !s->peer[0].forgotten;
-    if (s->exchange_first)
+    if (is_joining(s))
         return 0;
     if (alike && s->npeers > 1)
         return send_ops_from(s, 0, s->peer[0].sent + 1, FALSE);

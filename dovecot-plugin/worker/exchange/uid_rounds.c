@@ -3,8 +3,23 @@
  * because the user may be closed between question and answer.
  *
  * UID_DIRTY = u64 site, u64 epoch, num number of the folder's id (zeros: INBOX). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/ops/uid.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/store.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/exchange/exchange.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
 
 #include <time.h>
@@ -154,7 +169,7 @@ static int note_step(struct session *s, uint32_t folder)
     return r;
 }
 
-static int settle(struct session *s, uint32_t folder)
+static int settle(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct answers a;
     if (session_begin(s) < 0)
@@ -180,10 +195,10 @@ static int settle(struct session *s, uint32_t folder)
     crash_at("settle");
     if (session_commit(s) < 0 || send_new_ops(s) < 0)
         return -1;
-    return apply(s, 0);
+    return settled(s);
 }
 
-static int ask(struct session *s, uint32_t folder)
+static int ask(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct orset_buf question = {.alloc = session_alloc()}, row = {.alloc = session_alloc()};
     struct answers a;
@@ -208,10 +223,10 @@ static int ask(struct session *s, uint32_t folder)
     }
     orset_buf_free(&question);
     orset_buf_free(&row);
-    return r == 0 && s->npeers == 0 ? settle(s, folder) : r;
+    return r == 0 && s->npeers == 0 ? settle(s, folder, settled) : r;
 }
 
-static int keep(struct session *s, uint32_t folder)
+static int keep(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct round round;
     int got = round_get(s, folder, &round);
@@ -223,7 +238,7 @@ static int keep(struct session *s, uint32_t folder)
     }
     /* or the clock was set back */
     if (got > 0 && (time(NULL) < round.since || time(NULL) - round.since >= SETTLE_SECS))
-        return settle(s, folder);
+        return settle(s, folder, settled);
     if (got > 0) {
         session_want_tick(s, SETTLE_SECS * 1000);
         return 0;
@@ -233,7 +248,7 @@ static int keep(struct session *s, uint32_t folder)
     unsigned wait = step_wait(s, folder);
     if (wait > 0)
         session_want_tick(s, wait * 1000);
-    return wait > 0 ? 0 : ask(s, folder);
+    return wait > 0 ? 0 : ask(s, folder, settled);
 }
 
 /* --- the others ------------------------------------------------------------------------------- */
@@ -264,11 +279,11 @@ static int tell_keeper(struct session *s, uint32_t folder, uint64_t keeper)
     return r;
 }
 
-int uid_rounds_run(struct session *s)
+int uid_rounds_run(struct session *s, settled_fn *settled)
 {
     bool told = FALSE;
     int r = 0;
-    if (s->exchange_first)
+    if (is_joining(s))
         return 0;
     if (plan_refresh(s) < 0)
         return -1;
@@ -279,7 +294,7 @@ int uid_rounds_run(struct session *s)
             if (!is_home(s, i)) {
                 ;
             } else if (keeper == s->group->self) {
-                r = keep(s, i);
+                r = keep(s, i, settled);
             } else if (orset_uid_dirty(s->os, i, FALSE) && !plan_goes_on(s, i)) {
                 told = TRUE;
                 r = tell_keeper(s, i, keeper);
@@ -312,9 +327,9 @@ static bool round_under_way(struct session *s)
 
 void uid_rounds_wanted(struct session *s)
 {
-    if (!s->exchange_first && round_under_way(s))
+    if (!is_joining(s) && round_under_way(s))
         session_want_tick(s, SETTLE_SECS * 1000);
-    for (uint32_t i = 0; !s->exchange_first && i < orset_folders(s->os); i++)
+    for (uint32_t i = 0; !is_joining(s) && i < orset_folders(s->os); i++)
         if (is_home(s, i) && orset_uid_dirty(s->os, i,
                                              orset_keeper(s->os, i, s->group->site,
                                                           s->group->nsites) == s->group->self)) {
@@ -401,7 +416,7 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
         return FRAME_TEMPORARY;
     /* Where mails still come in, UIDs differ that will not when all have come: this site says
      * nothing, and is left out of the round. */
-    if (folder == ORSET_NO_FOLDER || s->exchange_first || plan_goes_on(s, folder))
+    if (folder == ORSET_NO_FOLDER || is_joining(s) || plan_goes_on(s, folder))
         return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
@@ -414,13 +429,14 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
     return e >= 0 || e == ORSET_E_ABSENT ? FRAME_OK : FRAME_REFUSED;
 }
 
-static enum frame_result answer_parcel(struct session *s, const struct frame_parcel *f)
+static enum frame_result answer_parcel(struct session *s, const struct frame_parcel *f,
+                                       settled_fn *settled)
 {
     uint32_t folder = folder_of_ask(s, f->body);
     struct round round;
     struct answers a;
     struct orset_key k;
-    if (folder == ORSET_NO_FOLDER || s->exchange_first || round_get(s, folder, &round) <= 0 ||
+    if (folder == ORSET_NO_FOLDER || is_joining(s) || round_get(s, folder, &round) <= 0 ||
         f->body.n < round.ask_len || memcmp(f->body.p, round.ask, round.ask_len) != 0)
         return FRAME_OK; /* of a round that is settled */
     folder_key(&k, folder);
@@ -437,14 +453,15 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
         session_want_tick(s, SETTLE_SECS * 1000);
         return FRAME_OK;
     }
-    return settle(s, folder) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return settle(s, folder, settled) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-enum frame_result uid_rounds_parcel(struct session *s, const struct frame_parcel *f)
+enum frame_result uid_rounds_parcel(struct session *s, const struct frame_parcel *f,
+                                    settled_fn *settled)
 {
     switch (f->kind) {
     case PARCEL_UID_DIRTY: return dirty_parcel(s, f);
     case PARCEL_UID_ASK: return ask_parcel(s, f);
-    default: return answer_parcel(s, f);
+    default: return answer_parcel(s, f, settled);
     }
 }

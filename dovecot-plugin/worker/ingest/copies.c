@@ -2,8 +2,14 @@
  *
  * An admin puts a mailbox beside itself, file by file, as one does with a backup: both have one
  * GUID then. The copy gets another one, or who deletes it deletes the original at all sites. */
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/ingest/mailbox_diff.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-storage-private.h>
 
 #include <sys/stat.h>

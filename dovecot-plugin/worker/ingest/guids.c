@@ -4,8 +4,11 @@
  * dovecot-uidlist (every mail that was placed or copied). Without that file Dovecot takes the
  * base name. The state knows such a mail by its UID or its bytes, and what it had; it is written
  * back under the uidlist's lock, so that all sites show one GUID again and no UID changes. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <maildir-storage.h>
 #include <maildir-uidlist.h>
 

@@ -5,190 +5,25 @@
  * for it (journal.c), else it is damage and is made again. One with another GUID under a known
  * name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
  * (copies.c). */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/ingest/mailbox_diff.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
-#include <mailbox-list-iter.h>
+#include <array.h>
+#include <buffer.h>
+#include <guid.h>
 #include <mail-storage-private.h>
-
-#include <sys/stat.h>
-
-/* --- what is there ---------------------------------------------------------------------------- */
-
-/* Whoever was deleting it was killed between marking its index and removing it: nobody can open
- * it, and Dovecot itself lets it be seen again after a while. Nobody was told that it is gone;
- * what this program was about to delete, it deletes anew. Who deletes without the plugin, or
- * could not write his line, has the lists' lock. */
-static bool undelete(struct session *s, struct mailbox **box, const char *vname)
-{
-    if (!(*box)->mailbox_deleted || journal_in_use(s) || session_lock_lists(s) < 0)
-        return FALSE;
-    mailbox_free(box);
-    *box = session_mailbox(s, vname, 0);
-    bool undone = mailbox_mark_index_deleted(*box, FALSE) == 0;
-    session_unlock_lists(s);
-    if (!undone)
-        return FALSE;
-    mailbox_free(box);
-    *box = session_mailbox(s, vname, 0);
-    session_note(s, NOTE_INFO, "%s: its deletion was cut short: it is there as before", vname);
-    return TRUE;
-}
-
-static bool open_found(struct session *s, struct mailbox **box, const char *vname)
-{
-    return session_open_refreshed(*box) == 0 ||
-           (undelete(s, box, vname) && session_open_refreshed(*box) == 0);
-}
-
-/* It never had a mail. A Maildir's index does not know those that came since its last sync. */
-static bool is_unused(struct session *s, struct mailbox *box, uint32_t uidnext)
-{
-    struct mailbox_status status = {.uidnext = uidnext};
-    if (uidnext <= 1 && is_maildir(box) && peers_may_know_older(s) && mailbox_sync(box, 0) == 0)
-        mailbox_get_open_status(box, STATUS_UIDNEXT, &status);
-    return status.uidnext <= 1;
-}
-
-static void add_found(struct tree *t, const char *vname)
-{
-    struct found_mailbox f = {.vname = t_strdup(vname)};
-    struct mailbox_metadata metadata;
-    struct mailbox_status status;
-    struct mailbox *box = session_mailbox(t->s, vname, 0);
-    enum mail_error error;
-    const struct box *x = box_by_vname(t->s, vname);
-    uint64_t stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box);
-    /* where there is a stamp, there is a log */
-    if (x != NULL && stamp == 0 && session_index_is_lost(t->s, x, box)) {
-        f.unreadable = t->in->locked = TRUE;
-        array_push_back(&t->found, &f);
-    } else if (stamp != 0 && stamp == x->at.stamp) {
-        memcpy(f.guid, x->guid, sizeof f.guid); /* nothing was written to it since it was read */
-        f.uid_validity = x->at.uid_validity;
-        array_push_back(&t->found, &f);
-    } else if (
-        open_found(
-            t->s, &box,
-            vname) && /* else the list index would be asked, which opens whatever else is new */
-        mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0 &&
-        mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0 &&
-        (status.uidvalidity != 0 ||
-         (mailbox_sync(box, 0) == 0 &&
-          mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0))) {
-        memcpy(f.guid, metadata.guid, sizeof f.guid);
-        f.uid_validity = status.uidvalidity;
-        f.unused = is_unused(t->s, box, status.uidnext);
-        array_push_back(&t->found, &f);
-    } else {
-        const char *text = mailbox_get_last_internal_error(box, &error);
-        bool going = session_box_is_going(t->s, box);
-        if (going || error != MAIL_ERROR_NOTFOUND) {
-            if (!going && session_box_is_locked(t->s, box))
-                t->in->locked = TRUE;
-            else if (!going) {
-                session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: %s", vname, text);
-                f.lasting = TRUE;
-            }
-            f.unreadable = TRUE;
-            array_push_back(&t->found, &f);
-        }
-    }
-    mailbox_free(&box);
-}
-
-static bool is_symlink(struct mailbox_list *list, const char *name)
-{
-    const char *path;
-    struct stat st;
-    return mailbox_list_get_path(list, name, MAILBOX_LIST_PATH_TYPE_DIR, &path) > 0 &&
-           lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-}
-
-/* Another name of a mailbox, or of one of its parents. The iteration could leave these out
- * itself, and would fail for each mailbox that somebody deletes meanwhile. */
-static bool is_alias(struct mailbox_list *list, const char *vname)
-{
-    const char *name = mailbox_list_get_storage_name(list, vname), *end = name;
-    char sep = mailbox_list_get_hierarchy_sep(list);
-    bool alias = FALSE;
-    while (!alias && end != NULL && *end != '\0') {
-        end = strchr(end + 1, sep);
-        const char *part = end == NULL ? name : t_strdup_until(name, end);
-        /* that one's directory may be the root, which is often a link */
-        alias = strcmp(part, "INBOX") != 0 && is_symlink(list, part);
-    }
-    return alias;
-}
-
-/* One error and nothing is concluded: a list that was not read to its end lacks mailboxes that
- * are there. */
-static int find_mailboxes(struct tree *t)
-{
-    int r = 0;
-    for (struct mail_namespace *ns = t->s->user->namespaces; ns != NULL && r == 0; ns = ns->next) {
-        const struct mailbox_info *info;
-        if (!session_has_namespace(t->s, ns))
-            continue;
-        /* The list index is not asked: it opens each mailbox that it does not know yet. */
-        struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
-            ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
-        while ((info = mailbox_list_iter_next(iter)) != NULL)
-            if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0 &&
-                !is_alias(ns->list, info->vname))
-                add_found(t, info->vname);
-        if (mailbox_list_iter_deinit(&iter) < 0)
-            r = session_fail(t->s, "namespace %s cannot be listed: %s", compat_namespace_name(ns),
-                             mailbox_list_get_last_internal_error(ns->list, NULL));
-    }
-    return r;
-}
-
-/* Dovecot's list leaves out, and reports no error, a mailbox whose directory it may not enter, and
- * all that is in a directory that it may not read. So each known mailbox that is not in the list is
- * asked for by its name. It is missed only where the file system says that nothing is there. */
-static void add_unlisted(struct tree *t, const char *vname)
-{
-    struct mail_namespace *ns = mail_namespace_find(t->s->user->namespaces, vname);
-    const char *name = mailbox_list_get_storage_name(ns->list, vname), *path, *why;
-    struct found_mailbox f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
-    struct stat st;
-    if (!session_has_namespace(t->s, ns) || !mailbox_list_is_valid_name(ns->list, name, &why) ||
-        is_alias(ns->list, vname) ||
-        mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
-        return;
-    /* With LAYOUT=fs, a Maildir that was deleted keeps its directory while it has children. */
-    if (strcmp(mail_namespace_get_default_storage(ns)->name, "maildir") == 0)
-        path = t_strconcat(path, "/cur", NULL);
-    if (stat(path, &st) == 0) {
-        add_found(t, f.vname);
-    } else if (!is_not_there(errno)) {
-        session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: stat(%s): %m", vname, path);
-        array_push_back(&t->found, &f);
-    }
-}
-
-static void mark_rows_of(struct session *s, const char *vname)
-{
-    for (struct box *x = box_first_of_vname(s, vname); x != NULL; x = x->next_vname)
-        x->found = TRUE;
-}
-
-static void find_unlisted(struct tree *t)
-{
-    const struct found_mailbox *f;
-    struct box *const *xp;
-    array_foreach (&t->s->boxes, xp)
-        (*xp)->found = FALSE;
-    array_foreach (&t->found, f)
-        mark_rows_of(t->s, f->vname);
-    array_foreach (&t->s->boxes, xp) {
-        const struct box *x = *xp;
-        if (x->found || x->gone || x->vname == NULL || guid_128_is_empty(x->guid))
-            continue;
-        add_unlisted(t, x->vname);
-        mark_rows_of(t->s, x->vname);
-    }
-}
+#include <seq-range-array.h>
 
 /* --- what it means ---------------------------------------------------------------------------- */
 
@@ -204,7 +39,7 @@ static int core(struct session *s, int r, const char *vname)
  * is damage. */
 static int bind_box(struct session *s, struct box *x, const struct found_mailbox *f)
 {
-    x->lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
+    x->now.lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
     box_set_guid(s, x, f->guid);
     box_set_vname(s, x, f->vname);
     i_free(x->moving);
@@ -262,7 +97,7 @@ static int all_missing(struct session *s, struct box *x)
 /* From the state, by tree.c. */
 static int make_again(struct session *s, struct box *x)
 {
-    x->absent = x->waits = FALSE;
+    x->pass.absent = x->now.waits = FALSE;
     x->gone = TRUE;
     box_set_guid(s, x, NULL);
     box_unread(x);
@@ -311,7 +146,7 @@ static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
     x->estranged = TRUE;
     if (make_again(t->s, x) < 0)
         return -1;
-    x->absent = TRUE;
+    x->pass.absent = TRUE;
     f->x = NULL;
     return 0;
 }
@@ -319,8 +154,8 @@ static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
 /* What is in it is known; its mails leave behind all adds (removals.c). */
 static void leaves(struct box *x)
 {
-    x->leaving = x->waits = TRUE;
-    x->absent = FALSE;
+    x->now.leaving = x->now.waits = TRUE;
+    x->pass.absent = FALSE;
 }
 
 /* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in
@@ -347,9 +182,9 @@ static int match_known(struct tree *t)
     struct found_mailbox *f;
     array_foreach_modifiable (&t->found, f) {
         struct box *x = f->x;
-        if (x == NULL || !x->found)
+        if (x == NULL || !x->pass.found)
             continue;
-        x->found = FALSE; /* under a second name it is no other one */
+        x->pass.found = FALSE; /* under a second name it is no other one */
         if (x->folder == ORSET_INBOX && !vname_is_inbox(s, f->vname)) {
             if (inbox_renamed(t, x, f) < 0)
                 return -1;
@@ -374,8 +209,8 @@ static int match_known(struct tree *t)
 
 static bool take_absent(struct box *x)
 {
-    bool was = x->absent;
-    x->absent = FALSE;
+    bool was = x->pass.absent;
+    x->pass.absent = FALSE;
     return was;
 }
 
@@ -389,7 +224,7 @@ static struct box *damaged_as(struct tree *t, const struct found_mailbox *f)
         x = box_by_folder(s, ORSET_INBOX);
     } else {
         for (struct box *at = box_first_of_vname(s, f->vname); at != NULL; at = at->next_vname)
-            x = at->absent ? at : x;
+            x = at->pass.absent ? at : x;
         if (x == NULL && name_of_vname(s, f->vname, name)) {
             uint32_t folder = orset_folder_by_name(s->os, (const char *)name->data, name->used);
             /* Came from a peer, or is being made by this program; or was made by both. */
@@ -403,7 +238,7 @@ static struct box *damaged_as(struct tree *t, const struct found_mailbox *f)
 static bool inbox_leaves(struct session *s)
 {
     const struct box *x = box_by_folder(s, ORSET_INBOX);
-    return x != NULL && x->leaving;
+    return x != NULL && x->now.leaving;
 }
 
 static int match_new(struct tree *t)
@@ -520,7 +355,7 @@ static int judge_deleted(struct tree *t)
     array_foreach (&boxes, xp) {
         struct box *x = *xp;
         struct orset_folder f;
-        if (!x->absent || x->gone || guid_128_is_empty(x->guid))
+        if (!x->pass.absent || x->gone || guid_128_is_empty(x->guid))
             continue;
         enum fate fate = fate_of(s, x, &f);
         if (x->folder == ORSET_INBOX) {
@@ -578,7 +413,7 @@ static int judge_lost(struct tree *t)
         return -1;
     array_foreach (&s->boxes, xp) {
         struct box *x = *xp;
-        if (!x->absent || x->gone)
+        if (!x->pass.absent || x->gone)
             continue;
         missed = TRUE;
         if (nameless != NULL && !guid_128_is_empty(x->guid)) {
@@ -611,29 +446,29 @@ static int find(struct tree *t, bool locked)
     struct found_mailbox *f;
     struct box *const *x;
     array_clear(&t->found);
-    if (find_mailboxes(t) < 0)
+    if (mailboxes_find(t) < 0)
         return -1;
-    find_unlisted(t);
+    mailboxes_find_unlisted(t);
     if (journal_read(t->journal) < 0)
         return -1;
     t->copies = copies_mark(t);
     if (t->copies && locked)
         copies_part(t);
     array_foreach (&s->boxes, x)
-        (*x)->found = (*x)->leaving = FALSE;
+        (*x)->pass.found = (*x)->now.leaving = FALSE;
     array_foreach_modifiable (&t->found, f) {
         f->x = f->unreadable ? box_by_vname(s, f->vname) : f->copy ? NULL : box_by_guid(s, f->guid);
         if (f->x != NULL)
-            f->x->found = TRUE;
+            f->x->pass.found = TRUE;
         if (f->x != NULL && f->x->next_guid != NULL && !vname_is_inbox(s, f->vname))
-            f->x->next_guid->found = TRUE; /* INBOX was renamed to it */
+            f->x->next_guid->pass.found = TRUE; /* INBOX was renamed to it */
         /* A deleted one may have had the name before: its line is needed when this one can be
          * read. */
         if (f->unreadable && f->x != NULL && journal_deleted(t->journal, f->x->guid))
             ingest_stays(t->in, f->x);
     }
     array_foreach (&s->boxes, x)
-        (*x)->absent = !(*x)->found;
+        (*x)->pass.absent = !(*x)->pass.found;
     return 0;
 }
 
@@ -644,7 +479,7 @@ static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexpla
     *missing_r = *unexplained_r = 0;
     array_foreach (&t->s->boxes, xp) {
         const struct box *x = *xp;
-        if (x->found || x->gone || guid_128_is_empty(x->guid))
+        if (x->pass.found || x->gone || guid_128_is_empty(x->guid))
             continue;
         ++*missing_r;
         *unexplained_r += !journal_deleted(t->journal, x->guid);
@@ -699,7 +534,7 @@ int mailbox_diff_ingest(struct session *s, struct ingest *in)
     t_array_init(&t.found, 16);
     int r = conclude(&t);
     s->no_outside = r == 0 && no_outside(&t);
-    r = r < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
+    r = r < 0 ? -1 : subscriptions_ingest(s, t.journal, &in->names);
     journal_free(&t.journal);
     return r;
 }

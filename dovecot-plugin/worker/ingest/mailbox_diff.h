@@ -1,8 +1,17 @@
-/* mailbox_diff - what one scan of all mailboxes finds, for mailbox_diff.c and copies.c. */
+/* mailbox_diff - what one scan of all mailboxes finds, for mailbox_diff.c, mailbox_find.c and
+ * copies.c. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_MAILBOX_DIFF_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_MAILBOX_DIFF_H
 
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+
+#include <array.h>
+#include <guid.h>
+
+struct box;
+struct ingest;
+struct session;
 
 struct found_mailbox {
     const char *vname;
@@ -29,6 +38,13 @@ static inline bool is_not_there(int error)
 {
     return error == ENOENT || error == ENOTDIR;
 }
+
+/* --- mailbox_find.c ------------------------------------------------------------------------- */
+
+/* -1: one could not be found out, and nothing is concluded. */
+int mailboxes_find(struct tree *);
+/* Those that are known and were not listed, but are there. */
+void mailboxes_find_unlisted(struct tree *);
 
 /* --- copies.c ------------------------------------------------------------------------------- */
 

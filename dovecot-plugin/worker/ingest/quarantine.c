@@ -1,8 +1,17 @@
 /* quarantine - UIDs whose mails went without a client's word, above the brake: an admin says
  * whether they are removed, or damage (F1). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/ingest/ingest.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 int quarantine_end(struct session *s, struct box *x, int (*fn)(struct orset *, uint32_t, uint32_t))
 {

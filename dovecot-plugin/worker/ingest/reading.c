@@ -6,7 +6,13 @@
  * another lane than the rest. When it has read them the site says that (PARCEL_READING), to a peer
  * that has confirmed all ops up to there: batches in front of that word may be lost, a full lane
  * refuses them. So may the word; who waits for it asks. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <time.h>
 
@@ -40,8 +46,8 @@ uint64_t peers_read_within(struct session *s)
 /* It went on without the answers of all. A clock that was set back does not make this longer. */
 static bool is_alone(const struct session *s)
 {
-    time_t left = s->join_until - time(NULL);
-    return s->unasked && left > -READING_SECS && left <= JOIN_WAIT_SECS;
+    time_t left = s->join.until - time(NULL);
+    return s->join.phase == JOIN_ALONE && left > -READING_SECS && left <= JOIN_WAIT_SECS;
 }
 
 bool peers_may_know_older(struct session *s)
@@ -105,7 +111,7 @@ int peer_is_reading(struct session *s, struct peer *p)
  * waits for the word, all is read once more. */
 int peers_say_read(struct session *s)
 {
-    for (unsigned i = 0; i < s->npeers && !s->exchange_first; i++) {
+    for (unsigned i = 0; i < s->npeers && !is_joining(s); i++) {
         struct peer *p = &s->peer[i];
         uint64_t needed = s->read ? s->read_upto : orset_vector_get(s->os, orset_self(s->os));
         if (!p->told_reading || p->confirmed < needed)
@@ -136,9 +142,9 @@ static enum frame_result asked_whether_read(struct session *s, struct peer *p)
     return put_peer(s, p) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
+enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body, bool *over_r)
 {
-    const struct frame_ingest all = {.n = 0};
+    *over_r = FALSE;
     if (body.n != 1 || (body.p[0] != PARCEL_HAS_READ && body.p[0] != PARCEL_HAS_IT_READ))
         return FRAME_REFUSED;
     if (body.p[0] == PARCEL_HAS_IT_READ)
@@ -149,5 +155,6 @@ enum frame_result reading_parcel(struct session *s, struct peer *p, struct text 
     p->reading_until = 0;
     if (put_peer(s, p) < 0)
         return FRAME_TEMPORARY;
-    return !waited || peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
+    *over_r = waited && !peers_are_reading(s);
+    return FRAME_OK;
 }

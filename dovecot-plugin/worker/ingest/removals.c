@@ -5,9 +5,19 @@
  * of asking for its body. What cannot leave yet, since a mailbox or a mail that may be the moved
  * one could not be read, is found again by a later scan: the cursor stays where it was, the
  * journal of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 /* --- what has to wait ------------------------------------------------------------------------- */
 
@@ -65,14 +75,14 @@ static void scan_undone(struct scanned_mailbox *l)
     x->all = x->all || l->was.all;
     x->rewound = l->was.rewound;
     x->restored = x->restored || l->was.restored;
-    x->rebuilt = x->rebuilt || l->was.rebuilt;
-    x->lost = x->lost || l->was.lost;
+    x->now.rebuilt = x->now.rebuilt || l->was.now.rebuilt;
+    x->now.lost = x->now.lost || l->was.now.lost;
     x->adopted = l->was.adopted;
     x->brake_since = l->was.brake_since;
     x->brake_used = l->was.brake_used;
     x->vanished = l->was.vanished;
     x->vanished_since = l->was.vanished_since;
-    x->reasserted = l->end;
+    x->now.reasserted = l->end;
     x->at.stamp = 0;
 }
 
@@ -166,7 +176,7 @@ static int read_those_outside(struct session *s, struct ingest *in)
         return 0;
     in->beyond = TRUE;
     array_foreach (&s->boxes, x) {
-        bool there = !(*x)->gone && !(*x)->leaving && !(*x)->absent && (*x)->vname != NULL;
+        bool there = !(*x)->gone && !(*x)->now.leaving && !(*x)->pass.absent && (*x)->vname != NULL;
         if (there && (*x)->beyond && read_beyond(s, in, *x) < 0)
             return -1;
     }
@@ -292,14 +302,14 @@ int inbox_leave(struct session *s, struct ingest *in)
 {
     struct box *x = box_by_folder(s, ORSET_INBOX);
     ARRAY_TYPE(mail_guid) stay;
-    if (x == NULL || !x->leaving || in->locked)
+    if (x == NULL || !x->now.leaving || in->locked)
         return 0;
     if (read_outside(s, in) < 0)
         return -1;
     t_array_init(&stay, 16);
     array_append_array(&stay, &in->unread);
     const struct box *to = x->next_guid; /* one that was deleted since has nothing to read */
-    if ((to != NULL && !to->leaving && !to->scanned && to->at.indexid == 0) ||
+    if ((to != NULL && !to->now.leaving && !to->now.scanned && to->at.indexid == 0) ||
         (in->inbox && !read_mailbox(s, "INBOX", NULL, NULL, &stay))) {
         in->locked = TRUE; /* where its mails are could not be read */
         return 0;
@@ -309,7 +319,7 @@ int inbox_leave(struct session *s, struct ingest *in)
         return -1;
     box_set_guid(s, x, NULL);
     box_unread(x);
-    x->leaving = x->waits = FALSE;
+    x->now.leaving = x->now.waits = FALSE;
     return rows_put_box(s, x) < 0 ? -1 : 1;
 }
 
@@ -322,14 +332,14 @@ int mailboxes_leave(struct session *s, struct ingest *in)
     t_array_init(&boxes, 16);
     array_append_array(&boxes, &s->boxes);
     array_foreach (&boxes, x) {
-        if ((*x)->leaving && read_outside(s, in) < 0)
+        if ((*x)->now.leaving && read_outside(s, in) < 0)
             return -1;
-        int r = !(*x)->leaving                              ? 0
+        int r = !(*x)->now.leaving                          ? 0
                 : in->locked || (*x)->folder == ORSET_INBOX ? 1
                                                             : any_unread(s, in, *x);
         if (r > 0)
             ingest_stays(in, *x);
-        if (r < 0 || (r == 0 && (*x)->leaving && box_say_deleted(s, *x) < 0))
+        if (r < 0 || (r == 0 && (*x)->now.leaving && box_say_deleted(s, *x) < 0))
             return -1;
     }
     return 0;

@@ -3,7 +3,20 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_SCAN_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_SCAN_H
 
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/logs/index_log_replay.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+
+#include <array.h>
+#include <guid.h>
+#include <seq-range-array.h>
+
+struct ingest;
+struct orset_facts;
+struct session;
 
 struct mailbox_scan {
     struct session *s;
@@ -60,16 +73,23 @@ struct renumbered {
     uint32_t old_uid, uid;
 };
 
+/* --- scan.c ----------------------------------------------------------------------------------- */
+
+/* Of a mailbox that is not open yet: l.box, made by session_mailbox(). */
+int scan_box(struct mailbox_scan *);
+
+/* --- scan_parts.c ----------------------------------------------------------------------------- */
+
 /* UIDs that the state has bound in this mailbox. */
 int scan_bound_uids(struct session *, uint32_t home, ARRAY_TYPE(seq_range) * uids);
 /* What a call of the core returned. After some changes, a commit: what is in it needs no second
  * look, the cursor just has not moved. */
 int scan_changed(struct mailbox_scan *, int r);
+/* The GUID of the mail that l.mail is set to. False: it cannot be read. */
+bool scan_guid(struct mailbox_scan *, guid_128_t guid);
+void scan_unreadable(struct mailbox_scan *); /* that mail, now */
 
 /* --- scan_present.c: a mail that is there, the one that l->mail is set to --------------------- */
-
-/* Its GUID. False: it cannot be read. */
-bool scan_guid(struct mailbox_scan *, guid_128_t guid);
 
 int scan_present(struct mailbox_scan *, uint32_t uid);
 /* The UID was given to another mail: what was bound to it is to be found among the others. */

@@ -1,9 +1,20 @@
 /* scan_missing - a message whose mail is not there any more: a removal, a move, or damage; and
  * the brake. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/ingest/classify.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 
 #include <time.h>
 
@@ -115,6 +126,13 @@ static bool asked_since(struct mailbox_scan *l, const struct orset_message *m)
     return FALSE;
 }
 
+static bool is_requested(struct mailbox_scan *l, uint32_t uid, const struct orset_message *m)
+{
+    const ARRAY_TYPE(seq_range) *requested =
+        l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.requested;
+    return seq_range_exists(requested, uid) || asked_since(l, m);
+}
+
 int scan_missing(struct mailbox_scan *l, uint32_t uid)
 {
     struct orset_message m;
@@ -127,25 +145,24 @@ int scan_missing(struct mailbox_scan *l, uint32_t uid)
     memcpy(removal.guid, m.facts.guid, sizeof removal.guid);
     if (array_count(&l->unbound) > 0 && (r = find_renumbered(l, &m)) != 0)
         return scan_changed(l, r);
-    if (seq_range_exists(&l->moving, uid))
-        return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    bool requested =
-        seq_range_exists(l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.requested,
-                         uid) ||
-        asked_since(l, &m);
-    if (l->log.verdict == LOG_SCAN_BROKEN && !requested)
-        return missing(l, uid);
-    if (requested) {
+    switch (classify_missing(&(struct missing_facts){
+        .verdict = l->log.verdict,
+        .moving = seq_range_exists(&l->moving, uid),
+        .requested = is_requested(l, uid, &m),
+        .quarantined = held,
+        .maildir = l->maildir,
+        .touched = seq_range_exists(&l->log.touched, uid),
+    })) {
+    case MISSING_MOVED: return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+    case MISSING_REMOVED:
         session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
         array_push_back(&l->in->removals, &removal);
-    } else if (held)
-        seq_range_array_add(&l->x->quarantine, uid);
-    else if (l->log.verdict == LOG_SCAN_GAP ||
-             (l->maildir && seq_range_exists(&l->log.touched, uid)))
-        seq_range_array_add(&l->vanished, uid);
-    else /* the log is whole and silent, or dbox lost the file, which is nobody's to remove */
-        return missing(l, uid);
-    return 0;
+        return 0;
+    case MISSING_QUARANTINED: seq_range_array_add(&l->x->quarantine, uid); return 0;
+    case MISSING_VANISHED: seq_range_array_add(&l->vanished, uid); return 0;
+    case MISSING_DAMAGED: return missing(l, uid);
+    }
+    i_unreached();
 }
 
 /* No mail of the mailbox that the state knows is left but those that a client removed: an empty

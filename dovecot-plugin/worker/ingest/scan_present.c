@@ -1,13 +1,27 @@
 /* scan_present - a mail that is there, against what the state says of its UID: is it the same
  * one, whose flags are newer, is it new. */
-#include "dovecot-plugin/worker/ingest/scan.h"
-
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/delivery_id.h"
+#include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/ingest/classify.h"
+#include "dovecot-plugin/worker/ingest/guids.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/logs/verdict.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
-
-#include <time.h>
+#include <seq-range-array.h>
 
 static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                         struct orset_flags *set)
@@ -15,27 +29,6 @@ static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
             set->system |= (uint8_t)(1U << i);
-}
-
-/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a scan that asks which mail
- * has which UID would take known mails for lost and for new ones; any other look learns nothing
- * wrong, and comes back to the one mail. */
-static void unreadable(struct mailbox_scan *l)
-{
-    if ((l->log.verdict == LOG_SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) &&
-        session_box_is_locked(l->s, l->box))
-        l->locked = TRUE;
-}
-
-bool scan_guid(struct mailbox_scan *l, guid_128_t guid)
-{
-    const char *text;
-    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &text) < 0) {
-        unreadable(l);
-        return FALSE;
-    }
-    mail_generate_guid_128_hash(text, guid);
-    return TRUE;
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */
@@ -156,16 +149,13 @@ static int flags_after_damage(struct mailbox_scan *l, uint32_t folder,
     return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
 }
 
-/* A mail was bound to a message that this state has from the peers. Where the state is new,
- * rewound, or the index another one, nobody knows which of its flags were published: those that
- * the message lacks are set (setting wins). Not \Deleted: where it was cleared elsewhere,
- * somebody rescued the mail. */
+/* A mail was bound to a message that this state has from the peers, and nobody knows which of its
+ * flags were published (classify_adds_flags()): those that the message lacks are set (setting
+ * wins). Not \Deleted: where it was cleared elsewhere, somebody rescued the mail. */
 static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m,
                           const struct orset_flags *named, struct orset_flags *set)
 {
     struct orset_flags wanted, more = *named;
-    if (l->x->restored || (!l->x->rewound && l->log.verdict != LOG_SCAN_BROKEN))
-        return 0;
     if (orset_message_flags(l->s->os, m->folder, m->dot, &wanted) < 0)
         return -1;
     flags_without(&more, &wanted);
@@ -188,9 +178,9 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
     struct orset_dot dot = {0};
-    struct batch_bodies *bodies = l->in->sends ? l->s->batch_bodies : NULL;
+    struct batch_bodies *bodies = l->in->send != NULL ? l->s->batch_bodies : NULL;
     if (body_facts(l->mail, &facts, bodies) < 0) {
-        unreadable(l);
+        scan_unreadable(l);
         if (l->locked)
             return 0;
         if (mailbox_get_last_mail_error(l->box) != MAIL_ERROR_EXPUNGED) {
@@ -509,42 +499,82 @@ static int drop_nameless_removal(struct mailbox_scan *l, uint32_t uid)
     return I_MIN(r, 0);
 }
 
+/* The message that the state has under the UID. 1; 0: there is none; or the core's error */
+static int find_message(struct mailbox_scan *l, uint32_t uid, struct orset_message *m)
+{
+    int r = orset_message_by_uid(l->s->os, l->x->folder, uid, m);
+    if (r == 0 && (r = find_half_renumbered(l, uid)) > 0)
+        r = orset_message_by_uid(l->s->os, l->x->folder, uid, m);
+    return r;
+}
+
+/* A mail that the state does not have under the UID. 1: it has by now, m; 0: it is done with; -1 */
+static int bind_new(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *named,
+                    struct orset_message *m)
+{
+    int added = add_mail(l, named);
+    if (added < 0)
+        return -1;
+    /* Bound to what was there already, perhaps with other flags. */
+    int r = orset_message_by_uid(l->s->os, l->x->folder, uid, m);
+    if (r <= 0)
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
+    if (added == 0)
+        return 0; /* which mail has the UID is not known */
+    keep_guid(l, m);
+    return 1;
+}
+
+static int flags_of_client(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
+                           const struct orset_flags *set)
+{
+    int r = orset_local_flags(l->s->os, l->x->folder, uid, now, set);
+    if (r == ORSET_OK)
+        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
+                        flags_text(l->s, now));
+    return r;
+}
+
+static struct present_facts facts_of(const struct mailbox_scan *l, const struct late_change *late,
+                                     bool nameless)
+{
+    return (struct present_facts){
+        .verdict = l->log.verdict,
+        .log_is_complete = l->log.complete,
+        .rewound = l->x->rewound,
+        .adopted = l->x->adopted != 0,
+        .restored = l->x->restored,
+        .nameless = nameless,
+        .late = late == NULL     ? LATE_NOTHING
+                : late->expunged ? LATE_EXPUNGE
+                                 : LATE_FLAGS,
+    };
+}
+
 int scan_present(struct mailbox_scan *l, uint32_t uid)
 {
     const struct late_change *late = late_of(l, uid);
     struct orset_flags now, named, set;
     struct orset_message m;
-    int r;
     flags_of_mail(l->s, l->mail, &now);
     named = now;
     bool nameless = flags_drop_nameless(l->s, l->box, &named);
+    const struct present_facts facts = facts_of(l, late, nameless);
     i_zero(&set);
-    if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) == 0 &&
-        (r = find_half_renumbered(l, uid)) > 0)
-        r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
+    int r = find_message(l, uid, &m);
     if (r < 0)
         return scan_changed(l, r);
     if (l->locked)
         return 0;
-    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.complete)) ||
-                    (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
-                   !l->x->restored,
-         bound = r > 0;
-    if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
+    bool bound = r > 0;
+    if (!bound && facts.adopted && (r = removed_by_others(l, uid)) != 0)
         return scan_changed(l, r < 0 ? r : ORSET_OK);
-    if (r == 0 && drop_nameless_removal(l, uid) < 0)
+    if (!bound && drop_nameless_removal(l, uid) < 0)
         return scan_changed(l, -1);
-    if (r == 0 || !same_mail(l, &m)) {
-        int added = add_mail(l, &named);
-        if (added < 0)
-            return -1;
-        /* Bound to what was there already, perhaps with other flags. */
-        if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) <= 0)
-            return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
-        if (added == 0)
-            return 0; /* which mail has the UID is not known */
-        keep_guid(l, &m);
-        if (!rewound && flags_of_bound(l, &m, &named, &set) < 0)
+    if (!bound || !same_mail(l, &m)) {
+        if ((r = bind_new(l, uid, &named, &m)) <= 0)
+            return r;
+        if (classify_adds_flags(&facts) && flags_of_bound(l, &m, &named, &set) < 0)
             return scan_changed(l, -1);
         if (look_for_first(l, &m) < 0)
             return -1;
@@ -555,22 +585,17 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
         session_note(l->s, NOTE_WARNING,
                      "%s: UID %u has keywords without a name: its keywords are restored",
                      l->x->vname, uid);
-    if (nameless || (l->log.verdict == LOG_SCAN_BROKEN && !rewound))
-        return scan_changed(l, flags_after_damage(l, l->x->folder, &m, &now, &named, &set));
-    if (rewound && (late == NULL || late->expunged)) {
-        if (late != NULL)
-            seq_range_array_add(&l->seconds, uid);
-        return scan_changed(l, flags_rewound(l, uid, &m, &now, bound));
-    }
-    reassert_of(l, uid, &now, &set);
-    if (late != NULL && late->expunged)
+    enum flags_case flags = classify_flags(&facts);
+    if (facts.late == LATE_EXPUNGE && flags != FLAGS_DAMAGED)
         seq_range_array_add(&l->seconds, uid);
-    else if (late != NULL)
-        return scan_changed(l, flags_late(l, uid, &now, late, &set));
-    r = orset_local_flags(l->s->os, l->x->folder, uid, &now, &set);
-    if (r == ORSET_OK)
-        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
-                        flags_text(l->s, &now));
+    if (flags == FLAGS_OF_CLIENTS || flags == FLAGS_SAID_LATE)
+        reassert_of(l, uid, &now, &set);
+    switch (flags) {
+    case FLAGS_OF_CLIENTS: r = flags_of_client(l, uid, &now, &set); break;
+    case FLAGS_SAID_LATE: r = flags_late(l, uid, &now, late, &set); break;
+    case FLAGS_REWOUND: r = flags_rewound(l, uid, &m, &now, bound); break;
+    case FLAGS_DAMAGED: r = flags_after_damage(l, l->x->folder, &m, &now, &named, &set); break;
+    }
     return scan_changed(l, r);
 }
 
@@ -585,7 +610,7 @@ int scan_other(struct mailbox_scan *l, uint32_t uid)
     uint8_t sha256[32];
     memcpy(sha256, m.facts.sha256, sizeof sha256);
     if (body_facts(l->mail, &facts, NULL) < 0) {
-        unreadable(l);
+        scan_unreadable(l);
         return 0;
     }
     if (memcmp(facts.sha256, sha256, sizeof sha256) == 0 || body_is_of(l->mail, sha256))

@@ -1,6 +1,13 @@
 /* unreadable - names of mailboxes that could not be read when nothing was missed. A mailbox that
  * is missed later is none of these, under another name: it was there, beside them. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <buffer.h>
 
 #define KEPT 1000 /* names; of more, each may be what is missed */
 

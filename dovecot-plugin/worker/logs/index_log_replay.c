@@ -8,14 +8,19 @@
  * none is missing in between. Where two say that they are the same one of the sequence, none is
  * believed. What cannot be read is no evidence of anything. Whatever was the reason for
  * comparing the whole mailbox: they are all gone afterwards. */
-#include "dovecot-plugin/worker/worker.h"
-
-#include "dovecot-plugin/indexlog/log_file.h"
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/indexlog/index_log_backup.h"
+#include "dovecot-plugin/indexlog/log_file.h"
+#include "dovecot-plugin/worker/logs/index_log_replay.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
+#include <seq-range-array.h>
 
 #include <dirent.h>
 #include <errno.h>

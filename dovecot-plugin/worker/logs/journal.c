@@ -5,11 +5,20 @@
  * evidence against the folder's next life, when that is only damaged. A line that comes
  * meanwhile is read where it is: who lists first and reads then knows of each name that is gone
  * whether somebody wanted that. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/worker/logs/journal.h"
 #include "dovecot-plugin/worker/logs/journal_said.h"
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/files.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <array.h>
+#include <guid.h>
+#include <str.h>
+#include <write-full.h>
 
 #include <fcntl.h>
-#include <write-full.h>
 #include <sys/file.h>
 #include <unistd.h>
 

@@ -1,6 +1,10 @@
 /* journal_said - see journal_said.h */
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/logs/journal_said.h"
 
+#include <array.h>
+#include <guid.h>
+#include <str.h>
 #include <strescape.h>
 
 static int by_guid(const struct deletion *a, const struct deletion *b)

@@ -5,14 +5,23 @@
  * Dovecot mark the live log corrupt. The library is asked for the offset behind the modseq that
  * the last record read began with; the first record from there that raises the modseq must be
  * that record, by its hash. Any doubt only means: compare the whole mailbox. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/logs/log_record.h"
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <mail-index-modseq.h>
 #include <mail-index-private.h>
 #include <mail-index-view-private.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
+#include <seq-range-array.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -87,7 +96,7 @@ static struct late_change *late_of(struct log_scan *scan, uint32_t uid, bool add
 /* Not told by a scan already whose cursor stayed where it was. */
 static bool is_news(const struct reading *in)
 {
-    const struct log_pos *told = &in->x->reasserted;
+    const struct log_pos *told = &in->x->now.reasserted;
     return in->at.seq > told->seq || (in->at.seq == told->seq && in->at.offset >= told->offset);
 }
 
@@ -284,7 +293,7 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
                 memcpy(former->guid, rec->guid_128, sizeof former->guid);
                 former->uid = rec->uid;
             }
-            if ((scan->anew || in->x->doubted) && by_client) {
+            if ((scan->anew || in->x->now.doubted) && by_client) {
                 struct expunged_mail *asked = array_append_space(&scan->asked);
                 memcpy(asked->guid, rec->guid_128, sizeof asked->guid);
                 asked->uid = rec->uid;
@@ -589,7 +598,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     scan->end.log_id = file_identity(view->index->log, scan->end.file_seq);
     mail_transaction_log_view_close(&log_view);
     scan->rebuilt = same && scan->verdict == LOG_SCAN_BROKEN;
-    if (x->doubted)
+    if (x->now.doubted)
         not_unbroken(scan, LOG_SCAN_BROKEN, "another mail has a UID than the state says");
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;
 }

@@ -1,5 +1,7 @@
 /* log_record - see log_record.h */
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/logs/log_record.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <mail-types.h>
 

@@ -5,8 +5,19 @@
  * user's doing (F4) when the mailbox's log says so, or when it is a value that was never here. A
  * value that was here before, and of which no log tells, is an old backup's: the state's is set
  * again. Of access rights, where that cannot be told, none is granted (is_damage()). */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/named/attributes.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <buffer.h>
 #include <hash.h>
 #include <istream.h>
 #include <mail-storage-private.h>

@@ -3,9 +3,13 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
 
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/named/named.h"
 
+#include <buffer.h>
 #include <mailbox-attribute.h>
+
+struct session;
 
 #define SIEVE_PREFIX MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT_SERVER "sieve/"
 #define ATTRIBUTE_FORMERS_MAX 32

@@ -1,8 +1,19 @@
 /* scripts - Sieve scripts and which one is active, attributes of the INBOX: its log tells of
  * those that Pigeonhole changes, but an editor and a backup change them, too, and they go with a
  * home that is lost. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/named/attributes.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/files.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <buffer.h>
 #include <istream.h>
 #include <mail-storage-private.h>
 #include <path-util.h>
@@ -273,7 +284,7 @@ int scripts_ingest_all(struct session *s)
     ARRAY_TYPE(const_string) unset;
     int r = 0;
     t_array_init(&unset, 1);
-    if (x == NULL || x->gone || x->leaving || x->vname == NULL)
+    if (x == NULL || x->gone || x->now.leaving || x->vname == NULL)
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     if (session_open_mailbox(s, x, box) == 0)

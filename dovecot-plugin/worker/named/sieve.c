@@ -3,7 +3,8 @@
  * The only code that shows them so is Pigeonhole's module for doveadm (dsync carries them that
  * way). It is loaded here too; what it asks of the doveadm program is for its commands alone,
  * which nobody calls here. Without the module scripts are not replicated. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/named/named.h"
 
 #include <module-dir.h>
 

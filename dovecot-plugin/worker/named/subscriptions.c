@@ -5,9 +5,19 @@
  * (journal.c). Else the file is lost, or an old one: the name is subscribed again. A name that
  * comes back into the list, and went from it on somebody's word, was subscribed again when the
  * plugin wrote so; else it is unsubscribed again. A name that was never there is the user's. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <bsearch-insert-pos.h>
+#include <buffer.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-iter.h>
 
@@ -118,7 +128,7 @@ static int put_names(struct session *s, const char *row, const ARRAY_TYPE(const_
 
 /* --- ingest ----------------------------------------------------------------------------------- */
 
-struct mailbox_scan {
+struct subscription_scan {
     struct session *s;
     struct journal *journal;
     ARRAY_TYPE(const_string) now, seen, former;
@@ -127,7 +137,7 @@ struct mailbox_scan {
 };
 
 /* The mailbox list has the name, or has it no more: by somebody's doing, or as damage. */
-static int changed(struct mailbox_scan *l, const char *vname, bool on, bool said)
+static int changed(struct subscription_scan *l, const char *vname, bool on, bool said)
 {
     struct session *s = l->s;
     buffer_t *name = t_buffer_create(128);
@@ -146,7 +156,7 @@ static int changed(struct mailbox_scan *l, const char *vname, bool on, bool said
     return r < 0 ? session_core_failed(s, vname) : 0;
 }
 
-static int came(struct mailbox_scan *l, const char *vname)
+static int came(struct subscription_scan *l, const char *vname)
 {
     bool said =
         l->s->rewound || !has(&l->former, vname) || journal_subscription(l->journal, vname, TRUE);
@@ -155,7 +165,7 @@ static int came(struct mailbox_scan *l, const char *vname)
     return changed(l, vname, TRUE, said);
 }
 
-static int went(struct mailbox_scan *l, const char *vname)
+static int went(struct subscription_scan *l, const char *vname)
 {
     bool said = journal_subscription(l->journal, vname, FALSE);
     if (said)
@@ -163,7 +173,7 @@ static int went(struct mailbox_scan *l, const char *vname)
     return changed(l, vname, FALSE, said);
 }
 
-static int compare(struct mailbox_scan *l)
+static int compare(struct subscription_scan *l)
 {
     const char *const *n;
     array_foreach (&l->now, n) {
@@ -185,14 +195,14 @@ static int compare(struct mailbox_scan *l)
     return put_names(l->s, LISTED, &l->now) < 0 ? -1 : put_names(l->s, FORMER, &l->former);
 }
 
-int subscriptions_ingest(struct session *s, struct ingest *in, struct journal *journal)
+int subscriptions_ingest(struct session *s, struct journal *journal, bool *names_r)
 {
-    struct mailbox_scan l = {.s = s, .journal = journal};
+    struct subscription_scan l = {.s = s, .journal = journal};
     t_array_init(&l.now, 16);
     if (list_subscriptions(s, &l.now) < 0) {
         /* Nothing is concluded from it, and the mail waits for nobody: it may stay so for long. */
         session_note(s, NOTE_WARNING, "%s: their changes wait", session_error(s));
-        in->names = s->scan_again = TRUE;
+        *names_r = s->scan_again = TRUE;
         session_want_tick(s, 60000);
         return 0;
     }

@@ -3,7 +3,10 @@
  *
  * It is kept for whoever wants to know why; the mailboxes and the other sites know what it held
  * (F36). Not each: what spoils it may come again, and a home that is full takes no mail. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <array.h>
 
 #include <dirent.h>
 #include <stdlib.h>

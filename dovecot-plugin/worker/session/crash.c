@@ -2,7 +2,7 @@
  * once, so that what is started next can go on: the named file is removed by the crash. A file
  * that is not empty only has it stop there: the file becomes <file>.reached, and when that is
  * removed it goes on. In test builds only (DOVELANE_TEST_CRASH). */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/worker/session/crash.h"
 
 #ifdef DOVELANE_TEST_CRASH
 

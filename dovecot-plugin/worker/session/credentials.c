@@ -9,10 +9,13 @@
  * are not dumpable (prctl(2)). Such a process has a connection with auth that was made as root.
  * Dovecot drops root in a way that leaves it not dumpable (TEMP_PRIV_DROP, seteuid); the rest is
  * done here, and does not change that. */
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/system_groups.h"
-#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-settings.h>
+#include <str.h>
 
 #include <sys/prctl.h>
 #include <unistd.h>

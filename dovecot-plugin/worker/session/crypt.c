@@ -1,7 +1,9 @@
 /* crypt - users of mail_crypt whose private key only their password opens: nobody but their
  * login reads what comes in for them, so nothing of it could be sent (F39). Told when the user
  * is opened, by name, not mail by mail. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
 #include <mail-storage-private.h>
 #include <mailbox-attribute.h>

@@ -1,6 +1,11 @@
 /* flags - flags and keywords between Dovecot and the core. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <maildir-keywords.h>
 #include <maildir-storage.h>
 #include <maildir-uidlist.h>

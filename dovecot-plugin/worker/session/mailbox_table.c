@@ -4,8 +4,13 @@
  * A folder has one mailbox at most. A name may be that of several for a while: of one that is
  * gone and of its successor; a GUID, while a mailbox becomes another folder's. Those stand in a
  * chain behind the first, in the order in which they came. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <hash.h>
 
 void mailbox_table_init(struct session *s)
@@ -83,8 +88,9 @@ static void guid_unlink(struct session *s, struct box *x)
         }
         return;
     }
-    while (before->next_guid != x)
+    while (before != NULL && before->next_guid != x)
         before = before->next_guid;
+    i_assert(before != NULL);
     before->next_guid = next;
 }
 
@@ -114,13 +120,15 @@ static void vname_unlink(struct session *s, struct box *x)
             hash_table_insert(s->by_vname, next->vname, next);
         return;
     }
-    while (before->next_vname != x)
+    while (before != NULL && before->next_vname != x)
         before = before->next_vname;
+    i_assert(before != NULL);
     before->next_vname = next;
 }
 
 struct box *box_add(struct session *s, uint32_t folder)
 {
+    i_assert(folder != ORSET_NO_FOLDER && box_by_folder(s, folder) == NULL);
     struct box *x = i_new(struct box, 1);
     x->folder = folder;
     x->rewound = s->rewound;
@@ -167,7 +175,7 @@ void box_set_guid(struct session *s, struct box *x, const uint8_t guid[GUID_128_
 void box_unread(struct box *x)
 {
     i_zero(&x->at);
-    i_zero(&x->reasserted);
+    i_zero(&x->now.reasserted);
     x->adopted = 0;
     array_clear(&x->quarantine); /* what is missing is damage */
 }
@@ -199,7 +207,7 @@ struct box *box_first_of_vname(struct session *s, const char *vname)
 struct box *box_by_vname(struct session *s, const char *vname)
 {
     struct box *first = box_first_of_vname(s, vname), *x = first;
-    while (x != NULL && (x->gone || x->leaving))
+    while (x != NULL && (x->gone || x->now.leaving))
         x = x->next_vname;
     return x != NULL ? x : first;
 }

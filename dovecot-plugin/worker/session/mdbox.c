@@ -10,15 +10,23 @@
  * It brings back, too, what was expunged and not purged since. Those are known by rows: which
  * GUID went from which folder, on somebody's word, in the last days. Only such a mail is
  * expunged again. */
-#include "dovecot-plugin/worker/worker.h"
-
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/indexlog/index_log_backup.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
 #include <mdbox-map-private.h>
 #include <mdbox-storage.h>
+#include <seq-range-array.h>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -210,8 +218,8 @@ static int rebuild(struct session *s, struct mailbox *box)
     if (r >= 0)
         r = unmark(storage->map);
     array_foreach (&s->boxes, x) {
-        (*x)->all = (*x)->rebuilt = TRUE;
-        (*x)->scanned = FALSE;
+        (*x)->all = (*x)->now.rebuilt = TRUE;
+        (*x)->now.scanned = FALSE;
     }
     return r;
 }
@@ -228,8 +236,8 @@ int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
      * but its mailboxes were lost with it then. Not by the way, because a mailbox is new: a
      * delivery that was killed leaves a file that the map does not know, and after a rebuild
      * nothing tells what clients did since the last scan. */
-    bool other =
-        x->at.indexid == 0 ? x->lost : x->at.indexid != mail_index_get_header(box->view)->indexid;
+    bool other = x->at.indexid == 0 ? x->now.lost
+                                    : x->at.indexid != mail_index_get_header(box->view)->indexid;
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;
@@ -260,7 +268,7 @@ bool mdbox_is_other(struct session *s, const struct box *x, struct mailbox *box)
     uint64_t left;
     return is_removed(storage->map) || is_known(s, storage, &left) <= 0 ||
            x->at.indexid != hdr->indexid ||
-           (first->hdr.prev_file_seq == 0 && first->hdr.file_seq > x->log_seq);
+           (first->hdr.prev_file_seq == 0 && first->hdr.file_seq > x->now.log_seq);
 }
 
 /* --- mails that were expunged ----------------------------------------------------------------- */

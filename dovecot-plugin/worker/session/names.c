@@ -1,7 +1,11 @@
 /* names - folder names travel as namespace key and components (F26); here they become mailbox
  * names and back. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/worker/session/names.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <buffer.h>
 #include <mailbox-list-private.h>
 #include <str.h>
 #include <unichar.h>

@@ -4,11 +4,15 @@
  * made makes it himself, and the CREATE that is under way is answered ALREADYEXISTS; the library
  * opens some unasked, when it brings its list index up to date. So none is opened here that is
  * not whole, but under that lock. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
+#include <guid.h>
 #include <hostpid.h>
-#include <maildir-storage.h>
-#include <maildir-uidlist.h>
 #include <mail-index-alloc-cache.h>
 #include <mail-index-private.h>
 #include <mail-storage-hooks.h>
@@ -16,6 +20,8 @@
 #include <mail-transaction-log.h>
 #include <mailbox-list-index.h>
 #include <mailbox-list-private.h>
+#include <maildir-storage.h>
+#include <maildir-uidlist.h>
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -389,7 +395,7 @@ bool session_index_is_lost(struct session *s, const struct box *x, struct mailbo
 {
     const char *path;
     struct stat st;
-    if (x->log_seq == 0 || mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
+    if (x->now.log_seq == 0 || mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
         stat(t_strconcat(path, "/dovecot.index.log", NULL), &st) == 0 || errno != ENOENT)
         return FALSE;
     /* It went with its mailbox: deleted, or renamed. */

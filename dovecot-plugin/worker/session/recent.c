@@ -8,7 +8,7 @@
  *
  * The library calls the functions below instead of its own, since this program exports them. If it
  * ever calls its own, opening costs more. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
 
 #include <mail-index.h>
 #include <mail-storage-private.h>

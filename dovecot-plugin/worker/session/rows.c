@@ -1,9 +1,19 @@
 /* rows - what this program itself remembers, as ORSET_T_APP rows beside the core's: so it is
  * committed with the state it belongs to. Rows are read once, at open; what is in memory is what
  * the last commit wrote, or it is read again. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/store.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <mail-storage-private.h>
+#include <seq-range-array.h>
 #include <unichar.h>
 
 #include <unistd.h>
@@ -166,7 +176,8 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     struct session *s = arg;
     struct orset_reader r = orset_reader_of(v, len);
     uint32_t folder = row_folder(s, key, key_len);
-    if (orset_read_u8(&r) != ROWS_VERSION || folder == ORSET_NO_FOLDER)
+    if (orset_read_u8(&r) != ROWS_VERSION || folder == ORSET_NO_FOLDER ||
+        box_by_folder(s, folder) != NULL)
         return rows_corrupt(s, "a mailbox's row is of none");
     struct box *x = box_add(s, folder);
     uint8_t bits = orset_read_u8(&r);
@@ -273,11 +284,11 @@ int rows_put_join(struct session *s)
 {
     struct orset_buf b = value_buf();
     struct orset_key k = {0};
-    if (!s->exchange_first && !s->unasked)
+    if (s->join.phase == JOINED)
         return rows_del(s, 'j', "", 0);
-    orset_buf_num(&b, (uint64_t)s->join_until);
-    orset_buf_u8(&b, s->unasked);
-    orset_buf_num(&b, (uint64_t)s->join_since);
+    orset_buf_num(&b, (uint64_t)s->join.until);
+    orset_buf_u8(&b, s->join.phase == JOIN_ALONE);
+    orset_buf_num(&b, (uint64_t)s->join.since);
     return put_buf(s, 'j', &k, &b);
 }
 
@@ -429,6 +440,7 @@ int rows_load(struct session *s)
     const uint8_t *v;
     size_t len;
     mailbox_table_clear(s);
+    s->modseq_repairs = FALSE;
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
         s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading =
@@ -436,19 +448,19 @@ int rows_load(struct session *s)
         s->peer[i].reading_until = 0;
     }
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 ||
-        find_cut_short(s) < 0 || modseq_repair_load(s) < 0)
+        find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &s->modseq_repairs) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
-    s->unasked = FALSE;
+    s->join.phase = JOINED;
     if (r > 0) {
         struct orset_reader in = orset_reader_of(v, len);
-        s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
-        s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
+        s->join.until = (time_t)orset_read_num(&in, INT64_MAX);
+        bool alone = in.at < in.end && orset_read_u8(&in) != 0;
         /* one of 0.1.0: it has asked */
-        s->join_since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join_until;
+        s->join.since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join.until;
+        /* Not alone where all that could be asked were removed. */
+        s->join.phase = !alone ? JOIN_ASKING : s->npeers > 0 ? JOIN_ALONE : JOINED;
     }
-    s->exchange_first = r > 0 && !s->unasked;
-    s->unasked = s->unasked && s->npeers > 0; /* not where all that could be asked were removed */
     if (r >= 0)
         r = rows_get(s, ROW_REWOUND, "", 0, &v, &len);
     s->rewound = r > 0;

@@ -12,10 +12,13 @@
  * holds a lock of the kernel's on a file, closing any descriptor of that file would drop it.
  *
  * The library calls the two functions below instead of libc's, since this program exports them. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/session/sync.h"
+
+#include <pthread.h>
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

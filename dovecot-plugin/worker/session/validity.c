@@ -1,6 +1,8 @@
 /* validity - another UIDVALIDITY for a mailbox that never had a mail: no UID of it is anybody's,
  * so a lower one harms nobody. The lock that who saves a mail takes is held meanwhile. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/validity.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

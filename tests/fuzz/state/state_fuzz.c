@@ -69,7 +69,7 @@ static void set_up(void)
     atexit(tell);
 }
 
-/* The worker's way: worker/session/user.c. */
+/* The worker's way: worker/user.c. */
 static void one(struct choices *c)
 {
     struct orset_origin me = {1, 5000};

@@ -6,10 +6,10 @@
  * come last. A mail waits for the bodies of those before it as long as they may still come.
  *
  * All that is known of it is made from the state's rows, and again when those changed. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_APPLY_PLAN_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_APPLY_PLAN_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_PLAN_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_PLAN_H
 
-#include <stdint.h>
+#include "dovecot-plugin/compat.h"
 
 struct session;
 

@@ -1,7 +1,15 @@
 /* plan - see plan.h. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/patience.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/session.h"
 
+#include <array.h>
 #include <sort.h>
+
 #include <time-util.h>
 
 #define SMALL 1000       /* mails: a plan of no more is read again whenever there are others */
@@ -145,12 +153,14 @@ struct plan_mailbox *plan_mailboxes(struct session *s, unsigned *n_r)
 
 struct plan_item *plan_item(struct session *s, unsigned i)
 {
+    i_assert(i < s->plan->n);
     return &s->plan->item[i];
 }
 
 void plan_done(struct session *s, unsigned i)
 {
     struct plan_item *item = plan_item(s, i);
+    i_assert(item->row_len == 0 || s->plan->left > 0);
     s->plan->left -= item->row_len > 0;
     item->row_len = 0;
 }
@@ -172,7 +182,7 @@ void plan_look_again(struct session *s, unsigned item)
 static bool may_go_on(struct session *s, const struct plan_mailbox *m)
 {
     const struct box *x = box_of_folder(s, m->folder);
-    if (x == NULL || x->gone || x->failed || patience_is_over(s, m->folder))
+    if (x == NULL || x->gone || x->pass.failed || patience_is_over(s, m->folder))
         return FALSE;
     for (unsigned i = m->at; i < m->end; i++) {
         if (s->plan->item[i].row_len > 0 && !s->plan->item[i].given_up)

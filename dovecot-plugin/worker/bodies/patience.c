@@ -6,7 +6,16 @@
  * goes when the first mail in the order was placed.
  *
  * ROW_WAITS = num how often one spoke, num when the last time, or since when they wait. */
-#include "dovecot-plugin/worker/worker.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/patience.h"
+#include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/session.h"
+
+#include <array.h>
+#include <seq-range-array.h>
 
 #include <time.h>
 

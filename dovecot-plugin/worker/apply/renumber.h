@@ -1,0 +1,41 @@
+/* renumber - what renumber.c has for renumber_recover.c, and for other_bytes.c, which puts a new
+ * mail in place of one, not a copy. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_APPLY_RENUMBER_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_APPLY_RENUMBER_H
+
+#include "dovecot-plugin/compat.h"
+
+#include <guid.h>
+
+struct box;
+struct log_pos;
+struct session;
+
+struct renumber {
+    uint32_t uid, new_uid, got;
+    bool other; /* uid may name another mail by now */
+    /* that the mail had under uid when it was known to be the state's; zeros: not known */
+    guid_128_t guid;
+};
+ARRAY_DEFINE_TYPE(renumber, struct renumber);
+
+/* Where a row begins with this, which is no UID: the copies are about to be made. Else they are
+ * bound. */
+#define ROW_COPYING 0
+
+/* The row, inside a transaction. from: where the log ended when the copies were read; NULL: the
+ * state has bound them. No row says that nothing is to be done. */
+int renumber_put_row(struct session *, uint32_t folder, const struct renumber *v, unsigned n,
+                     const struct log_pos *from);
+/* The same in a transaction of its own. */
+int renumber_say_copying(struct session *, uint32_t folder, const struct renumber *v, unsigned n,
+                         const struct log_pos *from);
+int renumber_row_done(struct session *, uint32_t folder);
+/* What is said of the old UIDs from now on, or was since the copies were read, is meant for the
+ * new ones. Inside a transaction. */
+int renumber_say_moved(struct session *, struct box *, const struct renumber *v, unsigned n,
+                       const struct log_pos *from);
+int renumber_expunge_old(struct session *, struct mailbox *, const struct renumber *v, unsigned n);
+bool renumber_guid(struct mail *, guid_128_t guid_r);
+
+#endif

@@ -1,0 +1,23 @@
+/* ingest - what changed in the mailboxes becomes ops. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_INGEST_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_INGEST_H
+
+#include "dovecot-plugin/compat.h"
+
+struct box;
+struct frame_ingest;
+struct session;
+
+/* Called when a part is committed: its ops go to the peers. */
+typedef int send_fn(struct session *);
+/* INGEST: n 0 looks at all mailboxes. joined: the wait for the other sites has just ended. */
+int ingest(struct session *, const struct frame_ingest *, bool joined, send_fn *);
+
+/* The mailboxes that are to be compared whole, now. */
+int ingest_marked(struct session *);
+int ingest_one(struct session *, struct box *);
+/* Decides on what is quarantined and is gone still; what went besides is the next scan's to
+ * judge. How many mails that were, or -1. */
+int quarantine_decide(struct session *, struct box *, bool accept);
+
+#endif

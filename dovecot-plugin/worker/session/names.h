@@ -1,0 +1,21 @@
+/* names - the folder names of mailboxes. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_NAMES_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_NAMES_H
+
+#include "dovecot-plugin/compat.h"
+
+#include <buffer.h>
+
+struct session;
+
+/* The folder name of a mailbox: namespace key, components, NUL between. False: INBOX, or no name
+ * (error). */
+bool name_of_vname(struct session *, const char *vname, buffer_t *name);
+bool vname_is_inbox(struct session *, const char *vname);
+/* Where the local layout shows this name, escaped where it must be. NULL: its namespace is not
+ * here. */
+const char *vname_of_name(struct session *, const char *name, size_t len);
+/* For the log. */
+const char *name_text(const char *name, size_t len);
+
+#endif
