@@ -267,6 +267,11 @@ static void serve_user(struct server *v, const struct frame *f)
     s->tick = 0;
     s->send_room = OUTBOX_MOST;
     str_truncate(s->error, 0);
+    /* Before anybody holds a mailbox of those that are read anew. */
+    if (session_fresh(s) < 0) {
+        send_done(v, FRAME_TEMPORARY);
+        return;
+    }
     switch (f->type) {
     case FRAME_INGEST: result = result_of(round_ingest(s, &f->u.ingest)); break;
     case FRAME_PARCEL: result = parcel_take(s, &f->u.parcel); break;

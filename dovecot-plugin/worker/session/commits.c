@@ -12,13 +12,20 @@
 #include <array.h>
 #include <randgen.h>
 
+int session_fresh(struct session *s)
+{
+    if (!s->stale)
+        return 0;
+    if (rows_load(s) < 0)
+        return -1;
+    s->stale = FALSE;
+    return 0;
+}
+
 int session_begin(struct session *s)
 {
-    if (s->stale) {
-        if (rows_load(s) < 0)
-            return -1;
-        s->stale = FALSE;
-    }
+    if (session_fresh(s) < 0)
+        return -1;
     return orset_begin(s->os) < 0 ? session_core_failed(s, "begin") : 0;
 }
 

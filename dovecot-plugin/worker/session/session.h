@@ -189,6 +189,9 @@ static inline bool is_joining(const struct session *s)
  * open. */
 void state_put_aside(struct session *, const char *path, const char *why);
 
+/* After a rollback the rows are read again: each struct box and struct peer is another one then.
+ * session_begin() does so, too. */
+int session_fresh(struct session *);
 int session_begin(struct session *);
 /* Reserves numbers first, notes the counter after. -1: rolled back. */
 int session_commit(struct session *);
