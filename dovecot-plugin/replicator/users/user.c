@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/lanes/pace.h"
-#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/pace.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
-#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define BUCKETS 65536
 #define USERS_MAX 1000000
@@ -38,6 +38,7 @@ struct users {
     struct replicator *r;
     size_t n, unproven;            /* unproven: named by hints */
     size_t named[FRAME_SITES_MAX]; /* unproven: named by parcels of each peer */
+    double said[FRAME_SITES_MAX];  /* that one names too many */
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
 };
@@ -100,6 +101,7 @@ struct user *user_get(struct users *us, const char *name, size_t n)
 static void user_free(struct user *u)
 {
     struct users *us = u->r->users;
+    ASSERT(!u->worker && !u->ending && !u->holds);
     user_forget_work(u);
     user_prove(u);
     sched_dequeue(us->r->sched, u);
@@ -121,6 +123,10 @@ bool user_may_be_named(struct users *us, size_t peer, const char *name, size_t n
     char *text = mem_strndup(name, n);
     bool known = ledger_knows(us->r->ledger, text);
     free(text);
+    if (!known && replicator_may_say(&us->said[peer], 60.))
+        log_warning("replica %s: it names too many users that are not known here, as %.*s: their "
+                    "parcels are dropped, and come again",
+                    us->r->group.peer[peer].name, (int)n, name);
     return known;
 }
 
@@ -205,10 +211,23 @@ static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
     }
 }
 
+static void write_again(struct user *u, void *arg)
+{
+    if (u->known)
+        ledger_write_user(arg, u->name, u->joining == FRAME_JOINED);
+}
+
+static void write_all_again(void *arg)
+{
+    struct users *us = arg;
+    users_each(us, write_again, us->r->ledger);
+}
+
 struct users *users_open(struct replicator *r)
 {
     struct users *us = mem_zero(sizeof *us);
     us->r = r;
+    ledger_on_loss(r->ledger, write_all_again, us);
     LIST_INIT(&us->all);
     ev_timer_init(&us->collect, on_collect, COLLECT, COLLECT);
     us->collect.data = us;
@@ -223,6 +242,7 @@ void users_close(struct users *us)
     while (!LIST_EMPTY(&us->all))
         user_free(LIST_FIRST(&us->all));
     ev_timer_stop(us->r->loop, &us->collect);
+    ledger_on_loss(us->r->ledger, NULL, NULL);
     free(us);
 }
 
@@ -413,9 +433,8 @@ void user_trim_parcels(struct user *u, bool crowded)
     }
 }
 
-void user_trim_slow(struct user *u, void *arg)
+void user_trim_slow(struct user *u)
 {
-    (void)arg;
     if (u->nparcels > 1 && is_slow(u))
         user_trim_parcels(u, true);
 }
@@ -437,7 +456,10 @@ bool user_is_another(struct user *u, const char *name, size_t n)
         remove_parcel(u, p);
         user_parcel(real, p);
     }
-    admin_moved(&u->admin, real);
+    struct admin_request *q;
+    TAILQ_FOREACH (q, &u->admin, link)
+        q->user = real;
+    TAILQ_CONCAT(&real->admin, &u->admin, link);
     user_plan(real);
     return true;
 }
@@ -446,6 +468,15 @@ void user_want(struct user *u, size_t peer, enum frame_ship how)
 {
     u->peer[peer].want |= 1u << how;
     user_plan(u);
+}
+
+void user_fail_requests(struct user *u, const char *why, bool later)
+{
+    struct admin_request *q;
+    while ((q = TAILQ_FIRST(&u->admin))) {
+        TAILQ_REMOVE(&u->admin, q, link);
+        q->calls->failed(q, why, later);
+    }
 }
 
 void user_forget_work(struct user *u)
@@ -464,23 +495,10 @@ void user_forget_work(struct user *u)
         p->resends = 0;
     }
     pace_forget_all(u->r->pace, u);
-    admin_fail(&u->admin, "the user cannot be opened", false);
+    user_fail_requests(u, "the user cannot be opened", false);
 }
 
 /* ---- what happened ---- */
-
-void user_sent(struct user *u, size_t peer)
-{
-    struct user_peer *p = &u->peer[peer];
-    double now = clock_monotonic();
-    if (p->hello_at)
-        p->hello_at = later(u, now, u->r->config->hello_every, 3);
-}
-
-bool user_misses(const struct user *u, size_t peer, uint64_t first)
-{
-    return u->peer[peer].missing && first > u->peer[peer].missing;
-}
 
 void user_unsent(struct user *u, size_t peer, uint64_t first)
 {
@@ -491,6 +509,33 @@ void user_unsent(struct user *u, size_t peer, uint64_t first)
     if (p->resend_at == 0)
         p->resend_at = now + p->resend_wait;
     user_plan(u);
+}
+
+static void send_to(struct user *u, size_t peer, const struct frame_parcel *send)
+{
+    struct user_peer *p = &u->peer[peer];
+    if (p->missing && send->first > p->missing) {
+        /* The peer would meet a gap: ops before it did not come into the lane. */
+        metric_add(replicator_unsent, 1);
+        return;
+    }
+    if (!outbox_send(u->r->outbox, u->name, peer, send))
+        user_unsent(u, peer, send->first);
+    else if (send->kind == PARCEL_BATCH && p->hello_at) /* it can wait: this says as much */
+        p->hello_at = later(u, clock_monotonic(), u->r->config->hello_every, 3);
+}
+
+void user_send(struct user *u, const struct frame_parcel *send)
+{
+    const struct group *g = &u->r->group;
+    if (send->body.n > PARCEL_MAX) {
+        log_error("user=%s: a worker's parcel of %zu bytes is above %d: not sent", u->name,
+                  send->body.n, PARCEL_MAX);
+        return;
+    }
+    for (size_t i = 0; i < g->npeers; i++)
+        if (!g->peer[i].removed && (send->site == 0 || send->site == g->peer[i].site))
+            send_to(u, i, send);
 }
 
 static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
@@ -706,7 +751,7 @@ void user_plan(struct user *u)
     due(u, now);
     enum user_class c = user_class(u, now);
     if (u->worker)
-        worker_stir(u->worker);
+        u->stirred = true;
     else if (!u->ending)
         sched_queue(r->sched, u, c);
     double at = next_moment(u, now);

@@ -8,29 +8,28 @@
 
 #include <ev.h>
 
-#include "dovecot-plugin/replicator/replicator.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 
 struct worker;
 struct ending;
 struct held_request;
-struct admin_request;
 
-/* A parcel in flight: taken from a peer's lane, not acked yet. */
-struct parcel_in_flight {
-    TAILQ_ENTRY(parcel_in_flight) in_user;
-    LIST_ENTRY(parcel_in_flight) in_hash;
-    unsigned char id[16];
-    size_t peer; /* index: whose lane */
-    int lane;    /* LANE_LIVE or LANE_BULK */
-    unsigned kind;
-    void *reply; /* owns the body: a redisReply */
-    struct text body;
-    uint64_t first;   /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
-    unsigned crashes; /* workers that went away while they had it */
-    bool acked;       /* it may be lost */
-    bool waits;       /* for the user to be opened for something else (confirm.h) */
+/* What an admin wants of one user, and who hears what comes of it. */
+struct admin_request {
+    TAILQ_ENTRY(admin_request) link; /* in the user's list, until a worker is asked */
+    struct user *user;
+    const struct admin_calls *calls;
+    size_t n;
+    char *arg[FRAME_ARGS_MAX];
 };
-TAILQ_HEAD(parcels, parcel_in_flight);
+struct admin_calls {
+    void (*row)(struct admin_request *, struct text);
+    /* It is over, and the request is freed: its worker has answered; or there is no answer. later:
+     * another time it may work. */
+    void (*done)(struct admin_request *, const struct frame_done *);
+    void (*failed)(struct admin_request *, const char *why, bool later);
+};
+
 TAILQ_HEAD(admin_requests, admin_request);
 
 /* What one user and one peer have to say to each other. Moments are 0 when not set. */
@@ -89,11 +88,27 @@ struct user {
     char *real;
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
+    bool stirred;           /* something changed since that had nothing to do for it */
     struct ending *ending;  /* its last worker's process has not ended; NULL: it has */
     /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it
      * only */
     uint64_t credentials;
-    ev_timer timer; /* the next moment at which something becomes due */
+    bool holds;                   /* a worker's process (holders.h) */
+    TAILQ_ENTRY(user) in_holders; /* while it does */
+    ev_timer timer;               /* the next moment at which something becomes due */
+
+    struct {                /* to exchange (turn.h) */
+        double waits_since; /* also while it is open; 0: it does not */
+        unsigned used;      /* turns that ended before the exchange did, one after the other */
+        bool has;           /* it may exchange, and until then though others wait: */
+        double until;
+        /* While a worker has it open: an exchange goes on in that one, which closing it would end;
+         * until when it is not closed for that; the present question had it ask a site on: an
+         * exchange makes progress. */
+        bool asking;
+        double hold;
+        bool asked_on;
+    } turn;
 
     bool look_all, sweep, tick;
     /* hints named more mailboxes than one question holds: those whose files changed are looked
@@ -122,8 +137,6 @@ struct user {
     double look_wait, parcel_wait, open_wait;
     /* it could not be opened for good: its parcels are dropped */
     double unknown_until;
-    double waits_since;  /* for its turn to exchange, also while it is open; 0: it does not */
-    unsigned turns_used; /* turns to exchange that ended before it did, one after the other */
     /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     bool joins;
     double tick_at, sweep_at, active_at;
@@ -157,7 +170,7 @@ size_t users_count(const struct users *);
 /* So many wait for their lookup, or were looked up in vain within the last minute. */
 size_t users_unproven(const struct users *); /* by hints */
 /* Whether a parcel of that peer may name it: who is not known here is one of not too many. */
-bool user_may_be_named(struct users *, size_t peer, const char *name, size_t n);
+bool user_may_be_named(struct users *, size_t peer, const char *name, size_t n); /* else logged */
 /* A worker has opened it. */
 void user_prove(struct user *);
 typedef void user_fn(struct user *, void *arg);
@@ -183,8 +196,8 @@ void user_drop_answers(struct user *);
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
 /* Drops what is in flight that there is no room for, but not what a worker has. */
 void user_trim_parcels(struct user *, bool crowded);
-/* The same where it is time for that. For users_each(), while the inbox is crowded. */
-void user_trim_slow(struct user *, void *);
+/* The same where it is time for that, while the inbox is crowded. */
+void user_trim_slow(struct user *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);
 /* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new
@@ -193,12 +206,11 @@ enum user_class user_class(struct user *, double now);
 bool user_may_ask(const struct user *, size_t peer);
 void user_want(struct user *, size_t peer, enum frame_ship);
 
-/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be
- * sent again. first: number of the first own op in it, 0: it has none. */
-void user_sent(struct user *, size_t peer);
+/* Its worker sends that, to one peer or (site 0) to all. */
+void user_send(struct user *, const struct frame_parcel *);
+/* Something could not be pushed to that peer: it is to be sent again. first: number of the first
+ * own op in it, 0: it has none. */
 void user_unsent(struct user *, size_t peer, uint64_t first);
-/* A batch that begins there would meet a gap: ops before it did not come into the lane. */
-bool user_misses(const struct user *, size_t peer, uint64_t first);
 
 /* It says that it has all own ops: nothing is sent to it again. */
 void user_all_confirmed(struct user *, size_t peer);
@@ -228,6 +240,8 @@ bool user_may_say(struct user *);
 /* Puts it into the queue it belongs to, or sets its timer. To be called whenever something
  * changed. */
 void user_plan(struct user *);
+/* The admins' requests that no worker was asked yet. later: another time they may work. */
+void user_fail_requests(struct user *, const char *why, bool later);
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
 void user_forget_work(struct user *);
 
