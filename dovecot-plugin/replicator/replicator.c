@@ -24,7 +24,7 @@
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
-#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/users/unproven.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define GRACE 8.  /* seconds that workers have to close their users */
@@ -171,6 +171,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     }
     r->progress = progress_open(r);
     r->pace = pace_open(r);
+    r->unproven = unproven_open(r);
     r->users = users_open(r);
     r->sched = sched_open(r);
     r->holders = holders_open();
@@ -228,6 +229,7 @@ void replicator_close(struct replicator *r)
     outbox_close(r->outbox);
     resend_close(r->resend);
     users_close(r->users);
+    unproven_close(r->unproven);
     pace_close(r->pace);
     progress_close(r->progress);
     inbox_free(r->inbox);

@@ -54,6 +54,7 @@ struct replicator {
     struct reserve *reserve;
     struct progress *progress;
     struct pace *pace;
+    struct unproven *unproven;
     struct users *users;
     struct sched *sched;
     struct holders *holders;

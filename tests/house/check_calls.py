@@ -28,8 +28,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KNOTS = {
     "dovecot-plugin": 3,
     "dovecot-plugin/plugin": 3,
-    "dovecot-plugin/replicator": 3,
-    "dovecot-plugin/replicator/users": 3,
     "dovecot-plugin/worker": 3,
     "dovecot-plugin/worker/bodies": 3,
     "dovecot-plugin/worker/ingest": 3,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -126,6 +127,7 @@ void take_waits(struct inbox *t, struct parcel_in_flight *p)
 
 void inbox_done(struct inbox *t, struct parcel_in_flight *p)
 {
+    ASSERT(t->bytes >= p->body.n + PARCEL_COSTS && t->waiting <= t->bytes);
     if (p->acked)
         t->waiting -= p->body.n + PARCEL_COSTS;
     else

@@ -110,6 +110,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     (void)w;
     struct push *p = arg;
     struct outbox *s = p->outbox;
+    ASSERT(s->pending > 0 && s->bytes >= p->bytes);
     s->pending--;
     s->bytes -= p->bytes;
     const redisReply *answer = NULL;

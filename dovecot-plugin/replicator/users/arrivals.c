@@ -6,7 +6,7 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/resend.h"
-#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/users/unproven.h"
 
 #define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
 
@@ -32,7 +32,7 @@ static struct user *came(struct replicator *r, struct text name, const struct pa
     const struct user *named = user_find(r->users, (const char *)name.p, name.n);
     if (parcel_is_answer(p->kind) && (!named || !named->worker)) /* who asked is gone */
         return NULL;
-    if (!user_may_be_named(r->users, p->peer, (const char *)name.p, name.n))
+    if (!unproven_may_name(r->unproven, p->peer, name, named))
         return NULL;
     struct user *u = user_get(r->users, (const char *)name.p, name.n);
     pace_came(r->pace, u, p->peer, p->kind, p->body);

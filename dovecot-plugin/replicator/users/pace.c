@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -114,6 +115,7 @@ static void hold(struct pace *p, struct user *u, size_t peer, const struct frame
 
 static void drop(struct pace *p, struct held_request *h)
 {
+    ASSERT(p->held > 0 && p->bytes >= h->n);
     TAILQ_REMOVE(&p->queue, h, link);
     h->user->peer[h->peer].held = NULL;
     p->bytes -= h->n;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/holders.h"
@@ -71,6 +72,7 @@ void sched_dequeue(struct sched *s, struct user *u)
     if (u->queued == USER_NOTHING)
         return;
     struct user_queue *queue = queue_of(s, u, u->queued, &n);
+    ASSERT(*n > 0);
     TAILQ_REMOVE(queue, u, in_queue);
     (*n)--;
     u->queued = USER_NOTHING;

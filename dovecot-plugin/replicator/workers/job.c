@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
@@ -253,6 +254,7 @@ static void say_done(struct user *u, const struct job *j, const struct frame_don
 
 void job_done(struct job *j, struct user *u, const struct frame_done *d)
 {
+    ASSERT(j->kind != JOB_PARCEL || j->parcel == TAILQ_FIRST(&u->parcels));
     say_done(u, j, d);
     if (j->kind == JOB_ADMIN) {
         j->admin->calls->done(j->admin, d);
@@ -273,6 +275,7 @@ void job_done(struct job *j, struct user *u, const struct frame_done *d)
 
 void job_again(struct job *j, struct user *u)
 {
+    ASSERT(j->kind != JOB_PARCEL || j->parcel == TAILQ_FIRST(&u->parcels));
     switch (j->kind) {
     case JOB_NONE: break;
     case JOB_ADMIN:

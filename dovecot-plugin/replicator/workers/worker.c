@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/users/holders.h"
@@ -22,6 +23,7 @@
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/users/turn.h"
+#include "dovecot-plugin/replicator/users/unproven.h"
 
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */
@@ -159,6 +161,7 @@ void worker_free(struct worker *w)
     ev_timer_stop(ws->r->loop, &w->patience);
     if (w->fd >= 0)
         close(w->fd);
+    ASSERT(w->root || ws->n > 0);
     TAILQ_REMOVE(&ws->list, w, link);
     if (w->root)
         ws->root = NULL;
@@ -277,7 +280,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->tick_kept = u->tick_at != 0;
     u->elsewhere = false;
     u->unknown_until = 0;
-    user_prove(u);
+    unproven_end(u);
     u->joins = f->u.ready.exchange;
     if (u->joins)
         progress_joins(u, FRAME_JOINING);

@@ -179,6 +179,7 @@ static size_t all_go_on(struct workers *ws, size_t waiting)
         if (w->state == WARM && is_at_rest(w, waiting)) {
             w->slice = now;
         } else if (w->state == WARM) {
+            ASSERT(w->user && w->user->worker == w && w->user->holds);
             enum user_kind k = user_kind(w->user);
             size_t alike = k == USER_ORDINARY ? 0 : sched_apart(ws->r->sched, k);
             if (k != USER_ORDINARY && holders_are_beyond(ws->r, k))
