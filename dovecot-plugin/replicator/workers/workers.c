@@ -214,6 +214,7 @@ void workers_run(struct workers *ws)
     look_up_next(ws);
     while (sched_waiting(s) > coming && !ws->r->stopping) {
         struct user *u = sched_first(s);
+        ASSERT(u);
         struct worker *w = free_for(ws, u);
         if (!w)
             break;
