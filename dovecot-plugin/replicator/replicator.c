@@ -11,41 +11,24 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/state/directory.h"
 #include "lib/redis/endpoint.h"
+#include "dovecot-plugin/replicator/users/arrivals.h"
 #include "dovecot-plugin/replicator/users/hints.h"
+#include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/log.h"
-#include "dovecot-plugin/replicator/lanes/pace.h"
-#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/pace.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/store/reserve.h"
+#include "dovecot-plugin/replicator/users/resend.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
-#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/users/unproven.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define GRACE 8.  /* seconds that workers have to close their users */
 #define LOOK 0.02 /* seconds */
-
-static void *resize(void *ctx, void *p, size_t n)
-{
-    (void)ctx;
-    if (n)
-        return mem_grow(p, n);
-    free(p);
-    return NULL;
-}
-
-const struct orset_alloc replicator_heap = {NULL, resize};
-
-bool replicator_may_say(double *last, double every)
-{
-    double now = clock_monotonic();
-    if (*last != 0 && now - *last < every)
-        return false;
-    *last = now;
-    return true;
-}
 
 /* Numbers that were reserved before the host's last boot may be gone from a state (reserve.h). */
 static uint64_t boot_hash(void)
@@ -108,7 +91,9 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     struct replicator *r = p->data;
     inbox_run(r->inbox);
     ledger_commit_seen(r->ledger);
-    sched_run(r->sched);
+    if (sweep_wants_list(r->sweep) && workers_list_users(r->workers))
+        sweep_list_asked(r->sweep);
+    workers_run(r->workers);
     look_again(r);
     admin_run(r->admin);
     inbox_flush(r->inbox);
@@ -186,11 +171,14 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     }
     r->progress = progress_open(r);
     r->pace = pace_open(r);
+    r->unproven = unproven_open(r);
     r->users = users_open(r);
     r->sched = sched_open(r);
+    r->holders = holders_open();
     r->workers = workers_open(r, worker_socket);
-    r->outbox = outbox_open(r);
-    r->inbox = inbox_open(r);
+    r->resend = resend_open(r);
+    r->outbox = outbox_open(r, &arrivals_from_outbox);
+    r->inbox = inbox_open(r, &arrivals_from_inbox);
     r->hints = hints_open(r);
     r->sweep = sweep_open(r);
     r->admin = admin_open(r);
@@ -239,11 +227,14 @@ void replicator_close(struct replicator *r)
     workers_close(r->workers);
     inbox_close(r->inbox);
     outbox_close(r->outbox);
+    resend_close(r->resend);
     users_close(r->users);
+    unproven_close(r->unproven);
     pace_close(r->pace);
     progress_close(r->progress);
     inbox_free(r->inbox);
     sched_close(r->sched);
+    holders_close(r->holders);
     ledger_close(r->ledger);
     if (r->reserve)
         reserve_close(r->reserve);

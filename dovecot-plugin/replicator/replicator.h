@@ -5,6 +5,10 @@
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
  *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ outbox (lanes)
  *
+ * Calls go down: state, lanes, users, workers, admin, replicator.c. What a room finds for one above
+ * it goes by callbacks (struct inbox_calls, outbox_calls, admin_calls, ledger_on_loss) or by what it
+ * says of a user (user.h), which the workers read in the loop's next turn.
+ *
  * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds
  * the loop in Dovecot's own, so tests run the same code with sockets of their own. Times are
  * seconds of clock_monotonic unless noted. */
@@ -20,6 +24,7 @@
 
 #include "lib/config/config.h"
 #include "dovecot-plugin/replicator/state/group.h"
+#include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "dovecot-plugin/protocol/parcel.h"
 
@@ -49,9 +54,12 @@ struct replicator {
     struct reserve *reserve;
     struct progress *progress;
     struct pace *pace;
+    struct unproven *unproven;
     struct users *users;
     struct sched *sched;
+    struct holders *holders;
     struct workers *workers;
+    struct resend *resend;
     struct outbox *outbox;
     struct inbox *inbox;
     struct hints *hints;
@@ -79,7 +87,14 @@ extern const struct orset_alloc replicator_heap;
 
 /* true at most once in that many seconds per *last (0 at first): for log lines that a peer or
  * client could repeat. */
-bool replicator_may_say(double *last, double seconds);
+static inline bool replicator_may_say(double *last, double every)
+{
+    double now = clock_monotonic();
+    if (*last != 0 && now - *last < every)
+        return false;
+    *last = now;
+    return true;
+}
 
 /* Arguments for "%.*s" of what came from outside; log_line cleans control characters. */
 #define SHOW(t) (int)((t).n < 200 ? (t).n : 200), (const char *)(t).p

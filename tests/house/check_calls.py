@@ -26,11 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Each folder with its largest knot, where that is more than one file.
 KNOTS = {
-    "dovecot-plugin": 18,
+    "dovecot-plugin": 3,
     "dovecot-plugin/plugin": 3,
-    "dovecot-plugin/replicator": 18,
-    "dovecot-plugin/replicator/users": 2,
-    "dovecot-plugin/replicator/workers": 2,
     "dovecot-plugin/worker": 3,
     "dovecot-plugin/worker/bodies": 3,
     "dovecot-plugin/worker/ingest": 3,
@@ -49,27 +46,7 @@ KNOTS = {
     "relay/smtp": 4,
 }
 # Each room with the rooms above it that it uses nevertheless, and how often.
-UPWARD = {
-    "dovecot-plugin/replicator/admin": {
-        "dovecot-plugin/replicator": 1,
-        "dovecot-plugin/replicator/workers": 4,
-    },
-    "dovecot-plugin/replicator/lanes": {
-        "dovecot-plugin/replicator": 2,
-        "dovecot-plugin/replicator/admin": 2,
-        "dovecot-plugin/replicator/users": 16,
-    },
-    "dovecot-plugin/replicator/state": {
-        "dovecot-plugin/replicator": 1,
-        "dovecot-plugin/replicator/users": 1,
-    },
-    "dovecot-plugin/replicator/users": {
-        "dovecot-plugin/replicator": 2,
-        "dovecot-plugin/replicator/admin": 4,
-        "dovecot-plugin/replicator/workers": 10,
-    },
-    "dovecot-plugin/replicator/workers": {"dovecot-plugin/replicator": 1},
-}
+UPWARD = {}
 # What a program defines for a library to call it instead of libc's.
 INSTEAD = {("milter/engine_libmilter.c", "accept")}
 

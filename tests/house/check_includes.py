@@ -73,22 +73,26 @@ WALLS = {
     "dovecot-plugin/plugin":
         "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog",
     "dovecot-plugin/doveadm": "dovecot-plugin/compat.h dovecot-plugin/protocol",
-    "dovecot-plugin/replicator/replicator.h": "lib/base lib/config dovecot-plugin/protocol",
+    "dovecot-plugin/replicator/state/group.h": "lib/config dovecot-plugin/protocol",
+    "dovecot-plugin/replicator/replicator.h":
+        "lib/base lib/config dovecot-plugin/protocol dovecot-plugin/replicator/state/group.h",
     "dovecot-plugin/replicator/state":
         "lib/base lib/mail lib/config dovecot-plugin/protocol "
-        "dovecot-plugin/replicator/replicator.h",
-    "dovecot-plugin/replicator/lanes": "lib/base lib/redis dovecot-plugin/replicator/state",
+        "dovecot-plugin/replicator/state/group.h dovecot-plugin/replicator/replicator.h",
+    "dovecot-plugin/replicator/lanes":
+        "lib/base lib/redis dovecot-plugin/replicator/replicator.h "
+        "dovecot-plugin/replicator/state",
     "dovecot-plugin/replicator/users":
         "lib/base dovecot-plugin/protocol dovecot-plugin/replicator/replicator.h "
         "dovecot-plugin/replicator/state dovecot-plugin/replicator/lanes",
-    "dovecot-plugin/replicator/admin":
-        "lib/base dovecot-plugin/replicator/state dovecot-plugin/replicator/lanes "
-        "dovecot-plugin/replicator/users",
     "dovecot-plugin/replicator/workers":
         "lib/base dovecot-plugin/store dovecot-plugin/protocol "
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users",
+    "dovecot-plugin/replicator/admin":
+        "lib/base dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
-        "dovecot-plugin/replicator/admin",
+        "dovecot-plugin/replicator/workers",
     "dovecot-plugin/replicator":
         "lib/base lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
@@ -129,19 +133,7 @@ WALLS = {
         "dovecot-plugin/worker/exchange",
 }
 # Each room with the rooms above it that it includes nevertheless, and how often.
-UPWARD = {
-    "dovecot-plugin/replicator/replicator.h": {"dovecot-plugin/replicator/state": 1},
-    "dovecot-plugin/replicator/state": {"dovecot-plugin/replicator/users": 1},
-    "dovecot-plugin/replicator/lanes": {
-        "dovecot-plugin/replicator/users": 4,
-        "dovecot-plugin/replicator/admin": 1,
-    },
-    "dovecot-plugin/replicator/users": {
-        "dovecot-plugin/replicator/admin": 2,
-        "dovecot-plugin/replicator/workers": 3,
-    },
-    "dovecot-plugin/replicator/admin": {"dovecot-plugin/replicator/workers": 3},
-}
+UPWARD = {}
 # The pure cores, rooms and all, do no I/O and read no clock: of the C library just these.
 PURE = ("redis-module/core", "dovecot-plugin/orset")
 PURE_SYSTEM = {"assert.h", "limits.h", "stdalign.h", "stdbool.h", "stddef.h", "stdint.h",

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/answers.h"
-#include "dovecot-plugin/replicator/workers/job.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/assert.h"
 #include "lib/base/log.h"
-#include "dovecot-plugin/replicator/lanes/pace.h"
+#include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
@@ -35,7 +35,8 @@ struct client {
 
     /* the request under way */
     bool busy, titled, all;
-    size_t open; /* users asked */
+    size_t open; /* users asked, of each a part */
+    LIST_HEAD(, part) parts;
     int code;
     bool named;  /* all: there is a user */
     bool cut;    /* not all of the answer could be kept for one who reads it slowly */
@@ -53,15 +54,14 @@ struct admin {
     struct clients clients;
 };
 
-struct admin_request {
-    TAILQ_ENTRY(admin_request) link;
+/* Of one user. */
+struct part {
+    struct admin_request request;
     struct client *client; /* NULL: went away */
-    struct user *user;
+    LIST_ENTRY(part) in_client;
     /* all users: written when it has ended, so that a user's rows stand together */
     struct buf rows;
     bool cut; /* there were too many */
-    size_t n;
-    char *arg[FRAME_ARGS_MAX];
 };
 
 /* ---- writing ---- */
@@ -171,32 +171,40 @@ static void finish(struct client *c)
     c->busy = false;
 }
 
-static void request_free(struct admin_request *q)
+static struct part *part_of(struct admin_request *q)
 {
-    for (size_t i = 0; i < q->n; i++)
-        free(q->arg[i]);
-    buf_free(&q->rows);
-    free(q);
+    return (struct part *)((char *)q - offsetof(struct part, request));
 }
 
-static void put_rows(struct admin_request *q)
+static void part_free(struct part *p)
 {
-    if (q->client && q->rows.len)
-        put(q->client, q->rows.data, q->rows.len);
-    if (q->client && q->cut)
-        error(q->client, q->user->name,
+    if (p->client)
+        LIST_REMOVE(p, in_client);
+    for (size_t i = 0; i < p->request.n; i++)
+        free(p->request.arg[i]);
+    buf_free(&p->rows);
+    free(p);
+}
+
+static void put_rows(struct part *p)
+{
+    if (p->client && p->rows.len)
+        put(p->client, p->rows.data, p->rows.len);
+    if (p->client && p->cut)
+        error(p->client, p->request.user->name,
               "more rows than are kept of one among all users: ask for this one alone (-u)",
               DONE_NOT_NOW);
-    buf_free(&q->rows);
+    buf_free(&p->rows);
 }
 
-static void ended(struct admin_request *q)
+static void ended(struct part *p)
 {
-    struct client *c = q->client;
-    put_rows(q);
-    request_free(q);
+    struct client *c = p->client;
+    put_rows(p);
+    part_free(p);
     if (!c)
         return;
+    ASSERT(c->open > 0);
     c->open--;
     next_users(c);
     end_if_done(c);
@@ -211,19 +219,6 @@ static void end_if_done(struct client *c)
     next_line(c);
 }
 
-void admin_frame(const struct admin_request *q, struct frame *f)
-{
-    f->type = FRAME_ADMIN;
-    f->u.admin.n = q->n;
-    for (size_t i = 0; i < q->n; i++)
-        f->u.admin.arg[i] = (struct text){(const uint8_t *)q->arg[i], strlen(q->arg[i])};
-}
-
-void admin_taken(struct job *j, struct user *u)
-{
-    TAILQ_REMOVE(&u->admin, j->admin, link);
-}
-
 /* Of verify: a script looks at the exit status. */
 static bool is_different(const struct admin_request *q, struct text t)
 {
@@ -232,9 +227,10 @@ static bool is_different(const struct admin_request *q, struct text t)
            !memcmp(t.p, different, t.n);
 }
 
-void admin_row(struct admin_request *q, struct text t)
+static void on_row(struct admin_request *q, struct text t)
 {
-    struct client *c = q->client;
+    struct part *p = part_of(q);
+    struct client *c = p->client;
     char mark = t.n && strchr("+#-", t.p[0]) ? (char)t.p[0] : '+';
     if (!c || memchr(t.p, '\n', t.n) || (mark == '#' && c->titled))
         return;
@@ -256,10 +252,10 @@ void admin_row(struct admin_request *q, struct text t)
     buf_add(&line, "\n", 1);
     if (mark == '#' || !c->all)
         put(c, line.data, line.len);
-    else if (q->rows.len <= OUT_MAX)
-        buf_add(&q->rows, line.data, line.len);
+    else if (p->rows.len <= OUT_MAX)
+        buf_add(&p->rows, line.data, line.len);
     else
-        q->cut = true;
+        p->cut = true;
     if (is_different(q, t))
         c->code = DONE_REFUSED;
     buf_free(&line);
@@ -280,46 +276,30 @@ static void follow_up(const struct admin_request *q)
     user_look(u, "", "", 0);
 }
 
-void admin_done(struct admin_request *q, const struct frame_done *d)
+static void on_done(struct admin_request *q, const struct frame_done *d)
 {
+    struct part *p = part_of(q);
+    struct client *c = p->client;
     if (d->result == FRAME_OK)
         follow_up(q);
-    else if (q->client && d->text.n) {
-        put_rows(q);
+    else if (c && d->text.n) {
+        put_rows(p);
         char *text = mem_strndup((const char *)d->text.p, d->text.n);
-        error(q->client, q->user->name, text, DONE_REFUSED);
+        error(c, q->user->name, text, DONE_REFUSED);
         free(text);
     }
-    if (q->client && d->result != FRAME_OK)
-        q->client->code = d->result == FRAME_TEMPORARY ? DONE_NOT_NOW : DONE_REFUSED;
-    ended(q);
+    if (c && d->result != FRAME_OK)
+        c->code = d->result == FRAME_TEMPORARY ? DONE_NOT_NOW : DONE_REFUSED;
+    ended(p);
 }
 
-void admin_lost(struct admin_request *q, const char *why)
+static void on_failed(struct admin_request *q, const char *why, bool later)
 {
-    put_rows(q);
-    if (q->client)
-        error(q->client, q->user->name, why, DONE_NOT_NOW);
-    ended(q);
-}
-
-void admin_moved(struct admin_requests *list, struct user *to)
-{
-    struct admin_request *q;
-    TAILQ_FOREACH (q, list, link)
-        q->user = to;
-    TAILQ_CONCAT(&to->admin, list, link);
-}
-
-void admin_fail(struct admin_requests *list, const char *why, bool later)
-{
-    while (!TAILQ_EMPTY(list)) {
-        struct admin_request *q = TAILQ_FIRST(list);
-        TAILQ_REMOVE(list, q, link);
-        if (q->client)
-            error(q->client, q->user->name, why, later ? DONE_NOT_NOW : DONE_NO_USER);
-        ended(q);
-    }
+    struct part *p = part_of(q);
+    put_rows(p);
+    if (p->client)
+        error(p->client, q->user->name, why, later ? DONE_NOT_NOW : DONE_NO_USER);
+    ended(p);
 }
 
 /* ---- what is answered here ---- */
@@ -418,9 +398,13 @@ static void ask_user(struct client *c, const char *name)
         error(c, name, "too many users are in memory", DONE_NOT_NOW);
         return;
     }
-    struct admin_request *q = mem_zero(sizeof *q);
-    q->client = c;
+    static const struct admin_calls calls = {on_row, on_done, on_failed};
+    struct part *p = mem_zero(sizeof *p);
+    struct admin_request *q = &p->request;
+    p->client = c;
+    LIST_INSERT_HEAD(&c->parts, p, in_client);
     q->user = u;
+    q->calls = &calls;
     q->arg[q->n++] = mem_strdup(c->field[0]);
     for (size_t i = 2; i < c->nfields && q->n < FRAME_ARGS_MAX; i++)
         q->arg[q->n++] = mem_strdup(c->field[i]);
@@ -574,19 +558,14 @@ static void next_line(struct client *c)
     }
 }
 
-static void forget_client(struct user *u, void *arg)
-{
-    struct admin_request *q;
-    TAILQ_FOREACH (q, &u->admin, link)
-        if (q->client == arg)
-            q->client = NULL;
-}
-
 static void client_free(struct client *c)
 {
     struct admin *a = c->admin;
-    users_each(a->r->users, forget_client, c);
-    workers_forget_client(a->r->workers, c);
+    struct part *p;
+    while ((p = LIST_FIRST(&c->parts))) { /* which its user's worker may have in flight */
+        LIST_REMOVE(p, in_client);
+        p->client = NULL;
+    }
     ev_io_stop(a->r->loop, &c->rd);
     ev_io_stop(a->r->loop, &c->wr);
     close(c->fd);
@@ -597,12 +576,6 @@ static void client_free(struct client *c)
     free(c->line);
     free(c->after);
     free(c);
-}
-
-void admin_forget(struct admin_request *q, const void *client)
-{
-    if (q && q->client == client)
-        q->client = NULL;
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *io, int events)
@@ -673,7 +646,7 @@ void admin_run(struct admin *a)
     /* What ends may ask for more users, which are refused then: so this ends, too. */
     while (a->n && (none = workers_unreachable(a->r->workers)) &&
            (u = NULL, users_each(a->r->users, one_that_waits, &u), u))
-        admin_fail(&u->admin, none, true);
+        user_fail_requests(u, none, true);
 }
 
 struct admin *admin_open(struct replicator *r)

@@ -12,9 +12,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 
-#include "dovecot-plugin/replicator/users/user.h"
-
-struct job;
+#include "dovecot-plugin/replicator/replicator.h"
 
 struct admin *admin_open(struct replicator *);
 void admin_close(struct admin *);
@@ -22,18 +20,5 @@ void admin_close(struct admin *);
 void admin_client(struct admin *, int fd);
 /* Each turn: who waits for a worker is told when none can be reached. */
 void admin_run(struct admin *);
-
-/* For job.c. The texts are the request's. */
-void admin_frame(const struct admin_request *, struct frame *);
-void admin_taken(struct job *, struct user *); /* out of the user's list, into the job */
-void admin_row(struct admin_request *, struct text row);
-void admin_done(struct admin_request *, const struct frame_done *); /* frees it */
-void admin_lost(struct admin_request *, const char *why);           /* the same, with an error */
-/* They are asked of that user. */
-void admin_moved(struct admin_requests *, struct user *);
-/* all of a user's; later: another time it may work */
-void admin_fail(struct admin_requests *, const char *why, bool later);
-/* The client is about to be freed. */
-void admin_forget(struct admin_request *, const void *client);
 
 #endif

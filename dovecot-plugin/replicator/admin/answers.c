@@ -5,7 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
-#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
@@ -149,7 +149,7 @@ static void join_row(struct buf *rows, const char *what, const struct progress_r
 const char *answer_join(struct replicator *r, struct buf *rows)
 {
     struct progress_row row[PROGRESS_KINDS];
-    progress_rows(r->progress, row);
+    progress_rows(r->progress, !r->first || !sweep_is_listing(r->sweep), row);
     join_row(rows, "users", &row[PROGRESS_USERS], 1);
     join_row(rows, "mails", &row[PROGRESS_MAILS], 1);
     join_row(rows, "bytes", &row[PROGRESS_BYTES], 0);
@@ -160,7 +160,7 @@ const char *answer_join_user(struct replicator *r, const char *name, const char 
                              struct buf *rows)
 {
     uint64_t left;
-    const char *state = progress_of(r, name, &left);
+    const char *state = progress_of(r, name, user_find(r->users, name, strlen(name)), &left);
     if (state)
         buf_printf(rows, "+%s%s\t%llu\n", before, state, (number)left);
     return state ? "state\tmails left" : NULL;

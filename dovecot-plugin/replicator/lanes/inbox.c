@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/redis/node.h"
-#include "dovecot-plugin/replicator/lanes/pace.h"
 
 #define BLOCK 10000  /* ms; READY then says "nothing", so that a dead connection is found */
 #define PATIENCE 5.  /* seconds beyond that */
@@ -27,9 +27,8 @@
 /* ACKs that a peer's node does not take: nothing more is taken from it */
 #define UNSENT_MOST (1024 * 1024)
 #define TRIM_ABOVE (8 * 1024 * 1024)
-#define WAITING_SHARE 8   /* of the hand: one of so many parts is of those that wait, at most */
-#define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
-#define ACKS_MAX 1000     /* ids of one ACK */
+#define WAITING_SHARE 8 /* of the hand: one of so many parts is of those that wait, at most */
+#define ACKS_MAX 1000   /* ids of one ACK */
 #define BUCKETS 16384
 
 LIST_HEAD(in_flight_list, parcel_in_flight);
@@ -45,13 +44,14 @@ struct from {
     unsigned told[LANES]; /* how often READY said so */
     bool taking;
     double pause; /* until */
-    double heard, said, said_digest, said_names;
+    double heard, said, said_digest;
     bool foreign;           /* what was taken last was of another group */
     struct buf acks[LANES]; /* ids, 16 bytes each */
 };
 
 struct inbox {
     struct replicator *r;
+    const struct inbox_calls *calls;
     size_t bytes;       /* in flight */
     size_t waiting;     /* of them: acked (take_waits) */
     size_t coming;      /* that were asked for */
@@ -127,6 +127,7 @@ void take_waits(struct inbox *t, struct parcel_in_flight *p)
 
 void inbox_done(struct inbox *t, struct parcel_in_flight *p)
 {
+    ASSERT(t->bytes >= p->body.n + PARCEL_COSTS && t->waiting <= t->bytes);
     if (p->acked)
         t->waiting -= p->body.n + PARCEL_COSTS;
     else
@@ -226,20 +227,16 @@ bool inbox_crowded(const struct inbox *t)
     return t->bytes > (size_t)t->r->config->replicator_memory / 2;
 }
 
-/* Sent again, since nothing of it is confirmed: but the first one is still in flight. */
-static bool is_in_hand(const struct user *u, size_t peer, uint64_t first)
+/* It is in flight from now on. */
+static struct parcel_in_flight *keep(struct inbox *t, const struct parcel_in_flight *came)
 {
-    struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels);
-    for (int i = 0; first && p && i < SAME_LOOKED_AT; i++, p = TAILQ_NEXT(p, in_user))
-        if (p->peer == peer && p->first == first)
-            return true;
-    return false;
-}
-
-/* Whose parcels are taken only to be dropped: nobody else may wait for him. */
-static bool unwilling(const struct inbox *t, const struct user *u, size_t bytes)
-{
-    return clock_monotonic() < u->unknown_until || !user_has_room(u, bytes, inbox_crowded(t));
+    struct parcel_in_flight *p = mem_dup(came, sizeof *came);
+    t->bytes += p->body.n + PARCEL_COSTS;
+    t->bulk += p->lane == LANE_BULK ? p->body.n + PARCEL_COSTS : 0;
+    t->swollen = t->swollen || t->bytes > TRIM_ABOVE;
+    metric_set(replicator_in_hand_bytes, (long long)t->bytes);
+    LIST_INSERT_HEAD(bucket_of(t, p->id), p, in_hash);
+    return p;
 }
 
 static void take_entry(struct from *f, int lane, redisReply *e)
@@ -267,46 +264,23 @@ static void take_entry(struct from *f, int lane, redisReply *e)
         return;
     }
     metric_add(replicator_taken, 1);
-    const struct user *named = user_find(t->r->users, (const char *)m.user.p, m.user.n);
-    if (parcel_is_answer(m.kind) && (!named || !named->worker)) { /* who asked is gone */
-        metric_add(replicator_dropped, 1);
-        ack(f, lane, id->str);
-        return;
-    }
-    if (!user_may_be_named(t->r->users, f->peer, (const char *)m.user.p, m.user.n)) {
-        if (replicator_may_say(&f->said_names, 60.))
-            log_warning(
-                "replica %s: it names too many users that are not known here, as %.*s: their "
-                "parcels are dropped, and come again",
-                t->r->group.peer[f->peer].name, (int)m.user.n, (const char *)m.user.p);
-        metric_add(replicator_dropped, 1);
-        ack(f, lane, id->str);
-        return;
-    }
-    struct user *u = user_get(t->r->users, (const char *)m.user.p, m.user.n);
     struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
-    uint64_t first = m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0;
-    pace_came(t->r->pace, u, f->peer, m.kind, whole);
-    if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first)) {
+    struct parcel_in_flight came = {.peer = f->peer,
+                                    .lane = lane,
+                                    .kind = m.kind,
+                                    .reply = body,
+                                    .body = whole,
+                                    .first =
+                                        m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0};
+    memcpy(came.id, id->str, sizeof came.id);
+    struct user *u = t->calls->came(t->r, m.user, &came);
+    if (!u) {
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);
         return;
     }
-    struct parcel_in_flight *p = mem_zero(sizeof *p);
-    memcpy(p->id, id->str, 16);
-    p->peer = f->peer;
-    p->lane = lane;
-    p->kind = m.kind;
-    p->reply = body;
-    p->body = whole;
-    p->first = first;
     e->element[6] = NULL;
-    t->bytes += p->body.n + PARCEL_COSTS;
-    t->bulk += lane == LANE_BULK ? p->body.n + PARCEL_COSTS : 0;
-    t->swollen = t->swollen || t->bytes > TRIM_ABOVE;
-    metric_set(replicator_in_hand_bytes, (long long)t->bytes);
-    LIST_INSERT_HEAD(bucket_of(t, p->id), p, in_hash);
-    user_parcel(u, p);
+    t->calls->took(u, keep(t, &came));
 }
 
 static void on_take(struct wire *w, redisReply *reply, void *arg)
@@ -495,7 +469,7 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
     struct inbox *inbox = t->data;
     (void)loop, (void)events;
     if (inbox_crowded(inbox))
-        users_each(inbox->r->users, user_trim_slow, NULL);
+        inbox->calls->crowded(inbox->r);
 }
 
 static void close_from(struct from *f)
@@ -507,10 +481,11 @@ static void close_from(struct from *f)
     f->waiting[LANE_LIVE] = f->waiting[LANE_BULK] = false;
 }
 
-struct inbox *inbox_open(struct replicator *r)
+struct inbox *inbox_open(struct replicator *r, const struct inbox_calls *calls)
 {
     struct inbox *t = mem_zero(sizeof *t + r->group.npeers * sizeof *t->from);
     t->r = r;
+    t->calls = calls;
     if (getrandom(t->secret, sizeof t->secret, 0) != sizeof t->secret)
         log_fatal("getrandom: %s", strerror(errno));
     for (size_t i = 0; i < r->group.npeers; i++) {

@@ -10,9 +10,40 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
 
-#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
-struct inbox *inbox_open(struct replicator *);
+struct user;
+
+/* A parcel in flight: taken from a peer's lane, not acked yet. */
+struct parcel_in_flight {
+    TAILQ_ENTRY(parcel_in_flight) in_user;
+    LIST_ENTRY(parcel_in_flight) in_hash;
+    unsigned char id[16];
+    size_t peer; /* index: whose lane */
+    int lane;    /* LANE_LIVE or LANE_BULK */
+    unsigned kind;
+    void *reply; /* owns the body: a redisReply */
+    struct text body;
+    uint64_t first; /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
+    bool acked;     /* it may be lost */
+    /* its user's: */
+    unsigned crashes; /* workers that went away while they had it */
+    bool waits;       /* for the user to be opened for something else (confirm.h) */
+};
+TAILQ_HEAD(parcels, parcel_in_flight);
+
+/* What the inbox tells those for whom it takes. */
+struct inbox_calls {
+    /* It came. Returns for whom it is to be kept in flight; NULL: nobody takes it now, and it is
+     * acked and dropped. */
+    struct user *(*came)(struct replicator *, struct text name, const struct parcel_in_flight *);
+    /* It is in flight, and the user's until inbox_done(). */
+    void (*took)(struct user *, struct parcel_in_flight *);
+    /* Each second while inbox_crowded(). */
+    void (*crowded)(struct replicator *);
+};
+
+struct inbox *inbox_open(struct replicator *, const struct inbox_calls *);
 /* Takes no more; what is in flight and not begun goes back. */
 void inbox_stop(struct inbox *);
 void inbox_close(struct inbox *); /* before the users: what they have in flight goes back */

@@ -5,12 +5,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/redis/node.h"
-#include "dovecot-plugin/replicator/users/sched.h"
 
 #define BYTES_MAX (32 * 1024 * 1024) /* under way to all, ... */
 /* ... and no more than this part of a lane: what is under way when it fills was made for
@@ -18,9 +17,6 @@
 #define LANE_SHARE 8
 #define FULL_FIRST 1. /* seconds until a full lane is tried again; doubling */
 #define FULL_MOST 30.
-#define PAGE 200        /* users that are told to send again at a time */
-#define PAGE_WAITING 50 /* the next page comes when fewer wait for a worker */
-#define PAGE_EVERY 0.1
 #define STALLED 10.     /* seconds without progress */
 #define LENGTH_EVERY 1. /* seconds between two questions for the lanes' lengths, ... */
 #define ROOM_EVERY 0.05 /* ... and while one is full */
@@ -33,7 +29,6 @@ struct lane_state {
     /* something was not stored, and users who have it marked were not asked since */
     bool dropped;
     bool forgotten;         /* some such users left memory */
-    char *after;            /* page of outbox_resend_all, NULL: not under way */
     int64_t waiting[LANES]; /* as the node said last; -1: it is not known */
     bool pushed;            /* something was, since the lengths were asked for */
     int64_t stored[LANES];  /* since the length was said */
@@ -46,9 +41,10 @@ struct lane_state {
 
 struct outbox {
     struct replicator *r;
+    const struct outbox_calls *calls;
     struct node *node;
     size_t pending, bytes;
-    ev_timer pages, lengths;
+    ev_timer lengths;
     struct lane_state peer[];
 };
 
@@ -75,15 +71,11 @@ void outbox_forgotten(struct outbox *s, size_t peer)
     s->peer[peer].forgotten = true;
 }
 
-static void unsent(struct outbox *s, const char *user, size_t peer, uint64_t first)
+/* Something did not come into the lane to that peer. */
+static void dropped(struct outbox *s, size_t peer)
 {
-    struct user *u = user_find(s->r->users, user, strlen(user));
     metric_add(replicator_unsent, 1);
     s->peer[peer].dropped = true;
-    if (u)
-        user_unsent(u, peer, first);
-    else if (first)
-        outbox_forgotten(s, peer);
 }
 
 /* ---- answers ---- */
@@ -118,6 +110,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     (void)w;
     struct push *p = arg;
     struct outbox *s = p->outbox;
+    ASSERT(s->pending > 0 && s->bytes >= p->bytes);
     s->pending--;
     s->bytes -= p->bytes;
     const redisReply *answer = NULL;
@@ -131,7 +124,9 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
         s->peer[p->peer].stored[p->lane]++;
         s->peer[p->peer].full_wait = 0;
     } else {
-        unsent(s, p->user, p->peer, p->first);
+        dropped(s, p->peer);
+        if (!s->calls->unsent(s->r, p->user, p->peer, p->first) && p->first)
+            outbox_forgotten(s, p->peer);
         if (reply)
             refused(s, p->peer, p->lane,
                     answer && answer->str ? answer->str
@@ -143,38 +138,33 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 
 /* ---- sending ---- */
 
-static void push(struct outbox *s, struct user *u, size_t peer, const struct frame_parcel *send)
+bool outbox_send(struct outbox *s, const char *user, size_t peer, const struct frame_parcel *send)
 {
     struct replicator *r = s->r;
     const struct peer *to = &r->group.peer[peer];
     struct parcel m = {.version = PARCEL_VERSION,
-                       .user = {(const uint8_t *)u->name, strlen(u->name)},
+                       .user = {(const uint8_t *)user, strlen(user)},
                        .kind = send->kind,
                        .from = r->group.self,
                        .to = to->site};
     struct orset_buf meta = {.alloc = &replicator_heap};
     unsigned char id[16];
     memcpy(m.group, r->group.digest, sizeof m.group);
-    if (to->removed)
-        return;
-    if (user_misses(u, peer, send->first)) {
-        metric_add(replicator_unsent, 1);
-        return;
-    }
+    ASSERT(!to->removed);
     if (!outbox_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id ||
         parcel_encode(&meta, &m) < 0) {
         orset_buf_free(&meta);
-        unsent(s, u->name, peer, send->first);
-        return;
+        dropped(s, peer);
+        return false;
     }
-    struct push *p = mem_alloc(sizeof *p + strlen(u->name) + 1);
+    struct push *p = mem_alloc(sizeof *p + strlen(user) + 1);
     int lane = send->bulk ? LANE_BULK : LANE_LIVE;
     *p = (struct push){.outbox = s,
                        .peer = peer,
                        .bytes = send->body.n + meta.len,
                        .lane = lane,
                        .first = send->first};
-    memcpy(p->user, u->name, strlen(u->name) + 1);
+    memcpy(p->user, user, strlen(user) + 1);
     const char *key = to->out[lane];
     const char *argv[] = {"LANE.PUSH",
                           "1",
@@ -188,7 +178,8 @@ static void push(struct outbox *s, struct user *u, size_t peer, const struct fra
     const size_t len[] = {9, 1, strlen(key), 7, 1, 1, sizeof id, meta.len, send->body.n};
     if (s->peer[peer].unmade[lane])
         make_lane(s, peer, lane);
-    if (wire_send(node_wire(s->node), on_pushed, p, 9, argv, len)) {
+    bool sent = wire_send(node_wire(s->node), on_pushed, p, 9, argv, len);
+    if (sent) {
         struct lane_state *l = &s->peer[peer];
         s->pending++;
         s->bytes += p->bytes;
@@ -197,26 +188,12 @@ static void push(struct outbox *s, struct user *u, size_t peer, const struct fra
             l->progress = clock_monotonic(); /* it was not asked while nothing could have come */
         if (l->waiting[LANE_LIVE] <= 0 && l->waiting[LANE_BULK] <= 0)
             l->taken = clock_monotonic();
-        if (send->kind == PARCEL_BATCH)
-            user_sent(u, peer);
     } else {
         free(p);
-        unsent(s, u->name, peer, send->first);
+        dropped(s, peer);
     }
     orset_buf_free(&meta);
-}
-
-void outbox_send(struct outbox *s, struct user *u, const struct frame_parcel *send)
-{
-    struct replicator *r = s->r;
-    if (send->body.n > PARCEL_MAX) {
-        log_error("user=%s: a worker's parcel of %zu bytes is above %d: not sent", u->name,
-                  send->body.n, PARCEL_MAX);
-        return;
-    }
-    for (size_t i = 0; i < r->group.npeers; i++)
-        if (send->site == 0 || send->site == r->group.peer[i].site)
-            push(s, u, i, send);
+    return sent;
 }
 
 bool outbox_ready(const struct outbox *s, size_t peer)
@@ -238,61 +215,6 @@ bool outbox_full(const struct outbox *s)
 size_t outbox_pending(const struct outbox *s)
 {
     return s->pending;
-}
-
-/* ---- everything unconfirmed once more ---- */
-
-struct page {
-    struct outbox *outbox;
-    size_t peer;
-    char *last;
-};
-
-static void send_again(void *arg, const char *name, uint64_t ops, int64_t since)
-{
-    struct page *p = arg;
-    struct user *u = user_get(p->outbox->r->users, name, strlen(name));
-    free(p->last);
-    p->last = mem_strdup(name);
-    if (!u)
-        return;
-    struct user_peer *up = &u->peer[p->peer];
-    up->resend_wait = seconds(p->outbox->r->config->resend_after);
-    up->resend_at = clock_monotonic() + up->resend_wait;
-    user_want(u, p->peer, FRAME_SHIP_CONFIRMED);
-}
-
-static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
-{
-    struct outbox *s = t->data;
-    bool more = false;
-    (void)events;
-    for (size_t i = 0; i < s->r->group.npeers; i++) {
-        struct page p = {s, i, NULL};
-        if (!s->peer[i].after)
-            continue;
-        more = true;
-        if (sched_waiting(s->r->sched) >= PAGE_WAITING || !outbox_ready(s, i))
-            continue;
-        size_t n = ledger_each_unconfirmed(s->r->ledger, s->r->group.peer[i].site, s->peer[i].after,
-                                           PAGE, send_again, &p);
-        free(s->peer[i].after);
-        s->peer[i].after = n < PAGE ? NULL : mem_strdup(p.last);
-        if (n < PAGE)
-            log_debug("lane to replica %s: all users with something unconfirmed were asked to send "
-                      "it again",
-                      s->r->group.peer[i].name);
-        free(p.last);
-    }
-    if (!more)
-        ev_timer_stop(loop, t);
-}
-
-void outbox_resend_all(struct outbox *s, size_t peer)
-{
-    free(s->peer[peer].after);
-    s->peer[peer].after = mem_strdup("");
-    ev_timer_start(s->r->loop, &s->pages);
 }
 
 /* ---- the node ---- */
@@ -341,21 +263,15 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         s->peer[i].dropped = true;
         /* What was under way when it went is not known, and a server that was started anew has
          * lost all. */
-        outbox_resend_all(s, i);
+        s->calls->resend(s->r, i);
     }
-}
-
-static void plan_unsent(struct user *u, void *arg)
-{
-    (void)arg;
-    user_plan(u);
 }
 
 /* Those of whom something is missing go on, or try. */
 static void go_on(struct outbox *s, size_t peer)
 {
     s->peer[peer].dropped = false;
-    users_each(s->r->users, plan_unsent, NULL);
+    s->calls->room(s->r);
 }
 
 /* Half of a lane that was full has been taken: nobody need wait for the next try, nor the peer
@@ -396,7 +312,7 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
         look_for_room(outbox, l->peer, l->lane);
     if (s->forgotten && s->waiting[LANE_LIVE] == 0 && outbox_ready(outbox, l->peer)) {
         s->forgotten = false;
-        outbox_resend_all(outbox, l->peer);
+        outbox->calls->resend(outbox->r, l->peer);
     }
     free(l);
 }
@@ -466,16 +382,16 @@ int64_t outbox_waiting(const struct outbox *s, size_t peer)
     return n[0] < 0 || n[1] < 0 ? -1 : n[0] + n[1];
 }
 
-struct outbox *outbox_open(struct replicator *r)
+struct outbox *outbox_open(struct replicator *r, const struct outbox_calls *calls)
 {
     struct outbox *s = mem_zero(sizeof *s + r->group.npeers * sizeof *s->peer);
     s->r = r;
+    s->calls = calls;
     for (size_t i = 0; i < r->group.npeers; i++)
         s->peer[i] = (struct lane_state){
             .waiting = {-1, -1}, .progress = clock_monotonic(), .taken = clock_monotonic()};
-    ev_timer_init(&s->pages, on_pages, PAGE_EVERY, PAGE_EVERY);
     ev_timer_init(&s->lengths, on_lengths, LENGTH_EVERY, LENGTH_EVERY);
-    s->pages.data = s->lengths.data = s;
+    s->lengths.data = s;
     ev_timer_start(r->loop, &s->lengths);
     s->node = node_open(r->loop, &(struct node_options){.name = r->group.node,
                                                         .link = r->group.link,
@@ -491,9 +407,6 @@ void outbox_close(struct outbox *s)
     if (!s)
         return;
     node_close(s->node);
-    ev_timer_stop(s->r->loop, &s->pages);
     ev_timer_stop(s->r->loop, &s->lengths);
-    for (size_t i = 0; i < s->r->group.npeers; i++)
-        free(s->peer[i].after);
     free(s);
 }

@@ -8,15 +8,27 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_OUTBOX_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_OUTBOX_H
 
-#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 #define OUTBOX_PROBE 10. /* seconds between two tries whether somebody takes again */
 
-struct outbox *outbox_open(struct replicator *);
+/* What the outbox tells those whose parcels it pushes. */
+struct outbox_calls {
+    /* What was to be pushed for that user did not come into the lane. first: as of outbox_send.
+     * false: the user is in memory no longer. */
+    bool (*unsent)(struct replicator *, const char *user, size_t peer, uint64_t first);
+    /* There is room again, or it is time to see: those of whom something is missing go on. */
+    void (*room)(struct replicator *);
+    /* All users with something unconfirmed for that peer are to send it again. */
+    void (*resend)(struct replicator *, size_t peer);
+};
+
+struct outbox *outbox_open(struct replicator *, const struct outbox_calls *);
 void outbox_close(struct outbox *);
 
-/* send->site 0: to all peers. */
-void outbox_send(struct outbox *, struct user *, const struct frame_parcel *send);
+/* Pushes it for that user; send->first: number of the first own op in it, 0: it has none. false: it
+ * cannot be pushed now, and unsent is not called. */
+bool outbox_send(struct outbox *, const char *user, size_t peer, const struct frame_parcel *send);
 
 /* The own node is there, and the lane to that peer took something lately or was not tried. */
 bool outbox_ready(const struct outbox *, size_t peer);
@@ -33,11 +45,8 @@ size_t outbox_pending(const struct outbox *); /* parcels without an answer yet *
 bool outbox_node(const struct outbox *);      /* the own node is there */
 
 /* A user who had something missing in that lane is in memory no longer: when the lane is empty,
- * all in the ledger send again. */
+ * resend is called. */
 void outbox_forgotten(struct outbox *, size_t peer);
-
-/* All users with something unconfirmed for that peer send again, page by page. */
-void outbox_resend_all(struct outbox *, size_t peer);
 
 /* Entries in the lane to that peer, both lanes together, as last seen, a second ago at most; -1:
  * unknown. */

@@ -9,7 +9,6 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/users/user.h"
 
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
@@ -95,6 +94,8 @@ struct ledger {
     bool undone;     /* that happened in this run */
     int64_t users, joined; /* rows of these tables; users below 0: to be counted anew */
     ev_timer flush;
+    void (*write_users)(void *arg); /* NULL: nobody is in memory yet */
+    void *write_users_arg;
     double said;
 };
 
@@ -251,12 +252,17 @@ static int64_t one_number(struct ledger *l, const char *text)
     return v;
 }
 
-static void write_again(struct user *u, void *arg)
+void ledger_on_loss(struct ledger *l, void (*write_users)(void *arg), void *arg)
 {
-    if (u->known)
-        write_row(arg, ADD_USER, "s", u->name);
-    if (u->known && u->joining == FRAME_JOINED)
-        write_row(arg, ADD_JOINED, "s", u->name);
+    l->write_users = write_users;
+    l->write_users_arg = arg;
+}
+
+void ledger_write_user(struct ledger *l, const char *name, bool joined)
+{
+    write_row(l, ADD_USER, "s", name);
+    if (joined)
+        write_row(l, ADD_JOINED, "s", name);
 }
 
 bool ledger_flush(struct ledger *l)
@@ -269,7 +275,8 @@ bool ledger_flush(struct ledger *l)
         for (size_t i = 0; i < l->r->group.npeers; i++)
             if (l->r->group.peer[i].removed)
                 write_row(l, REMOVE_PEER, "n", (int64_t)l->r->group.peer[i].site);
-        users_each(l->r->users, write_again, l);
+        if (l->write_users)
+            l->write_users(l->write_users_arg);
     }
     l->fresh = !commit(l) || l->rewrite;
     if (!l->fresh && sqlite3_wal_checkpoint_v2(l->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,

@@ -39,6 +39,10 @@ bool ledger_knows(struct ledger *, const char *name);
 void ledger_commit_seen(struct ledger *);
 /* All new users are on disk. False: that failed (logged), and is tried again each second. */
 bool ledger_flush(struct ledger *);
+/* Writes may have been lost: within a second write_users is called, which writes whoever is known
+ * again. */
+void ledger_on_loss(struct ledger *, void (*write_users)(void *arg), void *arg);
+void ledger_write_user(struct ledger *, const char *name, bool joined);
 void ledger_forget_user(struct ledger *, const char *name);
 
 /* His state has what the other sites have; false: not yet. Only of users who are known. */

@@ -2,7 +2,6 @@
 #include "dovecot-plugin/replicator/users/confirm.h"
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/group.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 

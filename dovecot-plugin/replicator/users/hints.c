@@ -20,7 +20,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
-#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/users/unproven.h"
 
 #define READ_GAP 2000000 /* ns; by timerfd: the loop's own timers may be as late (bridge.h) */
 #define READS_MOST 16
@@ -115,7 +115,7 @@ static bool take(struct hints *h)
  * up. Who cannot write into it then leaves a mark. */
 static bool is_full(struct hints *h)
 {
-    return users_unproven(h->r->users) >= UNPROVEN_MOST;
+    return unproven_by_hints(h->r->unproven) >= UNPROVEN_MOST;
 }
 
 static bool take_all(struct hints *h)

@@ -3,8 +3,10 @@
 
 #include <stdlib.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/users/turn.h"
 
 #define USED_UP_EVERY 4 /* every so many turns are of those who used one up */
@@ -48,8 +50,8 @@ static struct user_queue *queue_of(struct sched *s, const struct user *u, enum u
 {
     enum user_kind k = u->queued_as;
     if (c == USER_IN_TURN && u->credentials != 0) {
-        *n = &s->nin_turn[u->turns_used > 0];
-        return &s->in_turn[u->turns_used > 0];
+        *n = &s->nin_turn[u->turn.used > 0];
+        return &s->in_turn[u->turn.used > 0];
     }
     if (c == USER_IN_TURN)
         c = USER_SECOND;
@@ -70,6 +72,7 @@ void sched_dequeue(struct sched *s, struct user *u)
     if (u->queued == USER_NOTHING)
         return;
     struct user_queue *queue = queue_of(s, u, u->queued, &n);
+    ASSERT(*n > 0);
     TAILQ_REMOVE(queue, u, in_queue);
     (*n)--;
     u->queued = USER_NOTHING;
@@ -89,8 +92,8 @@ void sched_queue(struct sched *s, struct user *u, enum user_class c)
     struct user *before = TAILQ_LAST(queue, user_queue);
     if (queue == &s->in_turn[0] || queue == &s->in_turn[1]) {
         /* It keeps its place while it is opened for something else. */
-        u->waits_since = u->waits_since != 0 ? u->waits_since : clock_monotonic();
-        while (before && before->waits_since > u->waits_since)
+        u->turn.waits_since = u->turn.waits_since != 0 ? u->turn.waits_since : clock_monotonic();
+        while (before && before->turn.waits_since > u->turn.waits_since)
             before = TAILQ_PREV(before, user_queue, in_queue);
     }
     if (before)
@@ -105,8 +108,7 @@ void sched_queue(struct sched *s, struct user *u, enum user_class c)
 /* Who is not ordinary, and may have a worker now. */
 static struct user *first_apart(const struct sched *s, enum user_kind k)
 {
-    return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k])
-                                                                   : NULL;
+    return s->napart[k] > 0 && holders_have_room(s->r, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
 }
 
 /* Whose turn to exchange it is now. Who used one up has one of so many, and what the others
@@ -116,7 +118,7 @@ static struct user *first_in_turn(const struct sched *s)
     int first = s->turns % USED_UP_EVERY == USED_UP_EVERY - 1;
     for (int i = 0; i < 2; i++) {
         int used = i == 0 ? first : !first;
-        if (s->nin_turn[used] > 0 && turn_is_free(s->r->workers, used))
+        if (s->nin_turn[used] > 0 && turn_is_free(s->r, used))
             return TAILQ_FIRST(&s->in_turn[used]);
     }
     return NULL;
@@ -124,10 +126,10 @@ static struct user *first_in_turn(const struct sched *s)
 
 bool sched_is_next(const struct sched *s, const struct user *u)
 {
-    for (int used = 0; used <= (u->turns_used > 0); used++) {
+    for (int used = 0; used <= (u->turn.used > 0); used++) {
         const struct user *first = TAILQ_FIRST(&s->in_turn[used]);
-        bool longer = u->waits_since != 0 && (u->turns_used > 0) == used;
-        if (first && !(longer && u->waits_since < first->waits_since))
+        bool longer = u->turn.waits_since != 0 && (u->turn.used > 0) == used;
+        if (first && !(longer && u->turn.waits_since < first->turn.waits_since))
             return false;
     }
     return true;
@@ -155,7 +157,7 @@ size_t sched_unknown(const struct sched *s)
 }
 
 /* The first of the first class that has any; NULL: none. */
-static struct user *first_of(struct user_queue *queue, const int *order)
+static struct user *first_of(const struct user_queue *queue, const int *order)
 {
     for (int i = 0; i < USER_CLASSES; i++) {
         struct user *u = TAILQ_FIRST(&queue[order[i]]);
@@ -174,7 +176,7 @@ static const int *order(size_t picks)
     return picks % OTHER_WAY != 0 ? ordinary : picks / OTHER_WAY % 2 ? last : second;
 }
 
-static struct user *pick(struct sched *s)
+struct user *sched_first(const struct sched *s)
 {
     size_t picks = s->picks + 1;
     struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW),
@@ -188,33 +190,19 @@ static struct user *pick(struct sched *s)
     return u ? u : apart;
 }
 
-static void look_up_next(struct sched *s)
+bool sched_take(struct sched *s, struct user *u)
 {
-    struct workers *ws = s->r->workers;
-    if (s->nunknown == 0 || s->r->stopping || !workers_may_look_up(ws))
-        return;
-    struct user *u = first_of(s->unknown, order(++s->lookups));
+    bool in_turn = u->queued == USER_IN_TURN;
+    s->picks++;
+    s->turns += in_turn;
     sched_dequeue(s, u);
-    workers_look_up(ws, u);
+    return in_turn;
 }
 
-void sched_run(struct sched *s)
+struct user *sched_take_unknown(struct sched *s)
 {
-    struct workers *ws = s->r->workers;
-    size_t coming = workers_go_on(ws, sched_waiting(s));
-    look_up_next(s);
-    while (sched_waiting(s) > coming && !s->r->stopping) {
-        struct user *u = pick(s);
-        struct worker *w = workers_free(ws, u);
-        if (!w)
-            break;
-        s->picks++;
-        bool in_turn = u->queued == USER_IN_TURN;
-        s->turns += in_turn;
+    struct user *u = s->nunknown > 0 ? first_of(s->unknown, order(++s->lookups)) : NULL;
+    if (u)
         sched_dequeue(s, u);
-        worker_open_user(w, u, in_turn);
-    }
-    /* Those who still wait need workers that are warm with somebody else. */
-    while (sched_waiting(s) > coming && !s->r->stopping && workers_release_warm(ws))
-        coming++;
+    return u;
 }

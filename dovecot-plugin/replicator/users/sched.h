@@ -3,8 +3,7 @@
  * waits for ever.
  *
  * Slow users (user.h) wait apart, and have one worker at a time, all of them together; lengthy ones
- * half of the workers: whoever can put a FIFO, or a file system that hangs, among his files would
- * have all workers with a few accounts. Who has not been opened yet is looked up before.
+ * half of the workers (holders.h). Who has not been opened yet is looked up before.
  *
  * A user is held by one worker, and kept open there while nobody else needs it (warm). While
  * others wait, a worker gives its user back after SCHED_SLICE of work. */
@@ -31,7 +30,11 @@ size_t sched_in_turn(const struct sched *);
 size_t sched_apart(const struct sched *, enum user_kind);
 size_t sched_unknown(const struct sched *); /* who are to be looked up first; not among those */
 
-/* Gives workers something to do. */
-void sched_run(struct sched *);
+/* Whose turn it is to have a worker; NULL: nobody's. */
+struct user *sched_first(const struct sched *);
+/* It gets one. true: it has its turn to exchange. */
+bool sched_take(struct sched *, struct user *);
+/* Who is to be looked up next; NULL: nobody. */
+struct user *sched_take_unknown(struct sched *);
 
 #endif

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/users/resend.h"
 #include "dovecot-plugin/replicator/users/user.h"
-#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define STEP 0.1         /* seconds */
 #define WAITING_MOST 200 /* with so many users waiting for workers, the next ones are not added */
@@ -73,7 +73,7 @@ static void finish(struct sweep *s)
     /* Whoever was dropped from memory with something unconfirmed. */
     for (size_t i = 0; i < s->r->group.npeers; i++)
         if (!s->r->group.peer[i].removed)
-            outbox_resend_all(s->r->outbox, i);
+            resend_all(s->r->resend, i);
     if (s->again)
         begin(s);
     s->again = false;
@@ -115,8 +115,6 @@ static void on_step(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct sweep *s = t->data;
     double now = clock_monotonic();
-    if (s->phase == LISTING_WANTED && workers_list_users(s->r->workers))
-        s->phase = LISTING_ASKED;
     if (s->phase == LISTING_WANTED && now > s->listed_by) {
         log_warning("the userdb's users are not listed, since no worker can be asked: only users "
                     "seen before are swept");
@@ -134,6 +132,12 @@ bool sweep_is_listing(const struct sweep *s)
 bool sweep_wants_list(const struct sweep *s)
 {
     return s->phase == LISTING_WANTED;
+}
+
+void sweep_list_asked(struct sweep *s)
+{
+    ASSERT(s->phase == LISTING_WANTED);
+    s->phase = LISTING_ASKED;
 }
 
 void sweep_name(struct sweep *s, struct text name)

@@ -19,7 +19,8 @@ bool sweep_wants_list(const struct sweep *); /* of users, as soon as the worker 
  * four times as long ago as it took. */
 bool sweep_rests(const struct sweep *);
 
-/* The userdb's users, from a worker. */
+/* A worker was asked for it: the userdb's users come from there. */
+void sweep_list_asked(struct sweep *);
 void sweep_name(struct sweep *, struct text name);
 void sweep_listed(struct sweep *, bool whole);
 

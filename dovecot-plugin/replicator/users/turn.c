@@ -1,8 +1,9 @@
 /* turn - see turn.h. */
 #include "dovecot-plugin/replicator/users/turn.h"
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 
 /* Seconds for which a user's worker waits for the answer of an exchange while others wait for a
@@ -16,53 +17,63 @@
 
 static double turn_length(const struct user *u)
 {
-    unsigned doubled = u->turns_used < DOUBLED ? u->turns_used : DOUBLED;
+    unsigned doubled = u->turn.used < DOUBLED ? u->turn.used : DOUBLED;
     return seconds(u->r->config->worker_timeout) / TURNS * (double)(1U << doubled);
 }
 
-bool turn_may_ask(const struct worker *w)
+bool turn_may_ask(const struct user *u, bool is_next)
 {
-    const struct user *u = w->user;
-    return w->in_turn || user_kind(u) != USER_ORDINARY ||
-           (sched_is_next(w->all->r->sched, u) && turn_is_free(w->all, u->turns_used > 0));
+    return u->turn.has || user_kind(u) != USER_ORDINARY ||
+           (is_next && turn_is_free(u->r, u->turn.used > 0));
 }
 
-bool turn_is_free(const struct workers *ws, bool used)
+bool turn_is_free(const struct replicator *r, bool used)
 {
-    size_t n = 0, all = 0, used_up = 0, most = (size_t)ws->r->config->replicator_workers;
-    const struct worker *w;
-    TAILQ_FOREACH (w, &ws->list, link) {
-        bool ordinary = w->in_turn && user_kind(w->user) == USER_ORDINARY;
-        all += w->in_turn;
+    size_t n = 0, all = 0, used_up = 0, most = (size_t)r->config->replicator_workers;
+    const struct user *u;
+    TAILQ_FOREACH (u, r->holders, in_holders) {
+        bool ordinary = u->turn.has && user_kind(u) == USER_ORDINARY;
+        all += u->turn.has;
         n += ordinary;
-        used_up += ordinary && w->user->turns_used > 0;
+        used_up += ordinary && u->turn.used > 0;
     }
     if (used && used_up > 0 && 2 * (used_up + 1) >= most)
         return false;
     return n == 0 || all + 1 < most;
 }
 
-void turn_take(struct worker *w)
+void turn_take(struct user *u)
 {
-    if (!w->in_turn)
-        w->turn_until = clock_monotonic() + turn_length(w->user);
-    w->user->waits_since = 0;
-    w->in_turn = true;
+    ASSERT(u->holds);
+    if (!u->turn.has)
+        u->turn.until = clock_monotonic() + turn_length(u);
+    u->turn.waits_since = 0;
+    u->turn.has = true;
 }
 
 /* A turn without an end, however it ends: but who took little of it may have met a site that is
  * away. */
-void turn_leave(struct worker *w)
+void turn_leave(struct user *u)
 {
-    if (w->in_turn && w->asking && w->user &&
-        clock_monotonic() >= w->turn_until - turn_length(w->user) / 2)
-        w->user->turns_used++;
-    w->in_turn = false;
+    if (u->turn.has && u->turn.asking && clock_monotonic() >= u->turn.until - turn_length(u) / 2)
+        u->turn.used++;
+    u->turn.has = false;
 }
 
-double turn_hold_for(const struct worker *w)
+void turn_forget(struct user *u)
 {
-    const struct replicator *r = w->all->r;
+    turn_leave(u);
+    u->turn.asking = u->turn.asked_on = false;
+    u->turn.hold = 0;
+}
+
+void turn_pause(struct user *u)
+{
+    u->turn.has = u->turn.has && u->turn.asking;
+}
+
+double turn_hold_for(const struct replicator *r)
+{
     bool first = r->config->replicator_workers > 1;
     for (size_t i = 0; i < r->group.npeers && !first; i++)
         first = r->group.self < r->group.peer[i].site;
@@ -72,47 +83,46 @@ double turn_hold_for(const struct worker *w)
 /* An exchange lives in the worker's memory. Closed for somebody else's sake between question and
  * answer it would begin anew with each opening, and with more users than workers never end. A
  * site that takes nothing gives no answer. */
-void turn_answered(struct worker *w, const struct frame_done *d)
+bool turn_answered(struct user *u, const struct parcel_in_flight *parcel,
+                   const struct frame_done *d, bool is_next)
 {
-    const struct replicator *r = w->all->r;
-    double most = turn_hold_for(w);
-    bool was = w->asking, asks = false,
-         answer = w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind);
-    w->asking = false;
+    const struct replicator *r = u->r;
+    bool was = u->turn.asking, asks = false, answer = parcel && parcel_is_answer(parcel->kind);
+    u->turn.asking = false;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
         bool answered =
-            answer && i == (int)w->job.parcel->peer && (w->asked_on || !d->site[k].asking);
+            answer && i == (int)parcel->peer && (u->turn.asked_on || !d->site[k].asking);
         if (answered && d->result == FRAME_OK)
-            w->user->peer[i].cut_offs = 0;
+            u->peer[i].cut_offs = 0;
         asks = asks || d->site[k].asking;
-        w->asking =
-            w->asking || (d->site[k].asking && i >= 0 && outbox_answered(r->outbox, (size_t)i));
+        u->turn.asking = u->turn.asking ||
+                         (d->site[k].asking && i >= 0 && outbox_answered(r->outbox, (size_t)i));
     }
     if (!asks && was)
-        w->user->turns_used = 0;
+        u->turn.used = 0;
     /* One that asks by itself is before nobody. */
-    if (!w->asking || !turn_may_ask(w)) {
-        w->hold = 0;
-        return;
+    if (!u->turn.asking || !turn_may_ask(u, is_next)) {
+        u->turn.hold = 0;
+        return false;
     }
-    if (!was || w->asked_on || w->hold == 0)
-        w->hold = clock_monotonic() + most;
-    turn_take(w);
-    worker_set_patience(w, (int64_t)(most * 1000));
+    if (!was || u->turn.asked_on || u->turn.hold == 0)
+        u->turn.hold = clock_monotonic() + turn_hold_for(r);
+    turn_take(u);
+    return true;
 }
 
 /* Not all of them, else all wait for answers here and at the peer nobody is left who gives them. */
-bool turn_holds(const struct worker *w, double now)
+bool turn_holds(const struct user *u, double now)
 {
-    const struct worker *o;
+    const struct user *o;
     size_t before = 0;
-    if (now >= w->hold || now >= w->turn_until)
+    if (now >= u->turn.hold || now >= u->turn.until)
         return false;
-    TAILQ_FOREACH (o, &w->all->list, link) {
-        if (o == w)
+    TAILQ_FOREACH (o, u->r->holders, in_holders) {
+        if (o == u)
             break;
-        before += now < o->hold && now < o->turn_until;
+        before += now < o->turn.hold && now < o->turn.until;
     }
-    return before == 0 || before + 1 < (size_t)w->all->r->config->replicator_workers;
+    return before == 0 || before + 1 < (size_t)u->r->config->replicator_workers;
 }

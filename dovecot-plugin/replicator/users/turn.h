@@ -9,24 +9,31 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_TURN_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_TURN_H
 
-#include "dovecot-plugin/replicator/workers/worker_state.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 /* One user more may begin an exchange. used: its last turn ended before its exchange did; such
  * users have fewer than half of the turns. Who is not ordinary asks without a turn, and leaves
  * others at least one. */
-bool turn_is_free(const struct workers *, bool used);
-/* The worker's user has its turn, or need not wait for one, or nobody is before it. */
-bool turn_may_ask(const struct worker *);
-/* It has it from now on. */
-void turn_take(struct worker *);
-/* Its worker has answered: it goes on with its turn while a site's answer is waited for. */
-void turn_answered(struct worker *, const struct frame_done *);
-/* Seconds for which it waits for an answer, and is not closed. */
-double turn_hold_for(const struct worker *);
-/* The worker is not closed now for another user's sake: its own one's exchange waits for an
+bool turn_is_free(const struct replicator *, bool used);
+/* The user has its turn, or need not wait for one, or nobody is before it. is_next: nobody waits who
+ * would have one before it (sched_is_next). */
+bool turn_may_ask(const struct user *, bool is_next);
+/* The user has it from now on. */
+void turn_take(struct user *);
+/* Its worker has answered. parcel: what it was asked to take; NULL: it was asked something else.
+ * true: the user goes on with its turn, for turn_hold_for() at least, and waits for a site's
  * answer. */
-bool turn_holds(const struct worker *, double now);
-/* It is closed, or lost. */
-void turn_leave(struct worker *);
+bool turn_answered(struct user *, const struct parcel_in_flight *parcel, const struct frame_done *,
+                   bool is_next);
+/* It has nothing to ask for now: its turn is over, but where a site's answer is waited for. */
+void turn_pause(struct user *);
+/* Seconds for which it waits for an answer, and is not closed. */
+double turn_hold_for(const struct replicator *);
+/* The user is not closed now for another one's sake: its exchange waits for an answer. */
+bool turn_holds(const struct user *, double now);
+/* Its worker is asked to close it. */
+void turn_leave(struct user *);
+/* It is closed, or its worker is lost, and with it what was asked. */
+void turn_forget(struct user *);
 
 #endif

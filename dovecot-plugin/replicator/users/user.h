@@ -8,29 +8,27 @@
 
 #include <ev.h>
 
-#include "dovecot-plugin/replicator/replicator.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 
 struct worker;
 struct ending;
 struct held_request;
-struct admin_request;
 
-/* A parcel in flight: taken from a peer's lane, not acked yet. */
-struct parcel_in_flight {
-    TAILQ_ENTRY(parcel_in_flight) in_user;
-    LIST_ENTRY(parcel_in_flight) in_hash;
-    unsigned char id[16];
-    size_t peer; /* index: whose lane */
-    int lane;    /* LANE_LIVE or LANE_BULK */
-    unsigned kind;
-    void *reply; /* owns the body: a redisReply */
-    struct text body;
-    uint64_t first;   /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
-    unsigned crashes; /* workers that went away while they had it */
-    bool acked;       /* it may be lost */
-    bool waits;       /* for the user to be opened for something else (confirm.h) */
+/* What an admin wants of one user, and who hears what comes of it. */
+struct admin_request {
+    TAILQ_ENTRY(admin_request) link; /* in the user's list, until a worker is asked */
+    struct user *user;
+    const struct admin_calls *calls;
+    size_t n;
+    char *arg[FRAME_ARGS_MAX];
 };
-TAILQ_HEAD(parcels, parcel_in_flight);
+struct admin_calls {
+    void (*row)(struct admin_request *, struct text);
+    /* It is over, and the request is freed: its worker has answered; or there is no answer. later:
+     * another time it may work. */
+    void (*done)(struct admin_request *, const struct frame_done *);
+    void (*failed)(struct admin_request *, const char *why, bool later);
+};
 TAILQ_HEAD(admin_requests, admin_request);
 
 /* What one user and one peer have to say to each other. Moments are 0 when not set. */
@@ -89,11 +87,27 @@ struct user {
     char *real;
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
+    bool stirred;           /* something changed since that had nothing to do for it */
     struct ending *ending;  /* its last worker's process has not ended; NULL: it has */
     /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it
      * only */
     uint64_t credentials;
-    ev_timer timer; /* the next moment at which something becomes due */
+    bool holds;                   /* a worker's process (holders.h) */
+    TAILQ_ENTRY(user) in_holders; /* while it does */
+    ev_timer timer;               /* the next moment at which something becomes due */
+
+    struct {                /* to exchange (turn.h) */
+        double waits_since; /* also while it is open; 0: it does not */
+        unsigned used;      /* turns that ended before the exchange did, one after the other */
+        bool has;           /* it may exchange, and until then though others wait: */
+        double until;
+        /* While a worker has it open: an exchange goes on in that one, which closing it would end;
+         * until when it is not closed for that; the present question had it ask a site on: an
+         * exchange makes progress. */
+        bool asking;
+        double hold;
+        bool asked_on;
+    } turn;
 
     bool look_all, sweep, tick;
     /* hints named more mailboxes than one question holds: those whose files changed are looked
@@ -122,8 +136,6 @@ struct user {
     double look_wait, parcel_wait, open_wait;
     /* it could not be opened for good: its parcels are dropped */
     double unknown_until;
-    double waits_since;  /* for its turn to exchange, also while it is open; 0: it does not */
-    unsigned turns_used; /* turns to exchange that ended before it did, one after the other */
     /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     bool joins;
     double tick_at, sweep_at, active_at;
@@ -140,12 +152,30 @@ struct user {
     uint64_t unplaced, held;
     enum frame_joins joining; /* the same of its state */
     bool known;               /* in the ledger */
-    size_t named_by; /* unproven: the peer whose parcel named it, from 1 on; 0: a hint did */
-    /* a hint or parcel named it, and neither the ledger nor a worker has known it yet: perhaps
-     * it is made up */
-    bool unproven;
+    bool unproven;            /* perhaps its name is made up (unproven.h) */
+    size_t named_by; /* while it is: the peer whose parcel named it, from 1 on; 0: a hint did */
     struct user_peer peer[]; /* npeers */
 };
+
+/* Something of it is not in the lane to that peer. */
+static inline bool user_lacks_some(const struct user_peer *p)
+{
+    return p->missing || p->more;
+}
+
+/* There is a reason to look at it. */
+static inline bool user_has_reason(const struct user *u)
+{
+    return u->look_all || u->look_many || u->nlook > 0;
+}
+
+/* Of two moments, each 0 when not set. */
+static inline double user_sooner(double a, double b)
+{
+    return a == 0 ? b : b == 0 ? a : a < b ? a : b;
+}
+
+/* ---- users.c: the table ---- */
 
 struct users *users_open(struct replicator *);
 void users_close(struct users *); /* after workers and inbox */
@@ -154,17 +184,15 @@ struct user *user_find(struct users *, const char *name, size_t n);
 /* Finds or makes; of another spelling of his name the user. NULL: too many are in memory. */
 struct user *user_get(struct users *, const char *name, size_t n);
 size_t users_count(const struct users *);
-/* So many wait for their lookup, or were looked up in vain within the last minute. */
-size_t users_unproven(const struct users *); /* by hints */
-/* Whether a parcel of that peer may name it: who is not known here is one of not too many. */
-bool user_may_be_named(struct users *, size_t peer, const char *name, size_t n);
-/* A worker has opened it. */
-void user_prove(struct user *);
 typedef void user_fn(struct user *, void *arg);
 void users_each(struct users *, user_fn *, void *arg); /* fn must not free */
+/* Dovecot calls him by that name: it gets what is to be done under this one, which stays known
+ * as another spelling for a minute. False: it is this one's own. */
+bool user_is_another(struct user *, const char *name, size_t n);
+
+/* ---- user.c: what is to be done, and what was ---- */
 
 /* Reasons to look. guid "" and n 0: all mailboxes. */
-bool user_has_reason(const struct user *);
 void user_look(struct user *, const char *guid, const char *name, size_t n);
 /* A worker was asked to look: what comes from now on is another reason. Not before hint_wait is
  * over; while hints come one after the other, at their end, but after hint_wait_most at last. A
@@ -173,8 +201,23 @@ void user_asked_to_look(struct user *);
 void user_sweep(struct user *);
 /* A parcel to apply; owned by the user until user_parcel_done. */
 void user_parcel(struct user *, struct parcel_in_flight *);
+/* The admins' requests that no worker was asked yet. later: another time they may work. */
+void user_fail_requests(struct user *, const char *why, bool later);
+/* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
+void user_forget_work(struct user *);
+/* What a worker's DONE says of it. */
+void user_done(struct user *, const struct frame_done *);
+/* Failures: the next wait, and whether it is worth a line in the log. */
+double user_backoff(double *wait);
+bool user_may_say(struct user *);
+
+/* ---- user_parcels.c: its parcels in flight ---- */
+
+void user_parcel_add(struct user *, struct parcel_in_flight *);
+void user_parcel_remove(struct user *, struct parcel_in_flight *);
 /* Takes it out of the user's list, acks it and frees it. */
 void user_parcel_done(struct user *, struct parcel_in_flight *);
+void user_drop_parcels(struct user *); /* all of them */
 /* The answers among them: what they answer is known to the worker that asked, and it is gone. */
 void user_drop_answers(struct user *);
 /* Parcels of a user who cannot take them now, or whose worker has not answered for long while
@@ -183,30 +226,41 @@ void user_drop_answers(struct user *);
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
 /* Drops what is in flight that there is no room for, but not what a worker has. */
 void user_trim_parcels(struct user *, bool crowded);
-/* The same where it is time for that. For users_each(), while the inbox is crowded. */
-void user_trim_slow(struct user *, void *);
+/* The same where it is time for that, while the inbox is crowded. */
+void user_trim_slow(struct user *);
+
+/* ---- user_peer.c: what it and one peer have to say to each other ---- */
+
+void user_want(struct user *, size_t peer, enum frame_ship);
+/* Its worker sends that, to one peer or (site 0) to all. */
+void user_send(struct user *, const struct frame_parcel *);
+/* Something could not be pushed to that peer: it is to be sent again. first: number of the first
+ * own op in it, 0: it has none. */
+void user_unsent(struct user *, size_t peer, uint64_t first);
+/* So many own ops are not confirmed by it. */
+void user_unconfirmed(struct user *, size_t peer, uint64_t n);
+/* It says that it has all own ops: nothing is sent to it again. */
+void user_all_confirmed(struct user *, size_t peer);
+
+/* ---- user_plan.c: what is due, and when ---- */
+
+/* Puts it into the queue it belongs to, or sets its timer. To be called whenever something
+ * changed. */
+void user_plan(struct user *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);
 /* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new
  * state is not, though one question in a while would be let through: it waits no longer for
  * that. */
 bool user_may_ask(const struct user *, size_t peer);
-void user_want(struct user *, size_t peer, enum frame_ship);
+/* A mailbox of it has changed within active_for, here or there. */
+bool user_is_active(const struct user *, double at);
+/* When next, of what is done the more seldom the longer nothing has happened: after `times` what
+ * that is by now, but not within least milliseconds. 0: it will not be active any more then. */
+double user_later(const struct user *, double now, int64_t least, double times);
 
-/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be
- * sent again. first: number of the first own op in it, 0: it has none. */
-void user_sent(struct user *, size_t peer);
-void user_unsent(struct user *, size_t peer, uint64_t first);
-/* A batch that begins there would meet a gap: ops before it did not come into the lane. */
-bool user_misses(const struct user *, size_t peer, uint64_t first);
+/* ---- user_kind.c: for how long its questions hold workers ---- */
 
-/* It says that it has all own ops: nothing is sent to it again. */
-void user_all_confirmed(struct user *, size_t peer);
-/* What a worker's DONE says of it. */
-void user_done(struct user *, const struct frame_done *);
-
-/* Failures: the next wait, and whether it is worth a line in the log. */
-double user_backoff(double *wait);
 /* It is of that kind for an hour from now on, after the next time for two, at most for a day.
  * Slow: its worker was lost after a long silence (a FIFO among its files, a file system that
  * hangs, a process that the user stopped), or its process needed as long to end (ending.h); such
@@ -220,15 +274,5 @@ void user_held(struct user *); /* its question ends now */
 enum user_kind user_kind(const struct user *);
 /* Lengthy, too, who has not answered for so long already. */
 enum user_kind user_kind_soon(const struct user *);
-/* Dovecot calls him by that name: it gets what is to be done under this one, which stays known
- * as another spelling for a minute. False: it is this one's own. */
-bool user_is_another(struct user *, const char *name, size_t n);
-bool user_may_say(struct user *);
-
-/* Puts it into the queue it belongs to, or sets its timer. To be called whenever something
- * changed. */
-void user_plan(struct user *);
-/* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
-void user_forget_work(struct user *);
 
 #endif

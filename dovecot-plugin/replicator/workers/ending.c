@@ -8,6 +8,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
+#include "dovecot-plugin/replicator/users/holders.h"
 
 struct ending {
     TAILQ_ENTRY(ending) next;
@@ -43,6 +44,7 @@ static void forget(struct ending *e)
     TAILQ_REMOVE(&es->list, e, next);
     es->n -= !e->stuck;
     if (e->user) {
+        holders_remove(e->user);
         e->user->ending = NULL;
         e->user->asked_at = 0;
     }
@@ -92,6 +94,8 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     struct ending *e = t->data;
     judge(e, "was still there");
     e->stuck = true;
+    if (e->user)
+        holders_remove(e->user);
     e->all->n--;
     log_error(
         "user=%s: a worker's process does not end: it takes one of the service's process_limit "
@@ -123,15 +127,6 @@ void endings_add(struct endings *es, int fd, struct user *u, bool judged)
 size_t endings_count(const struct endings *es)
 {
     return es->n;
-}
-
-size_t endings_of(const struct endings *es, enum user_kind k)
-{
-    const struct ending *e;
-    size_t n = 0;
-    TAILQ_FOREACH (e, &es->list, next)
-        n += !e->stuck && e->user && user_kind_soon(e->user) == k;
-    return n;
 }
 
 struct endings *endings_open(struct replicator *r)

@@ -20,9 +20,6 @@ void endings_close(struct endings *);
  * slow already, because this worker did not answer; how long its process stays changes nothing
  * then. */
 void endings_add(struct endings *, int fd, struct user *, bool judged);
-/* Those that may still end: all of them; those whose users are, or are about to be, of that
- * kind. */
-size_t endings_count(const struct endings *);
-size_t endings_of(const struct endings *, enum user_kind);
+size_t endings_count(const struct endings *); /* those that may still end */
 
 #endif

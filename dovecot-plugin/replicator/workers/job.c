@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 
@@ -118,7 +118,10 @@ bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
     if (!TAILQ_EMPTY(&u->admin)) {
         j->kind = JOB_ADMIN;
         j->admin = TAILQ_FIRST(&u->admin);
-        admin_frame(j->admin, f);
+        f->type = FRAME_ADMIN;
+        f->u.admin.n = j->admin->n;
+        for (size_t i = 0; i < j->admin->n; i++)
+            f->u.admin.arg[i] = text_of(j->admin->arg[i], strlen(j->admin->arg[i]));
         return true;
     }
     /* Before it looks: else a state that waited long for its turn would go on unheard. */
@@ -157,7 +160,7 @@ bool job_last(struct job *j, struct user *u, struct frame *f)
 void job_asked(struct job *j, struct user *u)
 {
     switch (j->kind) {
-    case JOB_ADMIN: admin_taken(j, u); break;
+    case JOB_ADMIN: TAILQ_REMOVE(&u->admin, j->admin, link); break;
     case JOB_TICK: u->tick = false; break;
     case JOB_INGEST:
         /* What comes from now on is another reason to look. */
@@ -183,7 +186,7 @@ static void not_shipped(const struct job *j, struct user *u)
 void job_reply(struct job *j, struct text row)
 {
     if (j->admin)
-        admin_row(j->admin, row);
+        j->admin->calls->row(j->admin, row);
 }
 
 static void say_refused(struct user *u, const struct job *j, struct text why)
@@ -251,9 +254,10 @@ static void say_done(struct user *u, const struct job *j, const struct frame_don
 
 void job_done(struct job *j, struct user *u, const struct frame_done *d)
 {
+    ASSERT(j->kind != JOB_PARCEL || j->parcel == TAILQ_FIRST(&u->parcels));
     say_done(u, j, d);
     if (j->kind == JOB_ADMIN) {
-        admin_done(j->admin, d);
+        j->admin->calls->done(j->admin, d);
         j->admin = NULL;
     } else if (d->result == FRAME_TEMPORARY) {
         temporary(j, u, d->text, d->tick);
@@ -271,9 +275,12 @@ void job_done(struct job *j, struct user *u, const struct frame_done *d)
 
 void job_again(struct job *j, struct user *u)
 {
+    ASSERT(j->kind != JOB_PARCEL || j->parcel == TAILQ_FIRST(&u->parcels));
     switch (j->kind) {
     case JOB_NONE: break;
-    case JOB_ADMIN: admin_lost(j->admin, "the worker went away or could not go on"); break;
+    case JOB_ADMIN:
+        j->admin->calls->failed(j->admin, "the worker went away or could not go on", true);
+        break;
     case JOB_INGEST:
         u->look_all = u->look_all || j->look;
         u->sweep = true;

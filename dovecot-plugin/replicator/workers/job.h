@@ -7,8 +7,7 @@
 
 struct job {
     enum { JOB_NONE, JOB_ADMIN, JOB_INGEST, JOB_PARCEL, JOB_SHIP, JOB_TICK } kind;
-    /* ADMIN: in flight, no longer in the user's list; NULL: its client went away */
-    struct admin_request *admin;
+    struct admin_request *admin;     /* ADMIN: in flight, no longer in the user's list */
     struct parcel_in_flight *parcel; /* PARCEL: still first in the user's list */
     size_t peer;                     /* SHIP */
     enum frame_ship how;

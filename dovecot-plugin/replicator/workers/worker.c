@@ -8,20 +8,22 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
+#include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/workers/hello.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/lanes/pace.h"
-#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/pace.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/users/turn.h"
+#include "dovecot-plugin/replicator/users/unproven.h"
 
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */
@@ -94,13 +96,8 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
 
 void worker_ask_close(struct worker *w)
 {
-    turn_leave(w);
+    turn_leave(w->user);
     worker_ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
-}
-
-void worker_stir(struct worker *w)
-{
-    w->stirred = true;
 }
 
 /* ---- without a user ---- */
@@ -110,8 +107,10 @@ static void forget_exchanges(struct worker *w)
 {
     struct user *u = w->user;
     struct replicator *r = w->all->r;
-    turn_leave(w);
-    for (size_t i = 0; u && i < r->group.npeers; i++) {
+    if (!u)
+        return;
+    turn_forget(u);
+    for (size_t i = 0; i < r->group.npeers; i++) {
         /* It was closed before it was answered. */
         struct user_peer *p = &u->peer[i];
         unsigned doubled = p->cut_offs < ASK_DOUBLED ? p->cut_offs : ASK_DOUBLED;
@@ -122,10 +121,7 @@ static void forget_exchanges(struct worker *w)
         p->cut_off = p->cut_off || p->asking;
         p->asking = false;
     }
-    if (u)
-        user_drop_answers(u);
-    w->asking = false;
-    w->hold = 0;
+    user_drop_answers(u);
 }
 
 /* Its user can have another worker. */
@@ -136,6 +132,7 @@ static void part(struct worker *w)
     w->state = IDLE;
     if (!u)
         return;
+    holders_remove(u);
     u->worker = NULL;
     u->asked_at = 0;
     confirm_closed(u);
@@ -164,6 +161,7 @@ void worker_free(struct worker *w)
     ev_timer_stop(ws->r->loop, &w->patience);
     if (w->fd >= 0)
         close(w->fd);
+    ASSERT(w->root || ws->n > 0);
     TAILQ_REMOVE(&ws->list, w, link);
     if (w->root)
         ws->root = NULL;
@@ -282,12 +280,12 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->tick_kept = u->tick_at != 0;
     u->elsewhere = false;
     u->unknown_until = 0;
-    user_prove(u);
+    unproven_end(u);
     u->joins = f->u.ready.exchange;
     if (u->joins)
         progress_joins(u, FRAME_JOINING);
     w->state = WARM;
-    w->stirred = true;
+    u->stirred = true;
     ev_timer_stop(r->loop, &w->patience);
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
@@ -325,7 +323,7 @@ static void on_fail(struct worker *w, const struct frame *f)
     char *why = mem_strndup((const char *)t.p, t.n < 500 ? t.n : 500);
     job_again(&w->job, u);
     /* An admin would wait for nothing. */
-    admin_fail(&u->admin, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
+    user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
     if (f->u.fail.permanent) {
         if (user_may_say(u))
             log_warning("user=%s: cannot be replicated here: %s", u->name, why);
@@ -353,9 +351,10 @@ static void on_elsewhere(struct worker *w)
 static void on_done(struct worker *w, const struct frame *f)
 {
     struct user *u = w->user;
+    struct replicator *r = w->all->r;
     metric_add(replicator_jobs, 1);
     if (w->state == LISTING) {
-        sweep_listed(w->all->r->sweep, f->u.done.result == FRAME_OK);
+        sweep_listed(r->sweep, f->u.done.result == FRAME_OK);
         release(w);
         return;
     }
@@ -365,7 +364,9 @@ static void on_done(struct worker *w, const struct frame *f)
     }
     ev_timer_stop(w->all->r->loop, &w->patience);
     user_done(u, &f->u.done);
-    turn_answered(w, &f->u.done);
+    const struct parcel_in_flight *parcel = w->job.kind == JOB_PARCEL ? w->job.parcel : NULL;
+    if (turn_answered(u, parcel, &f->u.done, sched_is_next(r->sched, u)))
+        worker_set_patience(w, (int64_t)(turn_hold_for(r) * 1000));
     job_done(&w->job, u, &f->u.done);
     w->state = WARM;
     w->used = clock_monotonic();
@@ -453,7 +454,7 @@ static bool is_overlong(const struct worker *w)
     const struct replicator *r = w->all->r;
     return w->user && w->user->asked_at != 0 &&
            clock_monotonic() - w->user->asked_at > seconds(r->config->worker_timeout) &&
-           workers_beyond(w->all, USER_LENGTHY) && sched_waiting(r->sched) > 0;
+           holders_are_beyond(r, USER_LENGTHY) && sched_waiting(r->sched) > 0;
 }
 
 static void answered(struct worker *w)
@@ -479,7 +480,8 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_FAIL: on_fail(w, f); break;
     case FRAME_DONE: on_done(w, f); break;
     case FRAME_SEND:
-        w->asked_on = w->asked_on || f->u.send.kind == PARCEL_QUESTION;
+        if (f->u.send.kind == PARCEL_QUESTION)
+            w->user->turn.asked_on = true;
         confirm_sends(w->user, &f->u.send);
         pace_send(w->all->r->pace, w->user, &f->u.send);
         break;
@@ -538,9 +540,9 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     struct worker *w = t->data;
-    if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0 &&
+    if (w->state == WARM && w->user->turn.asking && sched_waiting(w->all->r->sched) == 0 &&
         sched_in_turn(w->all->r->sched) == 0)
-        worker_set_patience(w, (int64_t)(turn_hold_for(w) * 1000));
+        worker_set_patience(w, (int64_t)(turn_hold_for(w->all->r) * 1000));
     else if (w->state == WARM)
         worker_ask_close(w); /* idle for long enough */
     else if (owes(w) && outbox_full(w->all->r->outbox))

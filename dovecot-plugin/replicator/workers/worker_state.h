@@ -22,16 +22,10 @@ struct worker {
     size_t reserved; /* of out: the last answer to a RESERVE ends there; 0: it was sent */
     struct user *user;
     struct job job;
-    double slice;  /* since when its user has it while others wait */
-    double used;   /* when it became warm */
-    bool stirred;  /* something changed for its user since it had nothing to do */
-    bool asking;   /* an exchange of its user's goes on in it, which CLOSE would end */
-    double hold;   /* until when it is not closed for that */
-    bool asked_on; /* the present question had it ask a site on: an exchange makes progress */
-    bool leaving;  /* the present question is its user's last one: others need the worker */
-    bool in_turn;  /* its user may exchange (turn_is_free), and until then though others wait: */
-    double turn_until;
-    bool heard; /* it has said something: a process of Dovecot's is there; when last: */
+    double slice; /* since when its user has it while others wait */
+    double used;  /* when it became warm */
+    bool leaving; /* the present question is its user's last one: others need the worker */
+    bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
     bool old;             /* to be closed when its user is (workers_renew) */
     bool root;            /* the one that opens nobody: looks users up, lists them */

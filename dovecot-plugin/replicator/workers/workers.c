@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
@@ -15,7 +16,9 @@
 
 #define CLOSES_WITHIN 1. /* seconds: so long nobody else is given a worker in its place */
 
-struct worker *workers_free(struct workers *ws, const struct user *u)
+/* One without a user that can open this one, whose credentials are known. Connected now if there
+ * may be another, or in place of one that can open others only. NULL: none. */
+static struct worker *free_for(struct workers *ws, const struct user *u)
 {
     struct worker *w, *fresh = NULL, *other = NULL;
     TAILQ_FOREACH (w, &ws->list, link) {
@@ -44,15 +47,15 @@ static struct worker *root_free(struct workers *ws)
     return ws->root && ws->root->state == IDLE ? ws->root : NULL;
 }
 
-bool workers_may_look_up(struct workers *ws)
+/* The list of users goes first. */
+static void look_up_next(struct workers *ws)
 {
-    return !sweep_wants_list(ws->r->sweep) && root_free(ws) != NULL;
-}
-
-void workers_look_up(struct workers *ws, struct user *u)
-{
-    struct worker *w = root_free(ws);
+    bool may = !ws->r->stopping && !sweep_wants_list(ws->r->sweep);
+    struct worker *w = may && sched_unknown(ws->r->sched) > 0 ? root_free(ws) : NULL;
+    struct user *u = w ? sched_take_unknown(ws->r->sched) : NULL;
     struct frame f = {.type = FRAME_LOOKUP};
+    if (!u)
+        return;
     f.u.lookup.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
     w->user = u;
     u->worker = w;
@@ -60,17 +63,19 @@ void workers_look_up(struct workers *ws, struct user *u)
     worker_ask(w, LOOKING, &f);
 }
 
-void worker_open_user(struct worker *w, struct user *u, bool in_turn)
+static void open_user(struct worker *w, struct user *u, bool in_turn)
 {
+    ASSERT(!u->worker && !u->ending && !u->turn.has);
     struct frame f = {.type = FRAME_OPEN};
     f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
     f.u.open.credentials = u->credentials;
     w->user = u;
     u->worker = w;
+    holders_add(u);
     w->slice = clock_monotonic();
-    w->in_turn = w->leaving = false;
+    w->leaving = false;
     if (in_turn)
-        turn_take(w);
+        turn_take(u);
     w->job.kind = JOB_NONE;
     w->credentials = u->credentials;
     metric_add(replicator_opens, 1);
@@ -87,37 +92,6 @@ bool workers_list_users(struct workers *ws)
     f.u.admin.arg[0] = (struct text){(const uint8_t *)"users", 5};
     worker_ask(w, LISTING, &f);
     return true;
-}
-
-/* Processes that users of that kind have, those too that they are to leave, or have left: that may
- * take as long. */
-static size_t taken(const struct workers *ws, enum user_kind k)
-{
-    const struct worker *w;
-    size_t n = endings_of(ws->endings, k);
-    TAILQ_FOREACH (w, &ws->list, link)
-        n += w->user && !w->root && user_kind_soon(w->user) == k;
-    return n;
-}
-
-/* So many may have one: all slow ones together one, lengthy ones half of all, and one stays for
- * everybody else, where there are two. */
-static bool is_beyond(const struct workers *ws, enum user_kind k, size_t more)
-{
-    size_t all = (size_t)ws->r->config->replicator_workers, slow = taken(ws, USER_SLOW),
-           lengthy = taken(ws, USER_LENGTHY);
-    size_t most = k == USER_SLOW ? all - 1 : all / 2;
-    return (k == USER_SLOW && slow + more > 1) || slow + lengthy + more > (most > 1 ? most : 1);
-}
-
-bool workers_beyond(const struct workers *ws, enum user_kind k)
-{
-    return is_beyond(ws, k, 0);
-}
-
-bool workers_have_room(const struct workers *ws, enum user_kind k)
-{
-    return k == USER_ORDINARY || !is_beyond(ws, k, 1);
 }
 
 /* Others need the worker. Its user has one question more, at most. */
@@ -137,34 +111,35 @@ static void give_way(struct worker *w)
 static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
 {
     struct replicator *r = w->all->r;
+    struct user *u = w->user;
     struct frame f;
-    bool wanted = waiting > 0 || (w->asking && sched_in_turn(r->sched) > 0);
+    bool wanted = waiting > 0 || (u->turn.asking && sched_in_turn(r->sched) > 0);
     if (!wanted)
         w->slice = now;
     if (r->stopping || w->old) {
         worker_ask_close(w);
         return;
     }
-    if (wanted && (w->leaving || now - w->slice >= SCHED_SLICE) && !turn_holds(w, now)) {
+    if (wanted && (w->leaving || now - w->slice >= SCHED_SLICE) && !turn_holds(w->user, now)) {
         give_way(w);
         return;
     }
     w->leaving = false;
-    if (job_next(&w->job, w->user, turn_may_ask(w), &f)) {
+    if (job_next(&w->job, u, turn_may_ask(u, sched_is_next(r->sched, u)), &f)) {
         if (w->job.asks)
-            turn_take(w);
-        w->asked_on = false;
+            turn_take(u);
+        u->turn.asked_on = false;
         worker_ask(w, BUSY, &f);
-        job_asked(&w->job, w->user);
+        job_asked(&w->job, u);
         return;
     }
-    w->in_turn = w->in_turn && w->asking;
+    turn_pause(u);
     /* Warm it would stand in no queue, and miss its turn. */
-    if (!w->asking && sched_in_turn(r->sched) > 0 && user_class(w->user, now) == USER_IN_TURN) {
+    if (!u->turn.asking && sched_in_turn(r->sched) > 0 && user_class(u, now) == USER_IN_TURN) {
         worker_ask_close(w);
         return;
     }
-    if (own_kind && !turn_holds(w, now)) {
+    if (own_kind && !turn_holds(w->user, now)) {
         give_way(w);
         return;
     }
@@ -172,7 +147,7 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
         w->used = now;
         worker_set_patience(w, r->config->worker_idle);
     }
-    w->stirred = user_kind(w->user) != USER_ORDINARY || user_class(w->user, now) != USER_NOTHING;
+    u->stirred = user_kind(u) != USER_ORDINARY || user_class(u, now) != USER_NOTHING;
 }
 
 /* Nothing has changed for its user since it had nothing to do, and nobody needs it. With many
@@ -180,7 +155,8 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
 static bool is_at_rest(const struct worker *w, size_t waiting)
 {
     const struct replicator *r = w->all->r;
-    return !w->stirred && waiting == 0 && sched_in_turn(r->sched) == 0 && !r->stopping && !w->old;
+    return !w->user->stirred && waiting == 0 && sched_in_turn(r->sched) == 0 && !r->stopping &&
+           !w->old;
 }
 
 /* It will be free in a moment. One that was asked longer ago may be stopped, and others are given
@@ -191,7 +167,10 @@ static bool is_closing_soon(const struct worker *w)
     return closes && w->user && clock_monotonic() - w->user->asked_at < CLOSES_WITHIN;
 }
 
-size_t workers_go_on(struct workers *ws, size_t waiting)
+/* Gives each warm worker its user's next question, or lets it close its user: when that has had
+ * its slice and others wait (waiting users), or was idle for worker_idle. Returns how many
+ * workers are about to be free. */
+static size_t all_go_on(struct workers *ws, size_t waiting)
 {
     size_t coming = 0;
     double now = clock_monotonic();
@@ -200,9 +179,10 @@ size_t workers_go_on(struct workers *ws, size_t waiting)
         if (w->state == WARM && is_at_rest(w, waiting)) {
             w->slice = now;
         } else if (w->state == WARM) {
+            ASSERT(w->user && w->user->worker == w && w->user->holds);
             enum user_kind k = user_kind(w->user);
             size_t alike = k == USER_ORDINARY ? 0 : sched_apart(ws->r->sched, k);
-            if (k != USER_ORDINARY && workers_beyond(ws, k))
+            if (k != USER_ORDINARY && holders_are_beyond(ws->r, k))
                 worker_ask_close(w);
             else
                 go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0, now);
@@ -214,16 +194,35 @@ size_t workers_go_on(struct workers *ws, size_t waiting)
     return coming;
 }
 
-bool workers_release_warm(struct workers *ws)
+/* Closes the user that was idle for longest. false: all are at work. */
+static bool release_warm(struct workers *ws)
 {
     struct worker *w, *longest = NULL;
     double now = clock_monotonic();
     TAILQ_FOREACH (w, &ws->list, link)
-        if (w->state == WARM && !turn_holds(w, now) && (!longest || w->used < longest->used))
+        if (w->state == WARM && !turn_holds(w->user, now) && (!longest || w->used < longest->used))
             longest = w;
     if (longest)
         give_way(longest);
     return longest != NULL;
+}
+
+void workers_run(struct workers *ws)
+{
+    struct sched *s = ws->r->sched;
+    size_t coming = all_go_on(ws, sched_waiting(s));
+    look_up_next(ws);
+    while (sched_waiting(s) > coming && !ws->r->stopping) {
+        struct user *u = sched_first(s);
+        ASSERT(u);
+        struct worker *w = free_for(ws, u);
+        if (!w)
+            break;
+        open_user(w, u, sched_take(s, u));
+    }
+    /* Those who still wait need workers that are warm with somebody else. */
+    while (sched_waiting(s) > coming && !ws->r->stopping && release_warm(ws))
+        coming++;
 }
 
 void workers_flush(struct workers *ws)
@@ -246,13 +245,6 @@ void workers_renew(struct workers *ws)
     struct worker *w;
     TAILQ_FOREACH (w, &ws->list, link)
         w->old = true;
-}
-
-void workers_forget_client(struct workers *ws, const void *client)
-{
-    struct worker *w;
-    TAILQ_FOREACH (w, &ws->list, link)
-        admin_forget(w->job.admin, client);
 }
 
 const char *workers_unreachable(const struct workers *ws)
@@ -290,8 +282,10 @@ void workers_close(struct workers *ws)
         return;
     while (!TAILQ_EMPTY(&ws->list)) {
         struct worker *w = TAILQ_FIRST(&ws->list);
-        if (w->user)
+        if (w->user) {
+            holders_remove(w->user);
             w->user->worker = NULL;
+        }
         worker_free(w);
     }
     endings_close(ws->endings);

@@ -7,8 +7,8 @@
  *
  * Nothing held is the only one of its kind: a worker asks again for what does not come. So one is
  * held per user and peer, the newest; it goes with its user, its peer and this process. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_PACE_H
-#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_PACE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_PACE_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_PACE_H
 
 #include "dovecot-plugin/replicator/users/user.h"
 

@@ -1,14 +1,14 @@
 /* pace - see pace.h. */
-#include "dovecot-plugin/replicator/lanes/pace.h"
+#include "dovecot-plugin/replicator/users/pace.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/admin/progress.h"
-#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 
 #define BURST 1.                     /* seconds that the bucket keeps */
 #define HELD_MOST (32 * 1024 * 1024) /* bytes of what is held; what is more is asked for again */
@@ -84,7 +84,7 @@ static void go(struct pace *p, struct user *u, size_t peer, const struct frame_p
     up->expected = (double)mails_wanted(send->body) * up->each;
     up->may = (double)mails_wanted(send->body) * MAIL_MOST;
     p->level -= up->expected;
-    outbox_send(p->r->outbox, u, &one);
+    user_send(u, &one);
 }
 
 /* ---- those that wait ---- */
@@ -115,6 +115,7 @@ static void hold(struct pace *p, struct user *u, size_t peer, const struct frame
 
 static void drop(struct pace *p, struct held_request *h)
 {
+    ASSERT(p->held > 0 && p->bytes >= h->n);
     TAILQ_REMOVE(&p->queue, h, link);
     h->user->peer[h->peer].held = NULL;
     p->bytes -= h->n;
@@ -159,7 +160,7 @@ void pace_send(struct pace *p, struct user *u, const struct frame_parcel *send)
 {
     const struct group *g = &p->r->group;
     if (p->rate == 0 || send->kind != PARCEL_WANT || send->body.n > PARCEL_MAX) {
-        outbox_send(p->r->outbox, u, send);
+        user_send(u, send);
         return;
     }
     bool waits = progress_fills(u) && (level_now(p) < 0 || !TAILQ_EMPTY(&p->queue));

@@ -1,5 +1,5 @@
 /* progress - see progress.h. */
-#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/users/sweep.h"
 
 #define WINDOW 30                /* seconds of which a rate is made */
 #define NOTE_EVERY 1.            /* seconds */
@@ -173,7 +172,7 @@ static double rate_of(const struct progress *p, int kind)
     return (double)n / (span > WINDOW ? WINDOW : span < 1 ? 1 : span);
 }
 
-void progress_rows(const struct progress *p, struct progress_row row[PROGRESS_KINDS])
+void progress_rows(const struct progress *p, bool listed, struct progress_row row[PROGRESS_KINDS])
 {
     struct progress_row *users = &row[PROGRESS_USERS], *mails = &row[PROGRESS_MAILS];
     struct progress_row *bytes = &row[PROGRESS_BYTES];
@@ -185,7 +184,7 @@ void progress_rows(const struct progress *p, struct progress_row row[PROGRESS_KI
     bytes->done = p->bytes;
     double each = p->mails ? (double)p->bytes / (double)p->mails : 0;
     bytes->left = (uint64_t)(each * (double)p->unplaced);
-    users->known = !p->r->first || !sweep_is_listing(p->r->sweep);
+    users->known = listed;
     mails->known = true;
     mails->more = bytes->more = !users->known || users->left > 0;
     users->more = false;
@@ -202,9 +201,9 @@ static bool is_asked(const struct user *u)
     return false;
 }
 
-const char *progress_of(struct replicator *r, const char *name, uint64_t *left_r)
+const char *progress_of(struct replicator *r, const char *name, const struct user *u,
+                        uint64_t *left_r)
 {
-    const struct user *u = user_find(r->users, name, strlen(name));
     uint64_t held;
     if (!ledger_knows(r->ledger, name))
         return NULL;

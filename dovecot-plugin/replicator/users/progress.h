@@ -4,8 +4,8 @@
  * when all users have joined and no mail waits. What is placed meanwhile is counted, over restarts
  * too; the numbers stay until the next filling begins. Ordinary changes begin none. Nothing here
  * has a timer: rates are made from moments when somebody asks. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_PROGRESS_H
-#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_PROGRESS_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_PROGRESS_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_PROGRESS_H
 
 #include "dovecot-plugin/replicator/users/user.h"
 
@@ -37,8 +37,11 @@ bool progress_fills(const struct user *);
 /* Bytes of one mail: the average of those that were placed. */
 double progress_mail_size(const struct progress *);
 
-void progress_rows(const struct progress *, struct progress_row row[PROGRESS_KINDS]);
-/* A user's state in words, and how many of its mails wait. NULL: no such user is known. */
-const char *progress_of(struct replicator *, const char *name, uint64_t *left_r);
+/* listed: all users are known. */
+void progress_rows(const struct progress *, bool listed, struct progress_row row[PROGRESS_KINDS]);
+/* A user's state in words, and how many of its mails wait. NULL: no such user is known. u: in
+ * memory; NULL: it is not. */
+const char *progress_of(struct replicator *, const char *name, const struct user *u,
+                        uint64_t *left_r);
 
 #endif
