@@ -2,6 +2,7 @@
 #include "lib/postfix/agents.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "lib/base/mem.h"
 #include "lib/config/config.h"
@@ -19,6 +20,7 @@ struct agents {
     struct agent *agent; /* the first one is smtp's */
     size_t n;
     char *source, *wrong, *unread;
+    bool by_postfix;
 };
 
 /* One word of a command's line. */
@@ -155,12 +157,20 @@ static void add_service(struct agents *all, const struct postconf *conf, const c
     free(key);
 }
 
+/* What may not be looked at, or is a link to nothing, is there. */
+static bool is_there(const char *file)
+{
+    struct stat st;
+    return lstat(file, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 /* False: there is no Postfix that could be asked. host_name: "" or what it calls itself instead. */
-static bool by_postfix(struct agents *all, const char *host_name, const char *directory)
+static bool by_postfix(struct agents *all, const char *host_name, const char *directory,
+                       bool expected)
 {
     char *error = NULL, *file = mem_printf("%s/main.cf", directory);
-    struct postconf *conf =
-        *directory && access(file, F_OK) == 0 ? postconf_read(directory, &error) : NULL;
+    bool there = *directory && (expected || is_there(file));
+    struct postconf *conf = there ? postconf_read(directory, &error) : NULL;
     const struct postconf_service *s;
     bool good = conf && (*host_name || speakable(postconf_get(conf, NULL, "myhostname")));
     if (good)
@@ -171,7 +181,8 @@ static bool by_postfix(struct agents *all, const char *host_name, const char *di
             add_service(all, conf, host_name, s->name, s->command);
     if (good)
         all->source = *host_name ? mem_strdup("host_name") : mem_strdup(file);
-    if (!good && access(file, F_OK) == 0)
+    all->by_postfix = good;
+    if (!good && there)
         all->unread = error ? error : mem_printf("%s has no myhostname", file);
     else
         free(error);
@@ -226,11 +237,11 @@ static void judge(struct agents *all, const char *host_name)
                                     all->agent[i].name, all->source, all->agent[i].name);
 }
 
-struct agents *agents_find(const char *host_name, const char *postfix_config)
+struct agents *agents_find(const char *host_name, const char *postfix_config, bool expected)
 {
     struct agents *all = mem_zero(sizeof *all);
     const char *ours = speakable(host_name) ? host_name : "";
-    if (!by_postfix(all, ours, postfix_config))
+    if (!by_postfix(all, ours, postfix_config, expected))
         by_host(all, ours);
     judge(all, host_name);
     return all;
@@ -264,6 +275,11 @@ const struct agent *agents_for(const struct agents *all, const char *destination
 const char *agents_source(const struct agents *all)
 {
     return all->source;
+}
+
+bool agents_by_postfix(const struct agents *all)
+{
+    return all->by_postfix;
 }
 
 const char *agents_unread(const struct agents *all)

@@ -180,6 +180,30 @@ def test_settings_that_cannot_be_read_change_nothing(named):
     assert comes_from(n) == "127.0.0.4"
 
 
+@pytest.mark.parametrize("main", ["gone", "a link to nothing", "a directory"])
+def test_a_main_cf_that_is_away_while_it_is_edited_changes_nothing(named, main):
+    """Nothing goes out without the TLS that it asks for, nor with a name that only the kernel has."""
+    n = named()
+    n.write("smtp_tls_security_level = encrypt")
+    n.start("mx1", "127.0.0.1 localhost\n127.0.1.1 mx1.made-up.example mx1\n")
+    n.world.logged("this host calls itself mx.site.example")
+    kept = (n.config / "main.cf").rename(n.config / "main.cf.kept")
+    if main == "a link to nothing":
+        (n.config / "main.cf").symlink_to("nowhere")
+    elif main == "a directory":
+        (n.config / "main.cf").mkdir()
+    n.world.logged("Postfix's settings for next hops cannot be read, those of before stay: .*")
+    bare = n.world.peer()
+    n.world.store(bare, owners=["mx1"])
+    n.world.logged("TLS is required")
+    assert set(greetings(bare)) == {"mx.site.example"} and not bare.mails
+    if main == "a directory":
+        (n.config / "main.cf").rmdir()
+    kept.rename(n.config / "main.cf")
+    n.write("smtp_tls_security_level = may")
+    eventually("it arrives", lambda: bare.mails)
+
+
 def test_before_the_settings_were_read_no_mail_is_sent(named):
     n = named()
     good = (n.config / "main.cf").read_text()
