@@ -209,6 +209,57 @@ START_TEST(test_settings_of_a_service)
 }
 END_TEST
 
+START_TEST(test_an_option_of_a_service_counts_where_another_parameter_names_it)
+{
+    free(file("main.cf", "compatibility_level = 3.6\nmyhostname = mx.example.org\n"
+                         "content_filter = ${scan?{scan:$scan}}\n"
+                         "smtpd_client_restrictions = $mine\nmine = permit\n"));
+    free(file("master.cf", "smtp inet n - n - - smtpd\n"
+                           "2525 inet n - n - - smtpd\n  -o scan=[10.0.0.9]:25\n"
+                           "  -o { mine = $other }\n  -o other=reject\n"
+                           "smtp unix - - n - - smtp\n"
+                           "out unix - - n - - smtp -o myhostname=out.example.org -o "
+                           "fallback_relay=[10.0.0.8] -o smtp_tls_security_level=may\n"));
+    char *error = NULL;
+    struct postconf *p = postconf_read(dir, &error);
+    ck_assert_msg(p != NULL, "%s", error);
+    ck_assert_str_eq(postconf_get(p, "smtp/inet", "content_filter"), "");
+    ck_assert_str_eq(postconf_get(p, "2525/inet", "content_filter"), "scan:[10.0.0.9]:25");
+    ck_assert_str_eq(postconf_get(p, "2525/inet", "smtpd_client_restrictions"), "reject");
+    ck_assert_str_eq(postconf_get(p, "smtp/unix", "smtp_helo_name"), "mx.example.org");
+    ck_assert_str_eq(postconf_get(p, "out/unix", "smtp_helo_name"), "out.example.org");
+    ck_assert_str_eq(postconf_get(p, "out/unix", "smtp_fallback_relay"), "[10.0.0.8]");
+    ck_assert_str_eq(postconf_get(p, "out/unix", "smtp_tls_security_level"), "may");
+    ck_assert_str_eq(postconf_get(p, NULL, "smtp_helo_name"), "mx.example.org");
+    postconf_free(p);
+}
+END_TEST
+
+static bool misread(const char *options)
+{
+    char *error = NULL, *master = mem_printf("smtp unix - - n - - smtp %s\n", options);
+    free(file("main.cf", "compatibility_level = 3.6\n"));
+    free(file("master.cf", master));
+    struct postconf *p = postconf_read(dir, &error);
+    ck_assert_msg(p != NULL, "%s", error);
+    bool is = postconf_service(p, 0)->misread;
+    postconf_free(p);
+    free(master);
+    return is;
+}
+
+START_TEST(test_an_option_in_one_word_that_postconf_reads_otherwise)
+{
+    ck_assert(misread("-osoft_bounce=yes"));
+    ck_assert(misread("-osmtp_fallback_relay=[10.0.0.1] -o a=b"));
+    ck_assert(misread("-osmtp_x=hello"));
+    ck_assert(!misread("-v -osmtp_header_checks=regexp:/x")); /* no o in it */
+    ck_assert(!misread("-o soft_bounce=yes -v -o { smtp_helo_name = a b } flags=DRX"));
+    ck_assert(!misread("-vo smtp_helo_name=a.b"));
+    ck_assert(!misread(""));
+}
+END_TEST
+
 static const char *listener(const struct postconf *p, const char *address)
 {
     const struct postconf_service *s = postconf_listener(p, address);
@@ -301,6 +352,8 @@ int main(void)
     tcase_add_test(c, test_restrictions);
     tcase_add_test(c, test_maps);
     tcase_add_test(c, test_settings_of_a_service);
+    tcase_add_test(c, test_an_option_of_a_service_counts_where_another_parameter_names_it);
+    tcase_add_test(c, test_an_option_in_one_word_that_postconf_reads_otherwise);
     tcase_add_test(c, test_a_port_has_its_service_by_number_and_by_name);
     tcase_add_test(c, test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back);
     suite_add_tcase(s, c);
