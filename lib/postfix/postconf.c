@@ -88,6 +88,8 @@ static void take_services(struct postconf *p, char *text)
             field[n++] = word;
         if (n < 8)
             continue;
+        char *args = inner ? inner : none;
+        bool wrong = misread(args); /* before flags_of parts them */
         p->service = mem_grow(p->service, (p->nservices + 1) * sizeof *p->service);
         /* "-" is the default: no chroot since Postfix 3.0 */
         p->service[p->nservices++] = (struct postconf_service){
@@ -96,8 +98,8 @@ static void take_services(struct postconf *p, char *text)
             .inet = !strcmp(field[1], "inet"),
             .chroot = *field[4] == 'y',
             .command = mem_strdup(field[7]),
-            .misread = misread(inner ? inner : none),
-            .flags = flags_of(inner ? inner : none),
+            .misread = wrong,
+            .flags = flags_of(args),
         };
     }
 }

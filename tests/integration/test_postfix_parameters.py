@@ -154,6 +154,37 @@ def test_options_of_a_delivery_agent(copy):
         assert (said in found[0] and AGENTS["smtp"] in found[0] and len(found) == 1) if said else not found, (options, found)
 
 
+def test_an_option_that_acts_by_another_parameter_or_in_another_service(copy):
+    master = copy.directory / "master.cf"
+    before = master.read_text()
+    for service, options, said in (
+            ("smtp", "-o fallback_relay=[127.0.0.1]:9", "smtp_fallback_relay = [127.0.0.1]:9 of smtp/unix"),
+            ("smtp", "-o { default_delivery_status_filter = inline:{ { 5.7.1 = 4.7.1 } } }", "smtp_delivery_status_filter = "),
+            ("smtp", "-o soft_bounce=yes", "soft_bounce = yes of smtp/unix"),
+            ("smtp", "-osoft_bounce=yes", "-oNAME=VALUE = smtp/unix: write -o NAME=VALUE"),
+            ("smtp", "{ flags=DR }", "flags = DR"),
+            ("qmgr", "-o soft_bounce=yes", "soft_bounce = yes"),
+            ("qmgr", "-o defer_transports=smtp", "defer_transports = smtp"),
+            ("qmgr", "-o default_destination_rate_delay=3s", "smtp_destination_rate_delay = 3s"),
+            ("cleanup", "-oalways_bcc=o@x.example", "-oNAME=VALUE = cleanup/unix"),
+            ("qmgr", "-o syslog_name=postfix/q", None)):
+        master.write_text(re.sub(rf"(?m)^({service} +unix .* {service})$", rf"\1 {options}", before))
+        assert master.read_text() != before
+        found = "\n".join(re.findall("CRITICAL.*", copy.check()))
+        assert said in found if said else not found, (options, found)
+
+
+def test_a_transport_that_another_agent_serves(copy):
+    """With smtp(8) taken out of master.cf nothing is to leave the host."""
+    master = copy.directory / "master.cf"
+    before = master.read_text()
+    for instead, said in (("smtp unix - - n - - discard", "smtp/unix = discard"), ("smtp unix - - n - - error", "smtp/unix = error"),
+                          ("smtp unix - - n - - lmtp", "smtp/unix = lmtp"), ("#", "smtp/unix = no service of master.cf")):
+        master.write_text(re.sub(r"(?m)^smtp +unix .* smtp$", instead, before))
+        found = re.findall("CRITICAL.*", copy.check())
+        assert found and all(said in line and AGENTS["smtp"] in line for line in found), (instead, found)
+
+
 # ---- and mail stays ----
 
 @contextmanager
