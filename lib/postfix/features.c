@@ -78,6 +78,29 @@ static void walk_rows(const struct walk *w, const char *service, enum parameter_
             tell_row(w, p, p->names, postconf_get(w->conf, service, p->names), NULL);
 }
 
+static bool is_qmgr(const struct postconf_service *s)
+{
+    return !strcmp(s->command, "qmgr") || !strcmp(s->command, "oqmgr");
+}
+
+static const char *qmgr_of(const struct postconf *conf)
+{
+    const struct postconf_service *s;
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++)
+        if (is_qmgr(s))
+            return s->key;
+    return NULL;
+}
+
+/* The milter hears where smtpd(8) would have the mail go; qmgr(8) asks again. */
+static void walk_rewrite(const struct walk *w)
+{
+    static const char name[] = "rewrite_service_name";
+    const char *its = postconf_get(w->conf, w->service, name);
+    if (strcmp(its, postconf_get(w->conf, qmgr_of(w->conf), name)))
+        tell(w, FEATURE_SETTING, name, its, config_list_has(w->ignore, name));
+}
+
 static void walk_restrictions(struct walk *w, const char *parameter, const char *list)
 {
     postconf_words(list, w->word_fn, w->arg);
@@ -160,6 +183,7 @@ void features_of_service(const struct postconf *conf, const char *service,
                      .word_fn = word_fn,
                      .arg = arg};
     walk_rows(&w, service, PARAMETER_READER_SMTPD);
+    walk_rewrite(&w);
     for (size_t i = 0; i < COUNT(restrictions); i++)
         walk_restrictions(&w, restrictions[i], postconf_get(conf, service, restrictions[i]));
     postconf_words(postconf_get(conf, service, "smtpd_restriction_classes"), walk_class, &w);
@@ -252,14 +276,26 @@ static void walk_agent(const struct walk *w, const struct postconf_service *s)
     walk_flags(w, s);
 }
 
-static bool is_qmgr(const struct postconf_service *s)
-{
-    return !strcmp(s->command, "qmgr") || !strcmp(s->command, "oqmgr");
-}
-
 static bool delivers(const struct postconf_service *s)
 {
     return !s->inet && (!strcmp(s->command, "smtp") || !strcmp(s->command, "lmtp"));
+}
+
+struct disabled {
+    const struct walk *walk;
+    const char *transport;
+};
+
+/* "smtp/unix", "smtp.unix", "unix". */
+static bool walk_disabled(void *arg, const char *word)
+{
+    const struct disabled *d = arg;
+    size_t n = strlen(d->transport);
+    bool its = !strncmp(word, d->transport, n) && (word[n] == '/' || word[n] == '.');
+    if (!strcmp(its ? word + n + 1 : word, "unix"))
+        tell_service(d->walk, "master_service_disable", word, "its mail waits for an admin",
+                     d->transport);
+    return true;
 }
 
 /* An admin who wants nothing to go out has discard(8) or error(8) there, or no line at all. */
@@ -274,6 +310,8 @@ static void walk_command(const struct walk *w, const char *transport, const char
         tell_service(w, key, s ? s->command : "no service of master.cf",
                      "Postfix has no agent there that speaks as the relay does", transport);
     free(key);
+    struct disabled d = {w, transport};
+    postconf_words(postconf_get(w->conf, NULL, "master_service_disable"), walk_disabled, &d);
 }
 
 /* What postconf(1) made of such a line may be anything. */
@@ -303,14 +341,11 @@ static bool walk_listed(void *arg, const char *transport)
 void features_of_delivery(const struct postconf *conf, const struct config_list *ignore,
                           features_fn *fn, void *arg)
 {
-    struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg};
+    struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg, .qmgr = qmgr_of(conf)};
     const struct postconf_service *s;
     const struct parameter *p;
-    for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
-        if (is_qmgr(s))
-            w.qmgr = s->key;
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++)
         walk_misread(&w, s);
-    }
     walk_command(&w, "smtp", "smtp");
     walk_command(&w, "relay", "smtp");
     walk_command(&w, "lmtp", "lmtp");

@@ -213,8 +213,8 @@ static void take_differences(const struct postconf *p, const struct postconf_ser
 
 /* options: what master.cf has, raw; text: every value that may name another parameter. */
 static void ask_for_service(const struct postconf *p, const struct postconf_service *s,
-                            const struct postconf *options, const char *text,
-                            struct postconf *more, char **error_r)
+                            const struct postconf *options, const char *text, struct postconf *more,
+                            char **error_r)
 {
     size_t prefix = strlen(s->key), n = 0;
     char **how = mem_zero((2 * options->n + 2) * sizeof *how);
@@ -267,8 +267,7 @@ static void ask_for_services(struct postconf *p, char **error_r)
     static const char *const of_master[] = {"-P", NULL}, *const of_main[] = {NULL};
     struct postconf options = {0}, more = {0};
     struct subprocess_result r = {0}, values = {0};
-    if (ask(p->directory, of_master, &r, error_r) &&
-        ask(p->directory, of_main, &values, error_r)) {
+    if (ask(p->directory, of_master, &r, error_r) && ask(p->directory, of_main, &values, error_r)) {
         char *text = mem_printf("%s%s", values.out.data, r.out.data);
         take_settings(&options, r.out.data);
         for (size_t i = 0; i < p->nservices && !*error_r; i++)

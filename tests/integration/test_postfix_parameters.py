@@ -183,6 +183,16 @@ def test_a_transport_that_another_agent_serves(copy):
         master.write_text(re.sub(r"(?m)^smtp +unix .* smtp$", instead, before))
         found = re.findall("CRITICAL.*", copy.check())
         assert found and all(said in line and AGENTS["smtp"] in line for line in found), (instead, found)
+    master.write_text(before)
+    with copy.having("master_service_disable=smtp/unix, foo.inet") as said:
+        assert re.search(f"CRITICAL.*master_service_disable = smtp/unix.*{re.escape(AGENTS['smtp'])}", said) and AGENTS["lmtp"] not in said, said
+
+
+def test_a_service_that_resolves_by_another_trivial_rewrite(copy):
+    master = copy.directory / "master.cf"
+    before = master.read_text()
+    master.write_text(re.sub(r"(?m)^(\S+ +inet .* smtpd)$", r"\1 -o rewrite_service_name=other", before))
+    assert re.search("CRITICAL.*rewrite_service_name = other", copy.check())
 
 
 # ---- and mail stays ----
@@ -231,6 +241,18 @@ def test_options_of_the_running_agent_count(system):
 def test_all_mail_stays(system, text, finding):
     with Setting(system, text, finding):
         left(system, "x@a.example", "postfix")
+
+
+@pytest.mark.long
+def test_each_table_of_a_union_is_watched(system, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("a@nobody.example OK\n")
+    second.write_text("b@nobody.example HOLD\n")
+    text = f"smtpd_client_restrictions = check_sender_access unionmap:{{texthash:{first}, texthash:{second}}}"
+    with Setting(system, text, "smtpd_client_restrictions"):
+        left(system, "x@a.example", "postfix")
+        second.write_text("b@nobody.example OK\n")
+        wait(lambda: diverts(system), lambda: log(system)[-2000:])
 
 
 def test_a_deferred_transport_waits_in_postfix(system):
