@@ -68,18 +68,22 @@ static const char *parameter(const struct postconf *conf, const char *key, const
     return value;
 }
 
-/* "192.0.2.1", "[2001:db8::1]". False: it is none of that family. */
+/* "192.0.2.1", "[2001:db8::1]", "fe80::1%eth0". False: it is none of that family; out has the text
+ * then, and no length. */
 static bool literal(const char *s, sa_family_t family, struct socket_address *out)
 {
-    struct sockaddr_in *in = (struct sockaddr_in *)&out->sa;
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&out->sa;
+    const struct addrinfo hints = {
+        .ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *found = NULL;
     *out = (struct socket_address){.sa.ss_family = family};
     s += *s == '[';
     snprintf(out->text, sizeof out->text, "%.*s", (int)strcspn(s, "]"), s);
-    bool is = family == AF_INET ? inet_pton(AF_INET, out->text, &in->sin_addr) == 1
-                                : inet_pton(AF_INET6, out->text, &in6->sin6_addr) == 1;
-    out->len = !is ? 0 : family == AF_INET ? sizeof *in : sizeof *in6;
-    return is;
+    if (getaddrinfo(out->text, NULL, &hints, &found) || !found)
+        return false;
+    memcpy(&out->sa, found->ai_addr, found->ai_addrlen);
+    out->len = found->ai_addrlen;
+    freeaddrinfo(found);
+    return true;
 }
 
 static bool is_loopback(const struct socket_address *a)
@@ -101,18 +105,29 @@ static struct socket_address only_one(const char *interfaces, sa_family_t family
         struct addrinfo *named = NULL;
         if (!strcmp(word, "all") || !strcmp(word, "loopback-only"))
             n += 2; /* loopback addresses are among them */
-        else if (literal(word, family, &each))
-            found = each, n++;
-        else if (getaddrinfo(word, NULL, &hints, &named) == 0 && named &&
-                 getnameinfo(named->ai_addr, named->ai_addrlen, each.text, sizeof each.text, NULL,
-                             0, NI_NUMERICHOST) == 0 &&
-                 literal(each.text, family, &found))
-            n += named->ai_next ? 2 : 1;
+        else if (literal(word, family, &each)) {
+            n += !n || strcmp(found.text, each.text) != 0; /* twice is once */
+            found = each;
+        } else if (getaddrinfo(word, NULL, &hints, &named) == 0 && named &&
+                   getnameinfo(named->ai_addr, named->ai_addrlen, each.text, sizeof each.text, NULL,
+                               0, NI_NUMERICHOST) == 0 &&
+                   literal(each.text, family, &each)) {
+            n += named->ai_next ? 2 : !n || strcmp(found.text, each.text) != 0;
+            found = each;
+        }
         if (named)
             freeaddrinfo(named);
     }
     free(words);
     return n == 1 && !is_loopback(&found) ? found : (struct socket_address){0};
+}
+
+/* A word that is no address at all ends smtp(8) before it connects. */
+static bool set_literal(const char *word, sa_family_t family, struct socket_address *out)
+{
+    struct socket_address other;
+    return literal(word, family, out) ||
+           literal(word, family == AF_INET ? AF_INET6 : AF_INET, &other);
 }
 
 static void set_from(struct agent *a, const struct postconf *conf, const char *key,
@@ -121,15 +136,17 @@ static void set_from(struct agent *a, const struct postconf *conf, const char *k
     const char *from4 = parameter(conf, key, command, "bind_address"),
                *from6 = parameter(conf, key, command, "bind_address6"),
                *interfaces = postconf_get(conf, key, "inet_interfaces");
+    bool good4 = true, good6 = true;
     if (!*from4)
         a->from4 = only_one(interfaces, AF_INET);
     else
-        literal(from4, AF_INET, &a->from4);
+        good4 = set_literal(from4, AF_INET, &a->from4);
     if (!*from6)
         a->from6 = only_one(interfaces, AF_INET6);
     else
-        literal(from6, AF_INET6, &a->from6);
-    a->from_enforced = is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
+        good6 = set_literal(from6, AF_INET6, &a->from6);
+    a->from_enforced =
+        !good4 || !good6 || is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
 }
 
 static void add_service(struct agents *all, const struct postconf *conf, const char *host_name,
@@ -297,7 +314,7 @@ const struct socket_address *agent_from(const struct agent *a, sa_family_t famil
     const struct socket_address *from = family == AF_INET    ? &a->from4
                                         : family == AF_INET6 ? &a->from6
                                                              : NULL;
-    return from && from->len ? from : NULL;
+    return from && from->sa.ss_family ? from : NULL;
 }
 
 static bool uses(const struct agent *a, sa_family_t family)

@@ -27,9 +27,12 @@ struct agent {
     bool v4, v6;       /* inet_protocols */
     sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
     /* smtp_bind_address, smtp_bind_address6; without them the one address that inet_interfaces
-     * has of that family, unless it is a loopback one. len 0: the kernel chooses */
+     * has of that family, unless it is a loopback one. AF_UNSPEC: the kernel chooses. len 0: what
+     * main.cf has is no address of that family, and cannot be bound to */
     struct socket_address from4, from6;
-    bool from_enforced; /* smtp_bind_address_enforce: rather no connection than from another one */
+    /* smtp_bind_address_enforce, or one of them is no address at all, with which smtp(8) ends:
+     * rather no connection than from another one */
+    bool from_enforced;
 };
 
 struct agents;

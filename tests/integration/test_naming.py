@@ -150,6 +150,26 @@ def test_the_relay_connects_from_the_address_that_postfix_would_take(named):
     assert not peer.clients
 
 
+def test_a_source_that_is_no_address_of_the_family(named):
+    n = named()
+    n.write("smtp_bind_address = ::1\nlmtp_bind_address = [127.0.0.5]")
+    n.start("mx1")
+    # smtp(8) warns, and connects all the same.
+    assert (comes_from(n), comes_from(n, lmtp=True)) == ("127.0.0.1", "127.0.0.5")
+    n.world.logged(r"warning: .*cannot connect from ::1 \(smtp_bind_address")
+    for text in ("lmtp_bind_address = ::1\nlmtp_bind_address_enforce = yes", "lmtp_bind_address = mx1.site.example"):
+        read_again(n, text)
+        assert comes_from(n) == "127.0.0.1"
+        peer = n.world.peer(lmtp=True)
+        n.world.store(peer, owners=["mx1"])
+        n.world.logged(rf"is away: connect to .*\[127\.0\.0\.1\]:{peer.destination.rpartition(':')[2]}: Invalid argument")
+        assert not peer.clients
+    # The same address twice is one.
+    for own in own_addresses():
+        read_again(n, f"inet_interfaces = {own}, [{own}]")
+        assert comes_from(n) == own
+
+
 def test_a_reload_reads_it_again(named):
     n = named()
     n.start("mx1")
