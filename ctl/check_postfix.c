@@ -366,7 +366,7 @@ static void check_port(struct look *l, const char *setting, const char *address,
 
 static void check_name(struct ctl *ctl, const char *directory)
 {
-    struct agents *name = agents_find(ctl->config->host_name, directory ? directory : "");
+    struct agents *name = agents_find(ctl->config->host_name, directory ? directory : "", false);
     if (agents_wrong(name))
         check_say(ctl, FINDING_WARNING, FOUND_OUR_NAME, "host_name",
                   "host_name = \"mx1.example.org\" in dovelane.conf, or myhostname in main.cf",

@@ -69,7 +69,7 @@ static char *check(const struct config *c)
 
 static void name_us(const struct config *c)
 {
-    struct agents *name = agents_find(c->host_name, c->postfix_config);
+    struct agents *name = agents_find(c->host_name, c->postfix_config, false);
     snprintf(proxy.name, sizeof proxy.name, "%s", agents_for(name, NULL)->name);
     agents_free(name);
 }

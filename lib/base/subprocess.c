@@ -29,12 +29,14 @@ static void shut(int *fd)
 }
 
 /* False when there is nothing more to come. */
-static bool drain(int fd, struct buf *to)
+static bool drain(int fd, struct buf *to, bool *cut)
 {
     char bytes[65536];
     ssize_t n = read(fd, bytes, sizeof bytes);
     if (n > 0 && to->len < MOST)
         buf_add(to, bytes, (size_t)n);
+    else if (n > 0)
+        *cut = true;
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
@@ -59,9 +61,9 @@ static bool talk(int in, int out, int err, const char *input, size_t len, long l
             if (!len || (written < 0 && errno != EAGAIN && errno != EINTR))
                 shut(&in);
         }
-        if (p[1].revents && !drain(out, &r->out))
+        if (p[1].revents && !drain(out, &r->out, &r->cut))
             shut(&out);
-        if (p[2].revents && !drain(err, &r->err))
+        if (p[2].revents && !drain(err, &r->err, &r->cut))
             shut(&err);
     }
     bool all = out < 0 && err < 0;

@@ -12,6 +12,7 @@ struct subprocess_result {
     int status;          /* exit status; 128 + signal; -1: not started or over time */
     const char *failure; /* NULL, or why status is -1 */
     bool late;           /* it was over time */
+    bool cut;            /* some of out or err was dropped */
 };
 
 /* argv[0] is looked for in PATH (plus the sbin directories). input may be NULL. Blocks for at

@@ -2,6 +2,7 @@
 #include "lib/postfix/agents.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "lib/base/mem.h"
 #include "lib/config/config.h"
@@ -19,6 +20,7 @@ struct agents {
     struct agent *agent; /* the first one is smtp's */
     size_t n;
     char *source, *wrong, *unread;
+    bool by_postfix;
 };
 
 /* One word of a command's line. */
@@ -66,18 +68,22 @@ static const char *parameter(const struct postconf *conf, const char *key, const
     return value;
 }
 
-/* "192.0.2.1", "[2001:db8::1]". False: it is none of that family. */
+/* "192.0.2.1", "[2001:db8::1]", "fe80::1%eth0". False: it is none of that family; out has the text
+ * then, and no length. */
 static bool literal(const char *s, sa_family_t family, struct socket_address *out)
 {
-    struct sockaddr_in *in = (struct sockaddr_in *)&out->sa;
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&out->sa;
+    const struct addrinfo hints = {
+        .ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *found = NULL;
     *out = (struct socket_address){.sa.ss_family = family};
     s += *s == '[';
     snprintf(out->text, sizeof out->text, "%.*s", (int)strcspn(s, "]"), s);
-    bool is = family == AF_INET ? inet_pton(AF_INET, out->text, &in->sin_addr) == 1
-                                : inet_pton(AF_INET6, out->text, &in6->sin6_addr) == 1;
-    out->len = !is ? 0 : family == AF_INET ? sizeof *in : sizeof *in6;
-    return is;
+    if (getaddrinfo(out->text, NULL, &hints, &found) || !found)
+        return false;
+    memcpy(&out->sa, found->ai_addr, found->ai_addrlen);
+    out->len = found->ai_addrlen;
+    freeaddrinfo(found);
+    return true;
 }
 
 static bool is_loopback(const struct socket_address *a)
@@ -99,18 +105,29 @@ static struct socket_address only_one(const char *interfaces, sa_family_t family
         struct addrinfo *named = NULL;
         if (!strcmp(word, "all") || !strcmp(word, "loopback-only"))
             n += 2; /* loopback addresses are among them */
-        else if (literal(word, family, &each))
-            found = each, n++;
-        else if (getaddrinfo(word, NULL, &hints, &named) == 0 && named &&
-                 getnameinfo(named->ai_addr, named->ai_addrlen, each.text, sizeof each.text, NULL,
-                             0, NI_NUMERICHOST) == 0 &&
-                 literal(each.text, family, &found))
-            n += named->ai_next ? 2 : 1;
+        else if (literal(word, family, &each)) {
+            n += !n || strcmp(found.text, each.text) != 0; /* twice is once */
+            found = each;
+        } else if (getaddrinfo(word, NULL, &hints, &named) == 0 && named &&
+                   getnameinfo(named->ai_addr, named->ai_addrlen, each.text, sizeof each.text, NULL,
+                               0, NI_NUMERICHOST) == 0 &&
+                   literal(each.text, family, &each)) {
+            n += named->ai_next ? 2 : !n || strcmp(found.text, each.text) != 0;
+            found = each;
+        }
         if (named)
             freeaddrinfo(named);
     }
     free(words);
     return n == 1 && !is_loopback(&found) ? found : (struct socket_address){0};
+}
+
+/* A word that is no address at all ends smtp(8) before it connects. */
+static bool set_literal(const char *word, sa_family_t family, struct socket_address *out)
+{
+    struct socket_address other;
+    return literal(word, family, out) ||
+           literal(word, family == AF_INET ? AF_INET6 : AF_INET, &other);
 }
 
 static void set_from(struct agent *a, const struct postconf *conf, const char *key,
@@ -119,15 +136,17 @@ static void set_from(struct agent *a, const struct postconf *conf, const char *k
     const char *from4 = parameter(conf, key, command, "bind_address"),
                *from6 = parameter(conf, key, command, "bind_address6"),
                *interfaces = postconf_get(conf, key, "inet_interfaces");
+    bool good4 = true, good6 = true;
     if (!*from4)
         a->from4 = only_one(interfaces, AF_INET);
     else
-        literal(from4, AF_INET, &a->from4);
+        good4 = set_literal(from4, AF_INET, &a->from4);
     if (!*from6)
         a->from6 = only_one(interfaces, AF_INET6);
     else
-        literal(from6, AF_INET6, &a->from6);
-    a->from_enforced = is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
+        good6 = set_literal(from6, AF_INET6, &a->from6);
+    a->from_enforced =
+        !good4 || !good6 || is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
 }
 
 static void add_service(struct agents *all, const struct postconf *conf, const char *host_name,
@@ -155,12 +174,20 @@ static void add_service(struct agents *all, const struct postconf *conf, const c
     free(key);
 }
 
+/* What may not be looked at, or is a link to nothing, is there. */
+static bool is_there(const char *file)
+{
+    struct stat st;
+    return lstat(file, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 /* False: there is no Postfix that could be asked. host_name: "" or what it calls itself instead. */
-static bool by_postfix(struct agents *all, const char *host_name, const char *directory)
+static bool by_postfix(struct agents *all, const char *host_name, const char *directory,
+                       bool expected)
 {
     char *error = NULL, *file = mem_printf("%s/main.cf", directory);
-    struct postconf *conf =
-        *directory && access(file, F_OK) == 0 ? postconf_read(directory, &error) : NULL;
+    bool there = *directory && (expected || is_there(file));
+    struct postconf *conf = there ? postconf_read(directory, &error) : NULL;
     const struct postconf_service *s;
     bool good = conf && (*host_name || speakable(postconf_get(conf, NULL, "myhostname")));
     if (good)
@@ -171,7 +198,8 @@ static bool by_postfix(struct agents *all, const char *host_name, const char *di
             add_service(all, conf, host_name, s->name, s->command);
     if (good)
         all->source = *host_name ? mem_strdup("host_name") : mem_strdup(file);
-    if (!good && access(file, F_OK) == 0)
+    all->by_postfix = good;
+    if (!good && there)
         all->unread = error ? error : mem_printf("%s has no myhostname", file);
     else
         free(error);
@@ -226,11 +254,11 @@ static void judge(struct agents *all, const char *host_name)
                                     all->agent[i].name, all->source, all->agent[i].name);
 }
 
-struct agents *agents_find(const char *host_name, const char *postfix_config)
+struct agents *agents_find(const char *host_name, const char *postfix_config, bool expected)
 {
     struct agents *all = mem_zero(sizeof *all);
     const char *ours = speakable(host_name) ? host_name : "";
-    if (!by_postfix(all, ours, postfix_config))
+    if (!by_postfix(all, ours, postfix_config, expected))
         by_host(all, ours);
     judge(all, host_name);
     return all;
@@ -266,6 +294,11 @@ const char *agents_source(const struct agents *all)
     return all->source;
 }
 
+bool agents_by_postfix(const struct agents *all)
+{
+    return all->by_postfix;
+}
+
 const char *agents_unread(const struct agents *all)
 {
     return all->unread;
@@ -281,7 +314,7 @@ const struct socket_address *agent_from(const struct agent *a, sa_family_t famil
     const struct socket_address *from = family == AF_INET    ? &a->from4
                                         : family == AF_INET6 ? &a->from6
                                                              : NULL;
-    return from && from->len ? from : NULL;
+    return from && from->sa.ss_family ? from : NULL;
 }
 
 static bool uses(const struct agent *a, sa_family_t family)

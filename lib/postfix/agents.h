@@ -27,16 +27,20 @@ struct agent {
     bool v4, v6;       /* inet_protocols */
     sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
     /* smtp_bind_address, smtp_bind_address6; without them the one address that inet_interfaces
-     * has of that family, unless it is a loopback one. len 0: the kernel chooses */
+     * has of that family, unless it is a loopback one. AF_UNSPEC: the kernel chooses. len 0: what
+     * main.cf has is no address of that family, and cannot be bound to */
     struct socket_address from4, from6;
-    bool from_enforced; /* smtp_bind_address_enforce: rather no connection than from another one */
+    /* smtp_bind_address_enforce, or one of them is no address at all, with which smtp(8) ends:
+     * rather no connection than from another one */
+    bool from_enforced;
 };
 
 struct agents;
 
-/* Both are settings, "" when they are empty. Blocks: runs postconf(1) (about 50 ms), or asks the
- * resolver. Never NULL. */
-struct agents *agents_find(const char *host_name, const char *postfix_config);
+/* Both are settings, "" when they are empty. expected: there was a Postfix before, so that a main.cf
+ * that is missing counts as unread: somebody moved it away to edit it. Blocks: runs postconf(1)
+ * (about 50 ms), or asks the resolver. Never NULL. */
+struct agents *agents_find(const char *host_name, const char *postfix_config, bool expected);
 void agents_free(struct agents *);
 
 /* The one for a destination ("lmtp:[10.0.0.5]:24"); smtp's for a transport that is not known, and
@@ -45,6 +49,9 @@ const struct agent *agents_for(const struct agents *, const char *destination);
 
 /* Where the names are from: "host_name", "/etc/postfix/main.cf", "the resolver", "the kernel". */
 const char *agents_source(const struct agents *);
+
+/* Whether a Postfix said how to speak, and not this host alone. */
+bool agents_by_postfix(const struct agents *);
 
 /* NULL, or why postconf(1) could not read the settings, though there are some: as in the middle of
  * an edit. They are as without Postfix then. */

@@ -36,6 +36,7 @@ struct walk {
     features_word_fn *word_fn;
     void *arg;
     bool in_cleanup;
+    const char *qmgr;           /* its service, "qmgr/unix" */
     struct postfix_feature now; /* of the list whose tables are looked at */
 };
 
@@ -75,6 +76,29 @@ static void walk_rows(const struct walk *w, const char *service, enum parameter_
     for (size_t i = 0; (p = parameter_row(i)); i++)
         if (p->class == PARAMETER_FORBIDS && p->reader == reader)
             tell_row(w, p, p->names, postconf_get(w->conf, service, p->names), NULL);
+}
+
+static bool is_qmgr(const struct postconf_service *s)
+{
+    return !strcmp(s->command, "qmgr") || !strcmp(s->command, "oqmgr");
+}
+
+static const char *qmgr_of(const struct postconf *conf)
+{
+    const struct postconf_service *s;
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++)
+        if (is_qmgr(s))
+            return s->key;
+    return NULL;
+}
+
+/* The milter hears where smtpd(8) would have the mail go; qmgr(8) asks again. */
+static void walk_rewrite(const struct walk *w)
+{
+    static const char name[] = "rewrite_service_name";
+    const char *its = postconf_get(w->conf, w->service, name);
+    if (strcmp(its, postconf_get(w->conf, qmgr_of(w->conf), name)))
+        tell(w, FEATURE_SETTING, name, its, config_list_has(w->ignore, name));
 }
 
 static void walk_restrictions(struct walk *w, const char *parameter, const char *list)
@@ -159,6 +183,7 @@ void features_of_service(const struct postconf *conf, const char *service,
                      .word_fn = word_fn,
                      .arg = arg};
     walk_rows(&w, service, PARAMETER_READER_SMTPD);
+    walk_rewrite(&w);
     for (size_t i = 0; i < COUNT(restrictions); i++)
         walk_restrictions(&w, restrictions[i], postconf_get(conf, service, restrictions[i]));
     postconf_words(postconf_get(conf, service, "smtpd_restriction_classes"), walk_class, &w);
@@ -191,11 +216,11 @@ static void walk_transport_row(const struct walk *w, const struct parameter *p,
 {
     char *own = mem_printf("%s_%s", transport, p->names),
          *common = mem_printf("default_%s", p->names);
-    const char *value = postconf_get(w->conf, NULL, own);
+    const char *value = postconf_get(w->conf, w->qmgr, own);
     if (*value)
         tell_row(w, p, own, value, transport);
     else
-        tell_row(w, p, common, postconf_get(w->conf, NULL, common), transport);
+        tell_row(w, p, common, postconf_get(w->conf, w->qmgr, common), transport);
     free(own);
     free(common);
 }
@@ -209,18 +234,32 @@ static void walk_agent_row(const struct walk *w, const struct parameter *p,
     free(name);
 }
 
+/* A delivery agent reads it, too; what qmgr(8) has is told for all mail. */
+static void walk_qmgr_row(const struct walk *w, const struct parameter *p,
+                          const struct postconf_service *s)
+{
+    if (parameter_is_off(p, postconf_get(w->conf, w->qmgr, p->names)))
+        tell_row(w, p, p->names, postconf_get(w->conf, s->key, p->names), s->name);
+}
+
+static void tell_service(const struct walk *w, const char *parameter, const char *what,
+                         const char *why, const char *transport)
+{
+    const struct postfix_feature b = {.kind = FEATURE_SETTING,
+                                      .parameter = parameter,
+                                      .what = what,
+                                      .why = why,
+                                      .transport = transport,
+                                      .unless = "",
+                                      .ignored = config_list_has(w->ignore, parameter)};
+    w->fn(w->arg, &b);
+}
+
 /* pipe(8)'s flags that smtp(8) has, too: lines of trace are added as it delivers. */
 static void walk_flags(const struct walk *w, const struct postconf_service *s)
 {
-    const struct postfix_feature b = {.kind = FEATURE_SETTING,
-                                      .parameter = "flags",
-                                      .what = s->flags,
-                                      .why = "the relay adds no line for it",
-                                      .transport = s->name,
-                                      .unless = "",
-                                      .ignored = config_list_has(w->ignore, "flags")};
     if (*s->flags)
-        w->fn(w->arg, &b);
+        tell_service(w, "flags", s->flags, "the relay adds no line for it", s->name);
 }
 
 static void walk_agent(const struct walk *w, const struct postconf_service *s)
@@ -231,8 +270,60 @@ static void walk_agent(const struct walk *w, const struct postconf_service *s)
             walk_agent_row(w, p, s);
         else if (p->reader == PARAMETER_READER_TRANSPORT)
             walk_transport_row(w, p, s->name);
+        else if (p->reader == PARAMETER_READER_QMGR)
+            walk_qmgr_row(w, p, s);
     }
     walk_flags(w, s);
+}
+
+static bool delivers(const struct postconf_service *s)
+{
+    return !s->inet && (!strcmp(s->command, "smtp") || !strcmp(s->command, "lmtp"));
+}
+
+struct disabled {
+    const struct walk *walk;
+    const char *transport;
+};
+
+/* "smtp/unix", "smtp.unix", "unix". */
+static bool walk_disabled(void *arg, const char *word)
+{
+    const struct disabled *d = arg;
+    size_t n = strlen(d->transport);
+    bool its = !strncmp(word, d->transport, n) && (word[n] == '/' || word[n] == '.');
+    if (!strcmp(its ? word + n + 1 : word, "unix"))
+        tell_service(d->walk, "master_service_disable", word, "its mail waits for an admin",
+                     d->transport);
+    return true;
+}
+
+/* An admin who wants nothing to go out has discard(8) or error(8) there, or no line at all. */
+static void walk_command(const struct walk *w, const char *transport, const char *command)
+{
+    const struct postconf_service *s;
+    char *key = mem_printf("%s/unix", transport);
+    for (size_t i = 0; (s = postconf_service(w->conf, i)); i++)
+        if (!s->inet && !strcmp(s->name, transport))
+            break;
+    if (!s || strcmp(s->command, command))
+        tell_service(w, key, s ? s->command : "no service of master.cf",
+                     "Postfix has no agent there that speaks as the relay does", transport);
+    free(key);
+    struct disabled d = {w, transport};
+    postconf_words(postconf_get(w->conf, NULL, "master_service_disable"), walk_disabled, &d);
+}
+
+/* What postconf(1) made of such a line may be anything. */
+static void walk_misread(const struct walk *w, const struct postconf_service *s)
+{
+    bool whole = !strcmp(s->command, "smtpd") || !strcmp(s->command, "cleanup") || is_qmgr(s);
+    if (!s->misread || !(whole || delivers(s)))
+        return;
+    char *what = mem_printf("%s: write -o NAME=VALUE", s->key);
+    tell_service(w, "-oNAME=VALUE", what, "postconf(1) reads that otherwise than Postfix",
+                 whole ? NULL : s->name);
+    free(what);
 }
 
 struct listed {
@@ -250,16 +341,21 @@ static bool walk_listed(void *arg, const char *transport)
 void features_of_delivery(const struct postconf *conf, const struct config_list *ignore,
                           features_fn *fn, void *arg)
 {
-    struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg};
+    struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg, .qmgr = qmgr_of(conf)};
     const struct postconf_service *s;
     const struct parameter *p;
-    walk_rows(&w, NULL, PARAMETER_READER_QMGR);
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++)
+        walk_misread(&w, s);
+    walk_command(&w, "smtp", "smtp");
+    walk_command(&w, "relay", "smtp");
+    walk_command(&w, "lmtp", "lmtp");
+    walk_rows(&w, w.qmgr, PARAMETER_READER_QMGR);
     for (size_t i = 0; (p = parameter_row(i)); i++) {
         struct listed l = {&w, p};
         if (p->reader == PARAMETER_READER_LISTED)
-            postconf_words(postconf_get(conf, NULL, p->names), walk_listed, &l);
+            postconf_words(postconf_get(conf, w.qmgr, p->names), walk_listed, &l);
     }
     for (size_t i = 0; (s = postconf_service(conf, i)); i++)
-        if (!s->inet && (!strcmp(s->command, "smtp") || !strcmp(s->command, "lmtp")))
+        if (delivers(s))
             walk_agent(&w, s);
 }

@@ -56,6 +56,25 @@ static char *flags_of(char *args)
     return flags ? flags : mem_strdup("");
 }
 
+/* "-oname=value" is legal, and postconf(1) takes each o in it for the beginning of an option. What
+ * it makes of that has an -o without name=value somewhere. */
+static bool misread(const char *args)
+{
+    for (const char *s = args; *(s += strspn(s, " \t")) == '-';) {
+        bool option = s[1] == 'o';
+        s += strcspn(s, " \t");
+        if (!option)
+            continue;
+        s += strspn(s, " \t");
+        size_t name = strcspn(s, "= \t");
+        if (*s == '-' || (*s != '{' && s[name] != '='))
+            return true;
+        for (int depth = 0; *s && (depth > 0 || !isspace((unsigned char)*s)); s++)
+            depth += *s == '{' ? 1 : *s == '}' ? -1 : 0;
+    }
+    return false;
+}
+
 /* "name type private unpriv chroot wakeup maxproc command args..." per line. */
 static void take_services(struct postconf *p, char *text)
 {
@@ -69,6 +88,8 @@ static void take_services(struct postconf *p, char *text)
             field[n++] = word;
         if (n < 8)
             continue;
+        char *args = inner ? inner : none;
+        bool wrong = misread(args); /* before flags_of parts them */
         p->service = mem_grow(p->service, (p->nservices + 1) * sizeof *p->service);
         /* "-" is the default: no chroot since Postfix 3.0 */
         p->service[p->nservices++] = (struct postconf_service){
@@ -77,7 +98,8 @@ static void take_services(struct postconf *p, char *text)
             .inet = !strcmp(field[1], "inet"),
             .chroot = *field[4] == 'y',
             .command = mem_strdup(field[7]),
-            .flags = flags_of(inner ? inner : none),
+            .misread = wrong,
+            .flags = flags_of(args),
         };
     }
 }
@@ -103,8 +125,11 @@ static const char *last_words(char *text)
 static bool ask(const char *directory, const char *const *how, struct subprocess_result *r,
                 char **error_r)
 {
-    const char *argv[8] = {"postconf"};
-    size_t n = 1;
+    size_t n = 1, most = 4;
+    for (const char *const *word = how; *word; word++)
+        most++;
+    const char **argv = mem_zero(most * sizeof *argv);
+    argv[0] = "postconf";
     if (directory) {
         argv[n++] = "-c";
         argv[n++] = directory;
@@ -112,22 +137,148 @@ static bool ask(const char *directory, const char *const *how, struct subprocess
     while (*how)
         argv[n++] = *how++;
     *r = subprocess_run(argv, NULL, 0, 20000);
-    if (r->status == 0 && r->out.data)
-        return true;
-    if (r->status == 0) /* no -o in all of master.cf */
-        return false;
-    *error_r = mem_printf("postconf%s%s %s: %s", directory ? " -c " : "",
-                          directory ? directory : "", argv[n - 1],
-                          r->failure    ? r->failure
-                          : r->err.data ? last_words(r->err.data)
-                                        : "failed");
-    return false;
+    bool good = r->status == 0 && r->out.data && !r->cut;
+    if (r->status || r->cut) /* nothing at all: no -o in all of master.cf */
+        *error_r = mem_printf("postconf%s%s %s: %s", directory ? " -c " : "",
+                              directory ? directory : "", argv[n - 1],
+                              r->failure    ? r->failure
+                              : r->cut      ? "said too much"
+                              : r->err.data ? last_words(r->err.data)
+                                            : "failed");
+    free(argv);
+    return good;
 }
 
 static void take_directory(struct postconf *p, char *text)
 {
     text[strcspn(text, "\n")] = '\0';
     p->directory = mem_strdup(text);
+}
+
+static void free_settings(struct postconf *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        free(p->setting[i].name);
+        free(p->setting[i].value);
+    }
+    free(p->setting);
+}
+
+static const char *find(const struct postconf *p, const char *name)
+{
+    struct setting key = {.name = (char *)name};
+    struct setting *found = p->n ? bsearch(&key, p->setting, p->n, sizeof key, by_name) : NULL;
+    return found ? found->value : NULL;
+}
+
+/* ---- what -o of a service changes of other parameters ---- */
+
+/* "$name", "${name...", "$(name)". */
+static bool mentions(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *s = text; (s = strchr(s, '$'));) {
+        s++;
+        s += *s == '{' || *s == '(';
+        if (!strncmp(s, name, n) && s[n] != '_' && !isalnum((unsigned char)s[n]))
+            return true;
+    }
+    return false;
+}
+
+static bool is_asked_about(const struct postconf_service *s)
+{
+    static const char *const commands[] = {"smtpd", "cleanup", "smtp", "lmtp", "qmgr", "oqmgr"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(s->command, commands[i]))
+            return true;
+    return false;
+}
+
+/* Adds to more what the service has otherwise than main.cf and its own -o say. */
+static void take_differences(const struct postconf *p, const struct postconf_service *s,
+                             struct postconf *its, struct postconf *more)
+{
+    for (size_t i = 0; i < its->n; i++) {
+        char *whole = mem_printf("%s/%s", s->key, its->setting[i].name);
+        const char *own = find(p, whole), *common = find(p, its->setting[i].name);
+        if (strcmp(own ? own : common ? common : "", its->setting[i].value)) {
+            more->setting = mem_grow(more->setting, (more->n + 1) * sizeof *more->setting);
+            more->setting[more->n++] = (struct setting){whole, mem_strdup(its->setting[i].value)};
+        } else {
+            free(whole);
+        }
+    }
+}
+
+/* options: what master.cf has, raw; text: every value that may name another parameter. */
+static void ask_for_service(const struct postconf *p, const struct postconf_service *s,
+                            const struct postconf *options, const char *text, struct postconf *more,
+                            char **error_r)
+{
+    size_t prefix = strlen(s->key), n = 0;
+    char **how = mem_zero((2 * options->n + 2) * sizeof *how);
+    bool mentioned = false;
+    how[n++] = mem_strdup("-x");
+    for (size_t i = 0; i < options->n; i++) {
+        const char *name = options->setting[i].name;
+        if (strncmp(name, s->key, prefix) || name[prefix] != '/')
+            continue;
+        mentioned |= mentions(text, name + prefix + 1);
+        how[n++] = mem_strdup("-o");
+        how[n++] = mem_printf("%s=%s", name + prefix + 1, options->setting[i].value);
+    }
+    struct subprocess_result r = {0};
+    if (mentioned && ask(p->directory, (const char *const *)how, &r, error_r)) {
+        struct postconf its = {0};
+        take_settings(&its, r.out.data);
+        take_differences(p, s, &its, more);
+        free_settings(&its);
+    }
+    subprocess_free(&r);
+    while (n)
+        free(how[--n]);
+    free(how);
+}
+
+/* A setting that is there already gets the value of the other one. */
+static void add_settings(struct postconf *p, struct postconf *more)
+{
+    size_t known = p->n;
+    for (size_t i = 0; i < more->n; i++) {
+        struct setting *s = &more->setting[i],
+                       *old = known ? bsearch(s, p->setting, known, sizeof *s, by_name) : NULL;
+        if (old) {
+            free(old->value);
+            free(s->name);
+            old->value = s->value;
+        } else {
+            p->setting = mem_grow(p->setting, (p->n + 1) * sizeof *p->setting);
+            p->setting[p->n++] = *s;
+        }
+    }
+    free(more->setting);
+    if (p->n)
+        qsort(p->setting, p->n, sizeof *p->setting, by_name);
+}
+
+static void ask_for_services(struct postconf *p, char **error_r)
+{
+    static const char *const of_master[] = {"-P", NULL}, *const of_main[] = {NULL};
+    struct postconf options = {0}, more = {0};
+    struct subprocess_result r = {0}, values = {0};
+    if (ask(p->directory, of_master, &r, error_r) && ask(p->directory, of_main, &values, error_r)) {
+        char *text = mem_printf("%s%s", values.out.data, r.out.data);
+        take_settings(&options, r.out.data);
+        for (size_t i = 0; i < p->nservices && !*error_r; i++)
+            if (is_asked_about(&p->service[i]))
+                ask_for_service(p, &p->service[i], &options, text, &more, error_r);
+        free(text);
+    }
+    add_settings(p, &more);
+    free_settings(&options);
+    subprocess_free(&r);
+    subprocess_free(&values);
 }
 
 struct postconf *postconf_read(const char *directory, char **error_r)
@@ -149,12 +300,14 @@ struct postconf *postconf_read(const char *directory, char **error_r)
             part[i].take(p, r.out.data);
         subprocess_free(&r);
     }
+    if (p->n)
+        qsort(p->setting, p->n, sizeof *p->setting, by_name);
+    if (!*error_r)
+        ask_for_services(p, error_r);
     if (*error_r) {
         postconf_free(p);
         return NULL;
     }
-    if (p->n)
-        qsort(p->setting, p->n, sizeof *p->setting, by_name);
     return p;
 }
 
@@ -162,17 +315,13 @@ void postconf_free(struct postconf *p)
 {
     if (!p)
         return;
-    for (size_t i = 0; i < p->n; i++) {
-        free(p->setting[i].name);
-        free(p->setting[i].value);
-    }
+    free_settings(p);
     for (size_t i = 0; i < p->nservices; i++) {
         free(p->service[i].key);
         free(p->service[i].name);
         free(p->service[i].command);
         free(p->service[i].flags);
     }
-    free(p->setting);
     free(p->service);
     free(p->directory);
     free(p);
@@ -238,22 +387,13 @@ const struct postconf_service *postconf_listener(const struct postconf *p, const
     return best;
 }
 
-static const char *find(const struct postconf *p, char *name)
-{
-    struct setting key = {.name = name};
-    struct setting *found = p->n ? bsearch(&key, p->setting, p->n, sizeof key, by_name) : NULL;
-    return found ? found->value : NULL;
-}
-
 const char *postconf_get(const struct postconf *p, const char *service, const char *name)
 {
-    char *own = service ? mem_printf("%s/%s", service, name) : mem_strdup(name),
-         *common = mem_strdup(name);
+    char *own = service ? mem_printf("%s/%s", service, name) : mem_strdup(name);
     const char *value = find(p, own);
     if (!value)
-        value = find(p, common);
+        value = find(p, name);
     free(own);
-    free(common);
     return value ? value : "";
 }
 

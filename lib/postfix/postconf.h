@@ -14,9 +14,11 @@ struct postconf_service {
     bool inet, chroot;
     char *command; /* "smtpd" */
     char *flags;   /* "DORX" of flags=DORX among its arguments, or "" */
+    /* it has "-oname=value" in one word, of which postconf(1) makes something else */
+    bool misread;
 };
 
-/* Reads them (about 30 ms) from that directory, or from Postfix's own (NULL). NULL and *error_r
+/* Reads them (about 50 ms) from that directory, or from Postfix's own (NULL). NULL and *error_r
  * (malloc'd): why not. */
 struct postconf *postconf_read(const char *directory, char **error_r);
 void postconf_free(struct postconf *);
@@ -31,8 +33,9 @@ const struct postconf_service *postconf_service(const struct postconf *, size_t 
  * of that port. */
 const struct postconf_service *postconf_listener(const struct postconf *, const char *address);
 
-/* A parameter as service has it (-o in master.cf, else main.cf), $names expanded. NULL service:
- * main.cf. "" when it is not known. */
+/* A parameter as service has it (-o in master.cf, else main.cf). $names are expanded as the service
+ * does: -o myhostname=... changes its smtp_helo_name, too. NULL service: main.cf. "" when it is not
+ * known. */
 const char *postconf_get(const struct postconf *, const char *service, const char *name);
 
 /* The words of a list: parted by blanks and commas, {...} counts as a word (its braces are left

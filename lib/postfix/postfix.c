@@ -64,16 +64,16 @@ static void add_text(char ***list, size_t *n, char *text)
     (*list)[(*n)++] = text;
 }
 
-/* A table's file and the ones that postmap makes of it. */
+/* Of each table in the word its file, and the ones that postmap makes of it. */
 static bool note_file(void *arg, const char *word)
 {
+    static const char *const suffix[] = {"", ".db", ".lmdb", ".cdb", ".dir"};
     struct facts *f = arg;
-    const char *path = strstr(word, ":/");
-    if (path) {
-        static const char *const suffix[] = {"", ".db", ".lmdb", ".cdb", ".dir"};
+    for (const char *path = word; (path = strstr(path, ":/"));) {
         char *file = mem_strndup(path + 1, strcspn(path + 1, " \t,{}"));
         for (size_t i = 0; i < COUNT(suffix); i++)
             add_text(&f->file, &f->nfiles, mem_printf("%s%s", file, suffix[i]));
+        path += 1 + strlen(file);
         free(file);
     }
     return true;
@@ -255,9 +255,11 @@ static void take_service(struct facts *f, const struct postconf *conf)
         return;
     }
     for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
-        if (!strcmp(s->command, "smtpd") &&
-            strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))) {
-            f->named = true;
+        bool ours = strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket));
+        /* for some clients another milter, which may be ours */
+        bool may_be = *postconf_get(conf, s->key, "smtpd_milter_maps");
+        if (!strcmp(s->command, "smtpd") && (ours || may_be)) {
+            f->named |= ours;
             note_received(f, conf, s->key);
             features_of_service(conf, s->key, &c->ignore, take, note_file, f);
         }

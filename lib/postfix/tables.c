@@ -88,24 +88,34 @@ static bool read_file(const char *path, struct buf *text)
     return n == 0;
 }
 
-/* "!/pattern/flags result": the result. */
+/* "! /pattern/flags result", "/pattern/!/but not this/flags result": the result. */
 static const char *after_pattern(const char *s)
 {
-    if (*s == '!')
-        s++;
-    char mark = *s++;
-    while (*s && *s != mark)
-        s += *s == '\\' && s[1] ? 2 : 1;
-    return *s ? s + 1 + strcspn(s + 1, " \t") : s;
+    s += strspn(s, "! \t");
+    for (bool more = true; more && *s;) {
+        char mark = *s++;
+        while (*s && *s != mark)
+            s += *s == '\\' && s[1] ? 2 : 1;
+        s += *s == mark;
+        more = *s == '!';
+        s += more;
+    }
+    return s + strcspn(s, " \t");
+}
+
+/* "if /pattern/", "if!/pattern/". */
+static bool is_if(const char *line)
+{
+    return starts(line, "if") && !isalnum((unsigned char)line[2]);
 }
 
 static const char *result_of(const char *line, bool patterns)
 {
-    if (!patterns)
+    if (!patterns) {
+        line += strspn(line, "! \t"); /* cidr: "! 192.0.2.0/24 result" */
         return line + strcspn(line, " \t");
-    if (starts(line, "if") && isspace((unsigned char)line[2]))
-        return "";
-    return starts(line, "endif") ? "" : after_pattern(line);
+    }
+    return is_if(line) || starts(line, "endif") ? "" : after_pattern(line);
 }
 
 static void look_at_rule_of(struct look *l, const char *where, const char *line, bool patterns)
@@ -114,7 +124,7 @@ static void look_at_rule_of(struct look *l, const char *where, const char *line,
     look_at_result(l, where, result);
     if (!patterns)
         return;
-    if (starts(line, "if") && isspace((unsigned char)line[2])) {
+    if (is_if(line)) {
         l->ifs++;
         if (!l->received_if && strcasestr(line, "received"))
             l->received_if = l->ifs;
@@ -223,7 +233,9 @@ static void look_at_index(struct look *l, const char *table, const char *name)
     const char *argv[] = {"postmap", "-c", l->directory, "-s", table, NULL};
     struct subprocess_result r = subprocess_run(argv, NULL, 0, 20000);
     struct buf text = {0};
-    if (r.status == 0) {
+    if (r.cut) {
+        l->found = mem_printf("%s has too much to be looked into", table);
+    } else if (r.status == 0) {
         for (char *save, *line = r.out.data ? strtok_r(r.out.data, "\n", &save) : NULL;
              line && !l->found; line = strtok_r(NULL, "\n", &save)) {
             char *tab = strchr(line, '\t');
@@ -306,6 +318,21 @@ static void look_into(struct look *l, const char *table)
 
 /* ---- restrictions ---- */
 
+/* The old form: a bare table among the restrictions, of any type of postconf -m. */
+static bool is_table(const char *word)
+{
+    static const char *const types[] = {
+        "btree",     "cdb",    "cidr",   "dbm",      "environ",  "fail",    "hash",    "inline",
+        "internal",  "ldap",   "lmdb",   "memcache", "mongodb",  "mysql",   "netinfo", "nis",
+        "nisplus",   "pcre",   "pgsql",  "pipemap",  "proxy",    "randmap", "regexp",  "sdbm",
+        "socketmap", "sqlite", "static", "tcp",      "texthash", "unionmap"};
+    size_t n = strcspn(word, ":");
+    for (size_t i = 0; word[n] && i < sizeof types / sizeof *types; i++)
+        if (strlen(types[i]) == n && starts(word, types[i]))
+            return true;
+    return false;
+}
+
 static bool look_at_restriction(void *arg, const char *word)
 {
     struct look *l = arg;
@@ -320,10 +347,8 @@ static bool look_at_restriction(void *arg, const char *word)
     } else {
         size_t n = strlen(word);
         l->access_next = starts(word, "check_") && n > 7 && !strcasecmp(word + n - 7, "_access");
-        if (!l->access_next && strchr(word, ':') &&
-            (starts(word, "hash:") || starts(word, "btree:") || starts(word, "cidr:") ||
-             starts(word, "pcre:")))
-            look_into(l, word); /* the old form: a bare table among the restrictions */
+        if (!l->access_next && is_table(word))
+            look_into(l, word);
     }
     return !l->found;
 }

@@ -276,7 +276,7 @@ static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
 static bool bind_source(const struct smtp_session *s)
 {
     int one = 1;
-    if (!s->from.len)
+    if (!s->from.sa.ss_family)
         return true;
     /* The port is chosen at connect(2): as many connections as to different servers at once. */
     setsockopt(s->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);

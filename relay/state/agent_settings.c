@@ -14,6 +14,7 @@
 /* A thread's own copy of the settings: the config may be replaced while it asks. */
 struct question {
     char *host_name, *postfix_config;
+    bool expected; /* as agents_find has it */
     /* of the reload: an answer to an earlier one, that comes later, does not count */
     unsigned number;
 };
@@ -85,7 +86,8 @@ static void on_answered(struct ev_loop *loop, ev_async *w, int events)
 static void *ask(void *arg)
 {
     struct question *q = arg;
-    struct agents *agents = agents_find(q->host_name, q->postfix_config), *late = agents;
+    struct agents *agents = agents_find(q->host_name, q->postfix_config, q->expected),
+                  *late = agents;
     pthread_mutex_lock(&settings.lock);
     if (q->number > settings.number) {
         late = settings.answer;
@@ -108,7 +110,9 @@ static void ask_aside(void)
     struct question *q = mem_zero(sizeof *q);
     sigset_t all, before;
     pthread_t thread;
-    *q = (struct question){mem_strdup(c->host_name), mem_strdup(c->postfix_config),
+    /* Without Postfix's settings mail would go out without the TLS that they ask for. */
+    bool expected = agents_by_postfix(settings.agents) || agents_unread(settings.agents);
+    *q = (struct question){mem_strdup(c->host_name), mem_strdup(c->postfix_config), expected,
                            ++settings.asked};
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -162,7 +166,7 @@ void agent_settings_open(struct relay *r)
     ev_init(&settings.main, on_changed);
     ev_init(&settings.master, on_changed);
     look();
-    adopt(agents_find(r->config->host_name, r->config->postfix_config));
+    adopt(agents_find(r->config->host_name, r->config->postfix_config, false));
 }
 
 void agent_settings_close(void)

@@ -150,6 +150,26 @@ def test_the_relay_connects_from_the_address_that_postfix_would_take(named):
     assert not peer.clients
 
 
+def test_a_source_that_is_no_address_of_the_family(named):
+    n = named()
+    n.write("smtp_bind_address = ::1\nlmtp_bind_address = [127.0.0.5]")
+    n.start("mx1")
+    # smtp(8) warns, and connects all the same.
+    assert (comes_from(n), comes_from(n, lmtp=True)) == ("127.0.0.1", "127.0.0.5")
+    n.world.logged(r"warning: .*cannot connect from ::1 \(smtp_bind_address")
+    for text in ("lmtp_bind_address = ::1\nlmtp_bind_address_enforce = yes", "lmtp_bind_address = mx1.site.example"):
+        read_again(n, text)
+        assert comes_from(n) == "127.0.0.1"
+        peer = n.world.peer(lmtp=True)
+        n.world.store(peer, owners=["mx1"])
+        n.world.logged(rf"is away: connect to .*\[127\.0\.0\.1\]:{peer.destination.rpartition(':')[2]}: Invalid argument")
+        assert not peer.clients
+    # The same address twice is one.
+    for own in own_addresses():
+        read_again(n, f"inet_interfaces = {own}, [{own}]")
+        assert comes_from(n) == own
+
+
 def test_a_reload_reads_it_again(named):
     n = named()
     n.start("mx1")
@@ -178,6 +198,30 @@ def test_settings_that_cannot_be_read_change_nothing(named):
     n.replace("main.cf", good.replace("127.0.0.3", "127.0.0.4").replace("mx.", "mx2."))
     n.world.logged("this host calls itself mx2.site.example")
     assert comes_from(n) == "127.0.0.4"
+
+
+@pytest.mark.parametrize("main", ["gone", "a link to nothing", "a directory"])
+def test_a_main_cf_that_is_away_while_it_is_edited_changes_nothing(named, main):
+    """Nothing goes out without the TLS that it asks for, nor with a name that only the kernel has."""
+    n = named()
+    n.write("smtp_tls_security_level = encrypt")
+    n.start("mx1", "127.0.0.1 localhost\n127.0.1.1 mx1.made-up.example mx1\n")
+    n.world.logged("this host calls itself mx.site.example")
+    kept = (n.config / "main.cf").rename(n.config / "main.cf.kept")
+    if main == "a link to nothing":
+        (n.config / "main.cf").symlink_to("nowhere")
+    elif main == "a directory":
+        (n.config / "main.cf").mkdir()
+    n.world.logged("Postfix's settings for next hops cannot be read, those of before stay: .*")
+    bare = n.world.peer()
+    n.world.store(bare, owners=["mx1"])
+    n.world.logged("TLS is required")
+    assert set(greetings(bare)) == {"mx.site.example"} and not bare.mails
+    if main == "a directory":
+        (n.config / "main.cf").rmdir()
+    kept.rename(n.config / "main.cf")
+    n.write("smtp_tls_security_level = may")
+    eventually("it arrives", lambda: bare.mails)
 
 
 def test_before_the_settings_were_read_no_mail_is_sent(named):

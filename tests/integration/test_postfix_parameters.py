@@ -154,6 +154,47 @@ def test_options_of_a_delivery_agent(copy):
         assert (said in found[0] and AGENTS["smtp"] in found[0] and len(found) == 1) if said else not found, (options, found)
 
 
+def test_an_option_that_acts_by_another_parameter_or_in_another_service(copy):
+    master = copy.directory / "master.cf"
+    before = master.read_text()
+    for service, options, said in (
+            ("smtp", "-o fallback_relay=[127.0.0.1]:9", "smtp_fallback_relay = [127.0.0.1]:9 of smtp/unix"),
+            ("smtp", "-o { default_delivery_status_filter = inline:{ { 5.7.1 = 4.7.1 } } }", "smtp_delivery_status_filter = "),
+            ("smtp", "-o soft_bounce=yes", "soft_bounce = yes of smtp/unix"),
+            ("smtp", "-osoft_bounce=yes", "-oNAME=VALUE = smtp/unix: write -o NAME=VALUE"),
+            ("smtp", "{ flags=DR }", "flags = DR"),
+            ("qmgr", "-o soft_bounce=yes", "soft_bounce = yes"),
+            ("qmgr", "-o defer_transports=smtp", "defer_transports = smtp"),
+            ("qmgr", "-o default_destination_rate_delay=3s", "smtp_destination_rate_delay = 3s"),
+            ("cleanup", "-oalways_bcc=o@x.example", "-oNAME=VALUE = cleanup/unix"),
+            ("qmgr", "-o syslog_name=postfix/q", None)):
+        master.write_text(re.sub(rf"(?m)^({service} +unix .* {service})$", rf"\1 {options}", before))
+        assert master.read_text() != before
+        found = "\n".join(re.findall("CRITICAL.*", copy.check()))
+        assert said in found if said else not found, (options, found)
+
+
+def test_a_transport_that_another_agent_serves(copy):
+    """With smtp(8) taken out of master.cf nothing is to leave the host."""
+    master = copy.directory / "master.cf"
+    before = master.read_text()
+    for instead, said in (("smtp unix - - n - - discard", "smtp/unix = discard"), ("smtp unix - - n - - error", "smtp/unix = error"),
+                          ("smtp unix - - n - - lmtp", "smtp/unix = lmtp"), ("#", "smtp/unix = no service of master.cf")):
+        master.write_text(re.sub(r"(?m)^smtp +unix .* smtp$", instead, before))
+        found = re.findall("CRITICAL.*", copy.check())
+        assert found and all(said in line and AGENTS["smtp"] in line for line in found), (instead, found)
+    master.write_text(before)
+    with copy.having("master_service_disable=smtp/unix, foo.inet") as said:
+        assert re.search(f"CRITICAL.*master_service_disable = smtp/unix.*{re.escape(AGENTS['smtp'])}", said) and AGENTS["lmtp"] not in said, said
+
+
+def test_a_service_that_resolves_by_another_trivial_rewrite(copy):
+    master = copy.directory / "master.cf"
+    before = master.read_text()
+    master.write_text(re.sub(r"(?m)^(\S+ +inet .* smtpd)$", r"\1 -o rewrite_service_name=other", before))
+    assert re.search("CRITICAL.*rewrite_service_name = other", copy.check())
+
+
 # ---- and mail stays ----
 
 @contextmanager
@@ -200,6 +241,18 @@ def test_options_of_the_running_agent_count(system):
 def test_all_mail_stays(system, text, finding):
     with Setting(system, text, finding):
         left(system, "x@a.example", "postfix")
+
+
+@pytest.mark.long
+def test_each_table_of_a_union_is_watched(system, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("a@nobody.example OK\n")
+    second.write_text("b@nobody.example HOLD\n")
+    text = f"smtpd_client_restrictions = check_sender_access unionmap:{{texthash:{first}, texthash:{second}}}"
+    with Setting(system, text, "smtpd_client_restrictions"):
+        left(system, "x@a.example", "postfix")
+        second.write_text("b@nobody.example OK\n")
+        wait(lambda: diverts(system), lambda: log(system)[-2000:])
 
 
 def test_a_deferred_transport_waits_in_postfix(system):

@@ -73,6 +73,29 @@ START_TEST(test_results_in_text_tables)
 }
 END_TEST
 
+START_TEST(test_results_behind_patterns_as_postfix_lets_one_write_them)
+{
+    ck_assert(says("pcre:{{! /ok/ HOLD}}", "HOLD"));
+    ck_assert(says("regexp:{{!! /o k/ FILTER x:y}}", "FILTER"));
+    ck_assert(says("regexp:{{/a/!/b c/ HOLD}}", "HOLD"));
+    ck_assert(says("regexp:{{/a/!/b HOLD/ OK}}", NULL));
+    ck_assert(says("cidr:{{! 10.0.0.0/8 HOLD}}", "HOLD"));
+    ck_assert(says("pcre:{{if/HOLD x/} {/a/ OK} {endif}}", NULL));
+}
+END_TEST
+
+START_TEST(test_a_table_that_says_too_much)
+{
+    struct buf text = {0};
+    for (unsigned i = 0; i < 400000; i++)
+        buf_printf(&text, "user%06u@some-name-that-is-long.example.org OK\n", i);
+    char *path = file("large", text.data), *table = mem_printf("texthash:%s", path);
+    ck_assert(says(table, "too much"));
+    free(path), free(table);
+    buf_free(&text);
+}
+END_TEST
+
 static bool kind_says(enum table_kind kind, const char *table, const char *what)
 {
     char *found = table_effect(dir, table, kind);
@@ -96,6 +119,10 @@ START_TEST(test_a_rule_that_may_be_about_our_received_line)
     ck_assert(kind_says(TABLE_ACCESS, "regexp:{{/^Received:/ IGNORE}}", NULL));
     ck_assert(kind_says(TABLE_MILTER_CHECKS, "regexp:{{/^Received:/ IGNORE}}", NULL));
     ck_assert(kind_says(TABLE_HEADER_CHECKS, table, "line 2: REPLACE"));
+    free(rules), free(table);
+    rules = file("tight", "if!/^X-/\nif/^Received:/\n/nobody@any/ REPLACE X: y\nendif\nendif\n");
+    table = mem_printf("regexp:%s", rules);
+    ck_assert(kind_says(TABLE_HEADER_CHECKS, table, "line 3: REPLACE"));
     free(rules), free(table);
 }
 END_TEST
@@ -129,6 +156,11 @@ START_TEST(test_restrictions)
         dir, "check_client_access inline:{ {a = check_sender_access static:HOLD} }");
     ck_assert_ptr_nonnull(found);
     free(found);
+    found = restrictions_effect(dir, "permit_mynetworks, regexp:{{/x/ HOLD}}, reject");
+    ck_assert_ptr_nonnull(found); /* the old form */
+    free(found);
+    found = restrictions_effect(dir, "static:OK check_policy_service inet:127.0.0.1:10023");
+    ck_assert_ptr_null(found);
     /* a table whose results name themselves ends, too */
     char *loop = file("loop", "a check_client_access texthash:PLACEHOLDER\n"),
          *text = mem_printf("a check_client_access texthash:%s\n", loop);
@@ -209,6 +241,57 @@ START_TEST(test_settings_of_a_service)
 }
 END_TEST
 
+START_TEST(test_an_option_of_a_service_counts_where_another_parameter_names_it)
+{
+    free(file("main.cf", "compatibility_level = 3.6\nmyhostname = mx.example.org\n"
+                         "content_filter = ${scan?{scan:$scan}}\n"
+                         "smtpd_client_restrictions = $mine\nmine = permit\n"));
+    free(file("master.cf", "smtp inet n - n - - smtpd\n"
+                           "2525 inet n - n - - smtpd\n  -o scan=[10.0.0.9]:25\n"
+                           "  -o { mine = $other }\n  -o other=reject\n"
+                           "smtp unix - - n - - smtp\n"
+                           "out unix - - n - - smtp -o myhostname=out.example.org -o "
+                           "fallback_relay=[10.0.0.8] -o smtp_tls_security_level=may\n"));
+    char *error = NULL;
+    struct postconf *p = postconf_read(dir, &error);
+    ck_assert_msg(p != NULL, "%s", error);
+    ck_assert_str_eq(postconf_get(p, "smtp/inet", "content_filter"), "");
+    ck_assert_str_eq(postconf_get(p, "2525/inet", "content_filter"), "scan:[10.0.0.9]:25");
+    ck_assert_str_eq(postconf_get(p, "2525/inet", "smtpd_client_restrictions"), "reject");
+    ck_assert_str_eq(postconf_get(p, "smtp/unix", "smtp_helo_name"), "mx.example.org");
+    ck_assert_str_eq(postconf_get(p, "out/unix", "smtp_helo_name"), "out.example.org");
+    ck_assert_str_eq(postconf_get(p, "out/unix", "smtp_fallback_relay"), "[10.0.0.8]");
+    ck_assert_str_eq(postconf_get(p, "out/unix", "smtp_tls_security_level"), "may");
+    ck_assert_str_eq(postconf_get(p, NULL, "smtp_helo_name"), "mx.example.org");
+    postconf_free(p);
+}
+END_TEST
+
+static bool misread(const char *options)
+{
+    char *error = NULL, *master = mem_printf("smtp unix - - n - - smtp %s\n", options);
+    free(file("main.cf", "compatibility_level = 3.6\n"));
+    free(file("master.cf", master));
+    struct postconf *p = postconf_read(dir, &error);
+    ck_assert_msg(p != NULL, "%s", error);
+    bool is = postconf_service(p, 0)->misread;
+    postconf_free(p);
+    free(master);
+    return is;
+}
+
+START_TEST(test_an_option_in_one_word_that_postconf_reads_otherwise)
+{
+    ck_assert(misread("-osoft_bounce=yes"));
+    ck_assert(misread("-osmtp_fallback_relay=[mx.foo] -o a=b"));
+    ck_assert(misread("-osmtp_x=hello"));
+    ck_assert(!misread("-v -osmtp_header_checks=regexp:/x")); /* no o in it */
+    ck_assert(!misread("-o soft_bounce=yes -v -o { smtp_helo_name = a b } flags=DRX"));
+    ck_assert(!misread("-vo smtp_helo_name=a.b"));
+    ck_assert(!misread(""));
+}
+END_TEST
+
 static const char *listener(const struct postconf *p, const char *address)
 {
     const struct postconf_service *s = postconf_listener(p, address);
@@ -286,6 +369,40 @@ START_TEST(test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back)
 }
 END_TEST
 
+/* What keeps all mail in Postfix, "" when nothing does. */
+static char *forbidden_with(const char *master)
+{
+    free(file("main.cf", "compatibility_level = 3.6\n"));
+    free(file("master.cf", master));
+    char *text = mem_printf("postfix_config = \"%s\"\n"
+                            "milter_socket = \"/var/spool/postfix/dovelane/milter.sock\"\n",
+                            dir),
+         *path = file("dovelane.conf", text), *error = NULL, detail[300] = "";
+    struct config *c = config_read(path, &error);
+    ck_assert_msg(c != NULL, "%s", error);
+    postfix_look(c, POSTFIX_MILTER);
+    postfix_forbids(detail, sizeof detail);
+    free(path);
+    free(text); /* c stays: what was read refers to it */
+    return mem_strdup(detail);
+}
+
+START_TEST(test_a_service_that_asks_our_milter_for_some_clients)
+{
+    char *found =
+        forbidden_with("smtp inet n - n - - smtpd -o smtpd_milters=unix:dovelane/milter.sock\n"
+                       "2525 inet n - n - - smtpd -o content_filter=a:b\n");
+    ck_assert_str_eq(found, "");
+    free(found);
+    found = forbidden_with(
+        "smtp inet n - n - - smtpd -o smtpd_milters=unix:dovelane/milter.sock\n"
+        "2525 inet n - n - - smtpd -o smtpd_milter_maps=static:unix:dovelane/milter.sock"
+        " -o content_filter=a:b\n");
+    ck_assert_str_eq(found, "content_filter");
+    free(found);
+}
+END_TEST
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -296,13 +413,18 @@ int main(void)
     TCase *c = tcase_create("postfix");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, test_results_in_text_tables);
+    tcase_add_test(c, test_results_behind_patterns_as_postfix_lets_one_write_them);
+    tcase_add_test(c, test_a_table_that_says_too_much);
     tcase_add_test(c, test_a_rule_that_may_be_about_our_received_line);
     tcase_add_test(c, test_what_milter_header_checks_do_behind_our_turn);
     tcase_add_test(c, test_restrictions);
     tcase_add_test(c, test_maps);
     tcase_add_test(c, test_settings_of_a_service);
+    tcase_add_test(c, test_an_option_of_a_service_counts_where_another_parameter_names_it);
+    tcase_add_test(c, test_an_option_in_one_word_that_postconf_reads_otherwise);
     tcase_add_test(c, test_a_port_has_its_service_by_number_and_by_name);
     tcase_add_test(c, test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back);
+    tcase_add_test(c, test_a_service_that_asks_our_milter_for_some_clients);
     suite_add_tcase(s, c);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
