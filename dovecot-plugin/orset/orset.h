@@ -210,6 +210,7 @@ void orset_close(struct orset *);
 int orset_begin(struct orset *);
 int orset_commit(struct orset *);
 void orset_rollback(struct orset *);
+bool orset_in_transaction(const struct orset *);
 /* Inside a transaction: which mailbox shows which folder, as its commit will have it. */
 int orset_homes(struct orset *);
 

@@ -100,6 +100,11 @@ int orset_begin(struct orset *os)
     return 0;
 }
 
+bool orset_in_transaction(const struct orset *os)
+{
+    return os->open;
+}
+
 int orset_homes(struct orset *os)
 {
     int r = orset_need_transaction(os);

@@ -12,6 +12,7 @@
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
@@ -67,8 +68,10 @@ static int save_bytes(struct session *s, struct mailbox *box, const struct orset
         mailbox_transaction_rollback(&trans);
         return -1;
     }
+    crash_at("body-said");
     if (mailbox_transaction_commit_get_changes(&trans, &changes) < 0)
         return -1;
+    crash_at("body-saved");
     seq_range_array_iter_init(&iter, &changes.saved_uids);
     int r = seq_range_array_iter_nth(&iter, 0, &m->got) ? 1 : -1;
     pool_unref(&changes.pool);
@@ -165,8 +168,10 @@ static int body_one(struct session *s, const struct orset_task *t, struct istrea
     if (may == GIVES_WAY && (r = rows_say_saving(s, box, x)) == 0) {
         struct log_pos from;
         int saved = save_bytes(s, box, t, in, &m, &from);
-        if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0 &&
-            (r = renumber_expunge_old(s, box, &m, 1)) == 0) {
+        if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0)
+            crash_at("body-bound");
+        if (saved > 0 && r == 0 && (r = renumber_expunge_old(s, box, &m, 1)) == 0) {
+            crash_at("body-expunged");
             session_note(
                 s, NOTE_INFO,
                 "%s: UID %u was saved with other bytes elsewhere: it is UID %u now, with those",

@@ -51,6 +51,7 @@ int renumber_put_row(struct session *s, uint32_t folder, const struct renumber *
         orset_buf_num(&b, from->offset);
     }
     for (unsigned i = 0; i < n; i++) {
+        i_assert(v[i].uid != ROW_COPYING);
         orset_buf_num(&b, v[i].uid);
         if (from != NULL)
             orset_buf_num(&b, v[i].new_uid);

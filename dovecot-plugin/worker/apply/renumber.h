@@ -12,8 +12,10 @@ struct log_pos;
 struct session;
 
 struct renumber {
-    uint32_t uid, new_uid, got;
-    bool other; /* uid may name another mail by now */
+    uint32_t uid;
+    uint32_t new_uid; /* it is to get; 0: the next one */
+    uint32_t got;     /* 0: none, or it is not known */
+    bool other;       /* uid may name another mail by now */
     /* that the mail had under uid when it was known to be the state's; zeros: not known */
     guid_128_t guid;
 };

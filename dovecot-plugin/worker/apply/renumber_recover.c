@@ -47,7 +47,7 @@ static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) * list
         m->uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
         if (*copying)
             m->new_uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
-        in.bad = in.bad || m->uid == 0 || (*copying && m->new_uid == 0);
+        in.bad = in.bad || m->uid == 0;
     }
     return !in.bad;
 }

@@ -425,6 +425,7 @@ void bodies_free(struct bodies **_b)
 
 void bodies_put(struct bodies *b, const uint8_t sha256[32], struct text mail, bool checked)
 {
+    i_assert(array_count(&b->list) < PARCEL_MAILS_MAX);
     struct body *body = array_append_space(&b->list);
     body->sha256 = sha256;
     body->mail = mail;

@@ -110,6 +110,7 @@ void body_requests_forget(struct session *s)
 
 void body_request_missed(struct session *s, struct body_request *body, const struct peer *p)
 {
+    i_assert(p >= s->peer && p < s->peer + s->npeers);
     body->misses++;
     body->missed_at = (unsigned)(p - s->peer);
     body->not_at |= 1ULL << body->missed_at;
@@ -128,6 +129,7 @@ void body_request_awaited(struct body_requests *w)
 
 void body_request_given_up(struct body_requests *w)
 {
+    i_assert(w->n > 0);
     w->n--;
 }
 

@@ -34,6 +34,12 @@ static bool is_among(ARRAY_TYPE(mail_guid) * guids, const uint8_t guid[16])
     return array_bsearch(guids, &wanted, by_guid) != NULL;
 }
 
+static bool is_unread(struct ingest *in, const uint8_t guid[16])
+{
+    i_assert(in->unread_sorted == array_count(&in->unread));
+    return is_among(&in->unread, guid);
+}
+
 static void sort_unread(struct ingest *in)
 {
     if (in->unread_sorted != array_count(&in->unread))
@@ -42,7 +48,7 @@ static void sort_unread(struct ingest *in)
 }
 
 struct search {
-    ARRAY_TYPE(mail_guid) * guids;
+    struct ingest *in;
     bool found;
 };
 
@@ -50,14 +56,14 @@ static int find_among(void *arg, const struct orset_message *m, const struct ors
 {
     struct search *search = arg;
     (void)own;
-    search->found = m->uid != 0 && is_among(search->guids, m->facts.guid);
+    search->found = m->uid != 0 && is_unread(search->in, m->facts.guid);
     return search->found;
 }
 
 /* 1: a mail of the mailbox was found elsewhere, and could not be read there; 0; -1 */
 static int any_unread(struct session *s, struct ingest *in, const struct box *x)
 {
-    struct search search = {.guids = &in->unread};
+    struct search search = {.in = in};
     for (uint32_t i = 0; array_count(&in->unread) > 0 && !search.found && i < orset_folders(s->os);
          i++) {
         struct orset_folder f;
@@ -229,7 +235,7 @@ static int mail_leaves(struct session *s, struct ingest *in, const struct remova
 {
     struct orset_message m;
     int got = in->locked ? 0 : orset_message_by_uid(s->os, r->folder, r->uid, &m), goes = 1;
-    if (got > 0 && is_among(&in->unread, m.facts.guid))
+    if (got > 0 && is_unread(in, m.facts.guid))
         goes = makes_room(s, r, m.facts.guid);
     if (goes < 0)
         return session_core_failed(s, "expunge");

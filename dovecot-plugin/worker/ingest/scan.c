@@ -346,6 +346,7 @@ static bool mend(struct mailbox_scan *l)
 int scan_box(struct mailbox_scan *l)
 {
     struct session *s = l->s;
+    i_assert(orset_in_transaction(s->os) && !l->box->opened);
     /* dbox is complete in its log; a Maildir shows deliveries and other programs' doings only
      * after a sync. */
     bool sync = l->maildir = is_maildir(l->box);

@@ -43,6 +43,7 @@ int scan_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) * ui
 
 int ingest_send(struct session *s, struct ingest *in)
 {
+    i_assert(in->send != NULL && !orset_in_transaction(s->os));
     int r = in->send(s);
     batch_bodies_clear(s->batch_bodies);
     return r;

@@ -40,6 +40,7 @@ int session_commit(struct session *s)
     struct orset_origin self = orset_origin_get(s->os, orset_self(s->os));
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
     bool numbers = counter != s->noted;
+    i_assert(counter >= s->noted || s->noted == UINT64_MAX); /* no number is given twice */
     if (numbers && link_reserve(s->link, FRAME_RESERVE_RAISE, self.epoch, counter, NULL) < 0) {
         session_rollback(s);
         return session_fail(s, "the reserve file cannot be written");

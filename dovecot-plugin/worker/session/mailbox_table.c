@@ -141,15 +141,18 @@ struct box *box_add(struct session *s, uint32_t folder)
 void box_drop(struct session *s, struct box *x)
 {
     struct box *const *at;
+    bool found = FALSE;
     hash_table_remove(s->by_folder, folder_key(x->folder));
     guid_unlink(s, x);
     vname_unlink(s, x);
     array_foreach (&s->boxes, at) {
-        if (*at == x) {
+        found = *at == x;
+        if (found) {
             array_delete(&s->boxes, array_foreach_idx(&s->boxes, at), 1);
             break;
         }
     }
+    i_assert(found);
     box_free(x);
 }
 

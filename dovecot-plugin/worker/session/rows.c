@@ -75,6 +75,7 @@ int rows_put(struct session *s, char kind, const void *key, size_t key_len, cons
              size_t len)
 {
     struct orset_key k;
+    i_assert(orset_in_transaction(s->os));
     row_key(&k, kind, key, key_len);
     if (s->store.put(s->store.ctx, ORSET_T_APP, k.b, k.n, value, len) < 0)
         return session_fail(s, "state: %s", state_sqlite_error(s->db));
@@ -84,6 +85,7 @@ int rows_put(struct session *s, char kind, const void *key, size_t key_len, cons
 int rows_del(struct session *s, char kind, const void *key, size_t key_len)
 {
     struct orset_key k;
+    i_assert(orset_in_transaction(s->os));
     row_key(&k, kind, key, key_len);
     if (s->store.del(s->store.ctx, ORSET_T_APP, k.b, k.n) < 0)
         return session_fail(s, "state: %s", state_sqlite_error(s->db));

@@ -4,6 +4,7 @@ Each step is a crash_at() of the worker. The worker dies there, or only stops th
 needed for a client to come between.
 """
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_sites import FIRST, WORKER, append, delete, equal, first_and_others, imap, mail, rotate_log
+from worker_sites import FIRST, WORKER, append, delete, drop_file, equal, first_and_others, imap, mail, rotate_log
 from worker_world import CLOSE, GUARD, HELLO_TOO, NEW, PARCEL, TICK, WANT, Failed, World, num, text
 
 PAIRS = first_and_others(os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox"))
@@ -291,6 +292,25 @@ def test_one_of_two_uids_of_a_mail_is_removed(scene, formats, which):
     s.meanwhile(do)
     s.rest()
     assert set(subjects_of(s.there)) == {"before", "theirs"}
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("step", ("body-said", "body-saved", "body-bound", "body-expunged"))
+def test_a_mail_that_gets_the_bytes_agreed_on(scene, step, first):
+    """Two sites saved one GUID with other trace lines, and the second one's mail gives way; its state stays, and has the mail once."""
+    s = scene("maildir,maildir", step, "dies")
+    append(s.there, "INBOX", "before")
+    s.world.settle()
+    texts = sorted((b"Received: by %d; now\r\nSubject: X\r\n\r\nbytes\r\n" % n for n in range(2)),
+                   key=lambda text: hashlib.sha256(text).digest())
+    for site, text in zip((s.there, s.here), texts):
+        drop_file(site, "1700000000.M1P1.host", text)
+    s.meanwhile(lambda: None)
+    FIRST[first](s.here)
+    assert len(s.rest()["INBOX"][1]) == 2
+    assert set(subjects_of(s.here)) == {"before", "X"}
+    assert not [note for note in s.here.notes if "cannot be true" in str(note)], s.here.notes
 
 
 @pytest.mark.parametrize("first", ("ingest", "parcel"))
