@@ -119,6 +119,8 @@ int plan_refresh(struct session *s)
         session_want_tick(s, AGAIN_MSECS);
         return 0;
     }
+    array_foreach_modifiable (&s->wanted, w)
+        w->item = 0;
     p->n = p->left = 0;
     p->overdue = TRUE;
     if (read_items(s) < 0)
@@ -129,8 +131,6 @@ int plan_refresh(struct session *s)
     p->changes = changes;
     p->read_at = now;
     p->overdue = FALSE;
-    array_foreach_modifiable (&s->wanted, w)
-        w->item = 0;
     return 0;
 }
 
