@@ -6,7 +6,7 @@ import re
 # Where a value is no matter of the table's class: the reason, and patterns of names.
 NOT_TRIED = {
     "names a part of the install": r"""
-        .*_service_name service_name process_(name|id) master_service_disable syslog_name
+        .*_service_name service_name process_(name|id) syslog_name
         alternate_config_directories .*_directory (?!forward).*_path .*_privs mail_owner
         setgid_group mail_version mail_release_date maillog_file.* openssl_path""",
     "is the install's own": r"""
