@@ -15,8 +15,8 @@
  * users have fewer than half of the turns. Who is not ordinary asks without a turn, and leaves
  * others at least one. */
 bool turn_is_free(const struct replicator *, bool used);
-/* The user has its turn, or need not wait for one, or nobody is before it. is_next: nobody waits who
- * would have one before it (sched_is_next). */
+/* The user has its turn, or need not wait for one, or nobody is before it. is_next: nobody waits
+ * who would have one before it (sched_is_next). */
 bool turn_may_ask(const struct user *, bool is_next);
 /* The user has it from now on. */
 void turn_take(struct user *);
