@@ -37,9 +37,9 @@ struct agent {
 
 struct agents;
 
-/* Both are settings, "" when they are empty. expected: there was a Postfix before, so that a main.cf
- * that is missing counts as unread: somebody moved it away to edit it. Blocks: runs postconf(1)
- * (about 50 ms), or asks the resolver. Never NULL. */
+/* Both are settings, "" when they are empty. expected: there was a Postfix before, so that a
+ * main.cf that is missing counts as unread: somebody moved it away to edit it. Blocks: runs
+ * postconf(1) (about 50 ms), or asks the resolver. Never NULL. */
 struct agents *agents_find(const char *host_name, const char *postfix_config, bool expected);
 void agents_free(struct agents *);
 

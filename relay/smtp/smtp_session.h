@@ -58,7 +58,7 @@ struct smtp_session {
     void *arg;
     bool lmtp;
     char *helo, *name;
-    struct socket_address address, from; /* from.len 0: any */
+    struct socket_address address, from; /* from.sa AF_UNSPEC: any */
     bool from_enforced;
     struct smtp_policy *policy;
 

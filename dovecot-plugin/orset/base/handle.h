@@ -1,10 +1,12 @@
 /* handle - what a struct orset holds, and the core's types. Callers never include it.
  *
  *    ops/local.c, mark.c  a change in the mailbox ─▶ emit.c ─┐
- *    ops/batch.c  a peer's ops ──────────────────────────────┴▶ exec.c ─▶ state/ message_set.c, folder.c, named.c, pending_dots.c ─▶ base/rows.c
- *    exchange/merge.c  a peer's state ──────────────────────────────────▶ (the same)
+ *    ops/batch.c  a peer's ops ──────────────────────────────┴▶ exec.c ─▶ state/
+ *    exchange/merge.c  a peer's state ──────────────────────────────────▶ state/
+ *    state/ message_set.c, folder.c, named.c, pending_dots.c ─▶ base/rows.c
  *    state/tasks.c, task_list.c  what mailboxes lack     ops/done.c  what was done there
- *    state/epoch.c, ops/new_epoch.c  old copies          state/quota.c, ops/bounds.c  what a peer may bring
+ *    state/epoch.c, ops/new_epoch.c  old copies
+ *    state/quota.c, ops/bounds.c  what a peer may bring
  *
  * Local and foreign ops take the same way into the state, so a replica cannot treat its own op
  * otherwise than its peers do. */

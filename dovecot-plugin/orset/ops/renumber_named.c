@@ -1,4 +1,5 @@
-/* renumber_named - a new epoch's numbers and stamps in subscriptions and attributes (renumber.c). */
+/* renumber_named - a new epoch's numbers and stamps in subscriptions and attributes
+ * (renumber.c). */
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/renumber.h"
 #include "dovecot-plugin/orset/state/folder.h"

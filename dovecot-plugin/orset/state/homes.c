@@ -1,4 +1,5 @@
-/* homes - which mailbox shows which folder: of those with one name, the folder with the smallest id. */
+/* homes - which mailbox shows which folder: of those with one name, the folder with the smallest
+ * id. */
 #include "dovecot-plugin/orset/state/homes.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"

@@ -3,7 +3,7 @@
  * A mail that is there has flags. Whose they are:
  *
  *     the mailbox is as it was           a client's, since they were seen last
- *     its index was rebuilt              damage: what is more is a user's, what is less is not (F30)
+ *     its index was rebuilt              damage: what is more is a user's, less is not (F30)
  *     the state is older than it         the log tells who did what since then (F36)
  *
  * A message whose mail is not there:

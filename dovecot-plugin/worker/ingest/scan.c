@@ -1,5 +1,5 @@
-/* scan - one mailbox: opened, what was begun there ended, its log read, and then its mails one by one
- * (scan_present.c, scan_missing.c). */
+/* scan - one mailbox: opened, what was begun there ended, its log read, and then its mails one by
+ * one (scan_present.c, scan_missing.c). */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/ops/join.h"

@@ -1,5 +1,5 @@
-/* scan_parts - what the files of a scan share: a change, committed in parts; the UIDs that the state
- * has bound; and a mail's GUID. */
+/* scan_parts - what the files of a scan share: a change, committed in parts; the UIDs that the
+ * state has bound; and a mail's GUID. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/bodies/body.h"
