@@ -258,6 +258,14 @@ class World:
         self.ports.close()
         shutil.rmtree(self.base, ignore_errors=True)
 
+    def said(self, words):
+        """The log's lines with these words, of which one is awaited: Dovecot's log process may write after the answer."""
+        end = time.monotonic() + 60
+        while not (lines := [line for line in self.log.read_text(errors="replace").splitlines() if words in line]):
+            assert time.monotonic() < end, f"the log does not say: {words}"
+            time.sleep(0.02)
+        return lines
+
     def wrong(self):
         """Lines of the log that no test provokes."""
         bad = ("Panic", "Fatal", "BUG", "signal 6", "signal 11", "Error:")

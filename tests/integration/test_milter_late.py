@@ -110,6 +110,7 @@ def test_a_late_answer_is_no_other_mails_answer(late):
     began = time.monotonic()
     queued = [late.mail(kept, LATE)]
     assert WAITS - 1 < time.monotonic() - began < LATE, "Postfix waits no longer than content_timeout"
+    eventually("Postfix' log says so", lambda: late.log().count("reply packet header") > warnings)
     assert late.log().count("reply packet header") == warnings + 1
     while not set(queued[:1]) <= set(late.noted("discards")):
         assert time.monotonic() - began < LATE + 30

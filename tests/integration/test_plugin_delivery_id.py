@@ -126,7 +126,7 @@ def test_a_key_others_can_read_is_not_used(started, user):
     world.write_key(world.key.read_text(), mode=0o444)
     world.deliver(user, text=header + TEXT)
     assert world.guids(user) != [guid_for(entry, user)] and len(world.guids(user)) == 1
-    said = [line for line in world.log.read_text().splitlines() if "dovelane_group_key_file" in line]
+    said = world.said("dovelane_group_key_file")
     assert said and str(world.key) in said[0] and "0444" in said[0]
 
 

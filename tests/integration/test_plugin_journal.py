@@ -115,7 +115,7 @@ def test_a_journal_that_cannot_be_written_does_not_hinder_a_deletion(started, us
         session.do("create", "F")
         (world.home(user) / "sdbox" / "dovelane").write_text("in the way")
         session.do("delete", "F")
-    said = [line for line in world.log.read_text().splitlines() if "journal of intents" in line]
+    said = world.said("journal of intents")
     assert len(said) == 1 and "bring the folder back" in said[0]
 
 
@@ -131,7 +131,7 @@ def test_a_fifo_in_the_place_of_the_journal_holds_nobody_up(started, user):
         subprocess.run(["chown", "-R", f"--reference={place.parent}", str(place)], check=True)
         session.do("delete", "F")
     assert "F" not in world.doveadm("mailbox", "list", "-u", user).split()
-    assert "journal of intents" in world.log.read_text()
+    assert world.said("journal of intents")
 
 
 def test_the_journal_is_locked_while_a_deletion_is_under_way(world, user):

@@ -123,7 +123,7 @@ def test_with_no_way_to_tell_mail_goes_on_and_the_log_says_so(started, user):
     with world.imap(user) as session:
         for _ in range(20):
             session.mail()
-    said = [line for line in world.log.read_text().splitlines() if "no hint to" in line]
+    said = world.said("no hint to")
     assert len(said) == 1, said
     assert str(world.fifo) in said[0] and f"{world.dirty}/{mark_of(user)}" in said[0] and "1733" in said[0]
 
@@ -144,5 +144,5 @@ def test_a_wrong_setting_is_named(started, user):
     with world.imap(user) as session:
         session.mail()
     assert world.named() == []
-    said = [line for line in world.log.read_text().splitlines() if "dovelane_dirty_dir = some/dir" in line]
+    said = world.said("dovelane_dirty_dir = some/dir")
     assert said and "absolute" in said[0] and user in said[0]

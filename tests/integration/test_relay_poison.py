@@ -167,6 +167,7 @@ def test_postfix_puts_it_on_hold(stack, tmp_path):
         text = subprocess.run(["postcat", "-c", system["postfix"].note["config_directory"], "-q", name], capture_output=True, text=True, timeout=60,
                               check=True).stdout
         assert "recipient: b@example.net" in text and "hello" in text
-        assert "relays died with it in hand" in Path(system["postfix"].log).read_text()
+        log = Path(system["postfix"].log)
+        eventually("Postfix' log says why", lambda: "relays died with it in hand" in log.read_text())
     finally:
         w.end()

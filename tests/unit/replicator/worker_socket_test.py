@@ -42,5 +42,5 @@ def test_root_and_the_sockets_owner_alone_are_let_in(site):
     assert opens_a_user_as(site, 0)
     assert opens_a_user_as(site, REPLICATORS)
     assert not opens_a_user_as(site, ANOTHER)
-    assert f"uid {ANOTHER}, process {os.getpid()}, connected and was sent away" in site.log.read_text()
+    assert site.said(f"uid {ANOTHER}, process {os.getpid()}, connected and was sent away")
     assert opens_a_user_as(site, REPLICATORS)

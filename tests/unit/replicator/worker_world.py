@@ -285,6 +285,14 @@ class Site:
             assert time.monotonic() < end, f"{path} does not come"
             time.sleep(0.02)
 
+    def said(self, words):
+        """The log's lines with these words, of which one is awaited: Dovecot's log process may write after the answer."""
+        end = time.monotonic() + GUARD
+        while not (lines := [line for line in self.log.read_text().splitlines() if words in line]):
+            assert time.monotonic() < end, f"the log does not say: {words}"
+            time.sleep(0.02)
+        return lines
+
     def listening(self):
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
