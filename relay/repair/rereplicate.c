@@ -6,18 +6,18 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "relay/state/role.h"
-#include "relay/state/inflight.h"
-#include "relay/state/lanes.h"
+#include "relay/cluster/takeover_rules.h"
+#include "relay/tables/inflight.h"
+#include "relay/tables/lanes.h"
 #include "relay/repair/lane_scan.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 #include "relay/repair/backfill.h"
-#include "relay/state/lane_pause.h"
-#include "relay/intake/spill.h"
-#include "relay/state/cluster_view.h"
+#include "relay/tables/lane_pause.h"
+#include "relay/intake/spill_to_postfix.h"
+#include "relay/cluster/cluster_view.h"
 #include "relay/repair/resync.h"
 
 #define BLOCK_LEAST 1
@@ -472,7 +472,8 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
 }
 
 /* In flight by now, without a lease that MOVE would see: what goes to Postfix's queue has none
- * (spill.h), and one may have ended with its connection. Its ack goes to the old lane. */
+ * (spill_to_postfix.h), and one may have ended with its connection. Its ack goes to the old lane.
+ * */
 static bool is_busy(const struct rereplicate *p, const unsigned char *id)
 {
     return inflight_find(p->relay, id) || spill_fetches(p->relay, id);

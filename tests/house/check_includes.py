@@ -42,20 +42,25 @@ WALLS = {
     "proxy": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
     "relay/relay.h": "lib/config lib/redis",
     "relay/smtp": "lib/base lib/mail lib/config lib/redis lib/postfix",
-    "relay/state":
-        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix relay/relay.h relay/smtp",
-    "relay/owners": "lib/base lib/mail lib/redis relay/relay.h relay/state",
+    "relay/cluster": "lib/base lib/mail lib/cluster lib/config lib/redis relay/relay.h",
+    "relay/tables":
+        "lib/base lib/mail lib/config lib/redis lib/postfix relay/relay.h relay/smtp "
+        "relay/cluster",
+    "relay/acks": "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables",
     "relay/delivery":
-        "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/state relay/owners",
-    "relay/intake": "lib/base lib/mail relay/relay.h relay/state relay/owners relay/delivery",
+        "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/cluster relay/tables "
+        "relay/acks",
+    "relay/intake":
+        "lib/base lib/mail relay/relay.h relay/cluster relay/tables relay/acks relay/delivery",
     "relay/repair":
-        "lib/base lib/mail lib/redis relay/relay.h relay/state relay/owners relay/intake",
+        "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables relay/acks "
+        "relay/intake",
     "relay/heartbeat":
-        "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/state relay/owners "
-        "relay/delivery relay/intake relay/repair",
+        "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/cluster relay/tables "
+        "relay/acks relay/delivery relay/intake relay/repair",
     "relay":
-        "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/state relay/owners "
-        "relay/delivery relay/intake relay/heartbeat",
+        "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
+        "relay/acks relay/delivery relay/intake relay/heartbeat",
     "ctl": "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/ingress",
     "dovecot-plugin/compat.h": "",
     "dovecot-plugin/orset": "",
