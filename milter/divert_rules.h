@@ -1,6 +1,6 @@
-/* rules - whose a mail is: ours, or Postfix's (docs/design.md, "Mail in" 9). */
-#ifndef DOVELANE_MILTER_RULES_H
-#define DOVELANE_MILTER_RULES_H
+/* divert_rules - whose a mail is: ours, or Postfix's (docs/design.md, "Mail in" 9). */
+#ifndef DOVELANE_MILTER_DIVERT_RULES_H
+#define DOVELANE_MILTER_DIVERT_RULES_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* served - who may connect to milter_socket. Without a group everybody may, by the socket's
- * mode. Then the kernel's word counts: who is not Postfix is not served. */
+/* peer_credentials - who may connect to milter_socket. Without a group everybody may, by the
+ * socket's mode. Then the kernel's word counts: who is not Postfix is not served. */
 #include <pwd.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -8,14 +8,14 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/postfix/postconf.h"
-#include "milter/served.h"
+#include "milter/peer_credentials.h"
 
 static struct {
     bool asked; /* who connects */
     uid_t postfix;
 } peers;
 
-bool served(int fd)
+bool peer_may_connect(int fd)
 {
     static double complained;
     struct ucred peer = {.uid = (uid_t)-1};
@@ -32,7 +32,7 @@ bool served(int fd)
     return false;
 }
 
-void served_find_postfix(const struct config *c)
+void peer_find_postfix(const struct config *c)
 {
     char *error = NULL;
     struct postconf *conf = *c->postfix_config ? postconf_read(c->postfix_config, &error) : NULL;

@@ -1,5 +1,5 @@
-/* handover - SIGUSR1: a new process of the same program, with the file as it is now, takes the
- * socket over; this one serves its sessions to their end.
+/* process_handover - SIGUSR1: a new process of the same program, with the file as it is now, takes
+ * the socket over; this one serves its sessions to their end.
  *
  * Reload and upgrade are the same thing: Postfix keeps a milter connection per SMTP session, and a
  * session whose milter goes away is answered 4xx to its end (to the proxy it connects for each
@@ -9,8 +9,8 @@
  *     │     starts ─────▶ new    connects to the nodes; binds a socket beside the old one, renames it over the old one's path
  *     │     ◀── ready ─────┘     new sessions go there
  *     ▼     leaves after its last connection, its last session and its last owed revocation */
-#ifndef DOVELANE_LIB_INGRESS_HANDOVER_H
-#define DOVELANE_LIB_INGRESS_HANDOVER_H
+#ifndef DOVELANE_LIB_INGRESS_PROCESS_HANDOVER_H
+#define DOVELANE_LIB_INGRESS_PROCESS_HANDOVER_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "proxy/rules.h"
+#include "proxy/divert_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* leaving - how the milter and the proxy end: SIGTERM, SIGINT or SIGHUP, then each mail that is
+/* shutdown - how the milter and the proxy end: SIGTERM, SIGINT or SIGHUP, then each mail that is
  * under way gets its answer, also one whose connection waits to be taken; then the loop ends. */
-#ifndef DOVELANE_LIB_INGRESS_LEAVING_H
-#define DOVELANE_LIB_INGRESS_LEAVING_H
+#ifndef DOVELANE_LIB_INGRESS_SHUTDOWN_H
+#define DOVELANE_LIB_INGRESS_SHUTDOWN_H
 
 #include <ev.h>
 #include <stdbool.h>
@@ -10,9 +10,10 @@
 #include "lib/daemon/listener.h"
 #include "lib/store/store.h"
 
-#define LEAVING_FINISH 2. /* seconds for mails whose content is still coming, and for revocations */
+#define SHUTDOWN_FINISH \
+    2. /* seconds for mails whose content is still coming, and for revocations */
 
-struct leaving {
+struct shutdown {
     struct ev_loop *loop;
     struct store **store;
     struct listener **listener; /* NULL in it: not yet */
@@ -23,8 +24,8 @@ struct leaving {
 };
 
 /* Once, before anything can be stored. Belongs to the caller, and stays. */
-void leaving_catch_signals(const struct leaving *);
+void shutdown_catch_signals(const struct shutdown *);
 /* True from the first signal on; for handover_await. */
-extern bool leaving_begun;
+extern bool shutdown_begun;
 
 #endif

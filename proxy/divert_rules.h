@@ -1,7 +1,7 @@
-/* rules - disk first: what goes to lanes only when nothing that Postfix would do with it is lost
- * by that (docs/design.md, "Mail in" 9). */
-#ifndef DOVELANE_PROXY_RULES_H
-#define DOVELANE_PROXY_RULES_H
+/* divert_rules - disk first: what goes to lanes only when nothing that Postfix would do with it is
+ * lost by that (docs/design.md, "Mail in" 9). */
+#ifndef DOVELANE_PROXY_DIVERT_RULES_H
+#define DOVELANE_PROXY_DIVERT_RULES_H
 
 #include "proxy/engine.h"
 

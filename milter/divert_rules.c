@@ -1,9 +1,9 @@
-/* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by
- * that. */
+/* divert_rules - disk first: a mail goes to lanes only when nothing that Postfix would do with it
+ * is lost by that. */
 #include "lib/ingress/reasons.h"
 #include "milter/milter.h"
 #include "milter/received.h"
-#include "milter/rules.h"
+#include "milter/divert_rules.h"
 #include "lib/ingress/divert_switch.h"
 
 #include <stdio.h>

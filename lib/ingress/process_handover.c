@@ -1,5 +1,5 @@
-/* handover - see handover.h. */
-#include "lib/ingress/handover.h"
+/* process_handover - see process_handover.h. */
+#include "lib/ingress/process_handover.h"
 
 #include <dirent.h>
 #include <errno.h>
