@@ -1,4 +1,5 @@
-/* process_handover - see process_handover.h. */
+/* process_handover - starts the next process at SIGUSR1, hears that it is ready, and tells the
+ * service manager. */
 #include "lib/ingress/process_handover.h"
 
 #include <dirent.h>

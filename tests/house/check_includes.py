@@ -78,29 +78,29 @@ WALLS = {
     "dovecot-plugin/plugin":
         "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog",
     "dovecot-plugin/doveadm": "dovecot-plugin/compat.h dovecot-plugin/protocol",
-    "dovecot-plugin/replicator/state/group.h": "lib/config dovecot-plugin/protocol",
+    "dovecot-plugin/replicator/site/group.h": "lib/config dovecot-plugin/protocol",
     "dovecot-plugin/replicator/replicator.h":
-        "lib/base lib/config dovecot-plugin/protocol dovecot-plugin/replicator/state/group.h",
-    "dovecot-plugin/replicator/state":
+        "lib/base lib/config dovecot-plugin/protocol dovecot-plugin/replicator/site/group.h",
+    "dovecot-plugin/replicator/site":
         "lib/base lib/mail lib/config dovecot-plugin/protocol "
-        "dovecot-plugin/replicator/state/group.h dovecot-plugin/replicator/replicator.h",
+        "dovecot-plugin/replicator/site/group.h dovecot-plugin/replicator/replicator.h",
     "dovecot-plugin/replicator/lanes":
         "lib/base lib/redis dovecot-plugin/replicator/replicator.h "
-        "dovecot-plugin/replicator/state",
+        "dovecot-plugin/replicator/site",
     "dovecot-plugin/replicator/users":
         "lib/base dovecot-plugin/protocol dovecot-plugin/replicator/replicator.h "
-        "dovecot-plugin/replicator/state dovecot-plugin/replicator/lanes",
+        "dovecot-plugin/replicator/site dovecot-plugin/replicator/lanes",
     "dovecot-plugin/replicator/workers":
         "lib/base dovecot-plugin/store dovecot-plugin/protocol "
-        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users",
     "dovecot-plugin/replicator/admin":
-        "lib/base dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "lib/base dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/workers",
     "dovecot-plugin/replicator":
         "lib/base lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
-        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/admin dovecot-plugin/replicator/workers",
     "dovecot-plugin/worker/session":

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/answers.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/assert.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/pace.h"

@@ -16,7 +16,7 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/protocol/hint.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/sweep.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/metrics.h"
 
 #define WINDOW 30                /* seconds of which a rate is made */

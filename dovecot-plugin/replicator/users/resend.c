@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sched.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "lib/base/assert.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 
 #define NAMED_MOST 1000 /* names of one peer that nobody has known yet, or that nobody knows */

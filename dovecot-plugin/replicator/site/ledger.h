@@ -14,8 +14,8 @@
  * that follows it. But the sweep goes by the userdb's list, which need not be whole or there at
  * all, and by this memory: whoever is seen for the first time is written at once. An error is
  * logged and otherwise ignored for the same reason. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_LEDGER_H
-#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_LEDGER_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_LEDGER_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_LEDGER_H
 
 #include "dovecot-plugin/replicator/replicator.h"
 

@@ -1,6 +1,6 @@
 /* group - the replicas, as dovelane.conf has them, and the lanes between them. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_GROUP_H
-#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_GROUP_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_GROUP_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_GROUP_H
 
 #include "lib/config/config.h"
 #include "dovecot-plugin/protocol/frame.h"

@@ -1,5 +1,5 @@
 /* group - see group.h. */
-#include "dovecot-plugin/replicator/state/group.h"
+#include "dovecot-plugin/replicator/site/group.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* user_kind - for how long users' questions hold workers (user.h). */
+/* user_slow - for how long users' questions hold workers (user.h). */
 #include "dovecot-plugin/replicator/users/user.h"
 
 #include "lib/base/clock.h"

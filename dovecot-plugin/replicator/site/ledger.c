@@ -1,5 +1,5 @@
 /* ledger - see ledger.h. */
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>

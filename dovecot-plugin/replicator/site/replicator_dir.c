@@ -1,5 +1,5 @@
-/* directory - see directory.h. */
-#include "dovecot-plugin/replicator/state/directory.h"
+/* directory - see replicator_dir.h. */
+#include "dovecot-plugin/replicator/site/replicator_dir.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@ static char *unknown(const char *directory, int e, const char *own, const char *
                       directory, strerror(e), (unsigned)geteuid(), own, older, older);
 }
 
-char *directory_find(const char *setting, const char *own, const char *older, char **error_r)
+char *replicator_dir_find(const char *setting, const char *own, const char *older, char **error_r)
 {
     *error_r = NULL;
     if (*setting)
