@@ -9,7 +9,7 @@
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/logs/journal.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"

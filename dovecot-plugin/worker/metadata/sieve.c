@@ -4,7 +4,7 @@
  * way). It is loaded here too; what it asks of the doveadm program is for its commands alone,
  * which nobody calls here. Without the module scripts are not replicated. */
 #include "dovecot-plugin/compat.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 
 #include <module-dir.h>
 

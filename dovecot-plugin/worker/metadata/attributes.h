@@ -1,10 +1,10 @@
 /* attributes - what attributes.c and scripts.c share. A key is its type's letter, then Dovecot's
  * key. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_METADATA_ATTRIBUTES_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_METADATA_ATTRIBUTES_H
 
 #include "dovecot-plugin/compat.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 
 #include <buffer.h>
 #include <mailbox-attribute.h>

@@ -1,4 +1,4 @@
-/* removals - what a scan found removed becomes ops behind all that it found added (F17): a mail
+/* removals_last - what a scan found removed becomes ops behind all that it found added (F17): a mail
  * that was moved is never removed before it is there.
  *
  * So a peer that loses this site between two parcels still has the mail, and copies it instead

@@ -1,6 +1,6 @@
-/* named - what has a name in a mailbox: attributes, Sieve scripts among them, and subscriptions. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_NAMED_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_NAMED_H
+/* metadata - what hangs on names: METADATA and access rights, Sieve scripts, subscriptions. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_METADATA_METADATA_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_METADATA_METADATA_H
 
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/logs/log.h"
