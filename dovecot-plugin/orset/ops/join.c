@@ -3,7 +3,7 @@
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/local.h"
+#include "dovecot-plugin/orset/ops/local_changes.h"
 #include "dovecot-plugin/orset/state/aliases.h"
 #include "dovecot-plugin/orset/state/binding.h"
 #include "dovecot-plugin/orset/state/folder.h"

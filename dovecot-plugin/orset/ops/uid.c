@@ -3,7 +3,7 @@
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"

@@ -1,6 +1,6 @@
-/* exec - an op into the state. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_EXEC_H
-#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_EXEC_H
+/* apply_op - an op into the state. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_APPLY_OP_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_APPLY_OP_H
 
 #include "dovecot-plugin/orset/base/handle.h"
 
@@ -18,7 +18,7 @@ enum op_kind {
     OP_UIDS
 };
 
-struct exec {
+struct op_run {
     struct orset *os;
     uint16_t by;          /* origin of the op, as index here */
     uint64_t first, next; /* numbers */
@@ -39,7 +39,7 @@ struct exec {
 };
 
 /* Checks the op, puts it into the state, raises the vector. 0, ORSET_KNOWN or an error. */
-int orset_exec(struct orset *, struct exec *, const uint8_t *op, size_t len);
+int orset_apply_op(struct orset *, struct op_run *, const uint8_t *op, size_t len);
 /* an origin's running hash, with this op */
 uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len);
 

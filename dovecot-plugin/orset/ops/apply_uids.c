@@ -1,9 +1,9 @@
-/* exec_uids - a keeper's round into the state (uid.h): each message's agreed UID, and a RENUMBER
+/* apply_uids - a keeper's round into the state (uid.h): each message's agreed UID, and a RENUMBER
  * row where the mailbox can follow. */
-#include "dovecot-plugin/orset/ops/exec_uids.h"
+#include "dovecot-plugin/orset/ops/apply_uids.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/state/binding.h"
@@ -50,7 +50,7 @@ static int lacks(struct orset *os, const struct folder *home)
     return r;
 }
 
-int orset_uids_exec(struct exec *x, struct folder *home)
+int orset_uids_apply(struct op_run *x, struct folder *home)
 {
     struct orset *os = x->os;
     struct agreed a = {.by = x->by};

@@ -1,4 +1,4 @@
-/* done - the caller did a task in the mailbox. */
+/* task_done - the caller did a task in the mailbox. */
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"

@@ -1,15 +1,15 @@
-/* named - what hangs on a name: subscriptions and attributes. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_NAMED_H
-#define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_NAMED_H
+/* metadata - what hangs on a name: subscriptions and attributes. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_METADATA_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_METADATA_H
 
 #include "dovecot-plugin/orset/base/handle.h"
 
 #define ORSET_SUBSCRIPTION_DOTS 256                /* live dots of one name */
 #define ORSET_SUBSCRIPTION_BYTES (2 * 1024 * 1024) /* of all of them, which go in one answer */
 
-int orset_subscription_exec(struct orset *, const void *name, size_t len,
-                            const struct orset_dot *kill, unsigned nkill, struct orset_dot add,
-                            bool local);
+int orset_subscription_apply(struct orset *, const void *name, size_t len,
+                             const struct orset_dot *kill, unsigned nkill, struct orset_dot add,
+                             bool local);
 int orset_subscription_dots(struct orset *, const void *name, size_t len, struct orset_dot *dots,
                             unsigned most);
 /* What one more name would bring the subscriptions to, in the bytes that an exchange carries.
@@ -32,7 +32,7 @@ int orset_attribute_store(struct orset *, const struct orset_key *, const struct
 struct orset_sum orset_attribute_sum(const struct orset *, uint32_t folder, const void *key,
                                      size_t key_len, const struct attribute *);
 uint64_t orset_value_hash(const uint8_t *value, size_t len, bool set);
-int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_t key_len,
-                         const uint8_t *value, size_t len, bool set, struct stamp, bool local);
+int orset_attribute_apply(struct orset *, uint32_t folder, const void *key, size_t key_len,
+                          const uint8_t *value, size_t len, bool set, struct stamp, bool local);
 
 #endif

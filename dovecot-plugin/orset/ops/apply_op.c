@@ -1,23 +1,23 @@
-/* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds
- * and what it may name; then for good. So a refused op has changed nothing. What the second run
- * could refuse the dry one has to: an op that fails half done spoils the batch, which would come
- * again and fail again.
+/* apply_op - an op into the state. Each op is read twice: once dry, to check its grammar, its
+ * bounds and what it may name; then for good. So a refused op has changed nothing. What the second
+ * run could refuse the dry one has to: an op that fails half done spoils the batch, which would
+ * come again and fail again.
  *
  * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole
  * of it. */
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/bounds.h"
-#include "dovecot-plugin/orset/ops/exec_uids.h"
+#include "dovecot-plugin/orset/ops/apply_uids.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/state/arrivals.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"
 #include "dovecot-plugin/orset/state/message_set.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 #include "dovecot-plugin/orset/state/pending_dots.h"
 #include "dovecot-plugin/orset/state/quota.h"
 #include "dovecot-plugin/orset/state/tasks.h"
@@ -26,7 +26,7 @@
 
 /* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that
  * was saved by an append does not vanish when that mail is expunged later). */
-static int renew_presence(struct exec *x, struct folder *f, bool renew)
+static int renew_presence(struct op_run *x, struct folder *f, bool renew)
 {
     uint64_t n;
     int r = orset_read_count(x, ORSET_ORIGINS_MAX, &n);
@@ -49,7 +49,7 @@ static int renew_presence(struct exec *x, struct folder *f, bool renew)
     return r;
 }
 
-static int read_facts(struct exec *x, struct message *m)
+static int read_facts(struct op_run *x, struct message *m)
 {
     struct orset_facts *f = &m->p.facts;
     const uint8_t *guid = orset_read_bytes(&x->in, 16), *sha = orset_read_bytes(&x->in, 32);
@@ -71,7 +71,7 @@ static int read_facts(struct exec *x, struct message *m)
 /* A dot that an exchange brought before its op: the facts must be the same, else two adds were
  * made under one number (F20). Its flags came with it; those that were removed since are named
  * by ops that still come. */
-static int same_facts(struct exec *x, const struct message *a, const struct message *b)
+static int same_facts(struct op_run *x, const struct message *a, const struct message *b)
 {
     struct message flagless = *a, other = *b;
     flagless.round = other.round = 0;
@@ -85,7 +85,7 @@ static int same_facts(struct exec *x, const struct message *a, const struct mess
 
 /* ADD = folder, facts, presence, n flags. Numbers: message, presence, one per flag.
  * Put unless a remove named it before it came (rule 3); its flags likewise. */
-static int exec_add(struct exec *x)
+static int apply_add(struct op_run *x)
 {
     struct orset *os = x->os;
     struct message *m = &os->m[1];
@@ -128,7 +128,7 @@ static int exec_add(struct exec *x)
 
 /* REMOVE = folder, n dots. Exactly these go (rule 2); one not covered yet is remembered. A dot
  * can be present and not covered (an exchange brought it): then both. */
-static int exec_remove(struct exec *x)
+static int apply_remove(struct op_run *x)
 {
     struct orset *os = x->os;
     struct folder *f;
@@ -151,7 +151,7 @@ static int exec_remove(struct exec *x)
 
 /* change = flag, what (0 only removes, 1 sets, 2 sets the disable of \Deleted), n flag dots
  * replaced */
-static int exec_change(struct exec *x, struct orset_dot target, struct message *m, bool remember)
+static int apply_change(struct op_run *x, struct orset_dot target, struct message *m, bool remember)
 {
     struct orset *os = x->os;
     struct folder *f = m ? orset_folder_at(os, m->p.folder) : NULL;
@@ -204,7 +204,7 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
 
 /* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its
  * flags are nothing. */
-static int exec_target(struct exec *x, struct folder *f)
+static int apply_target(struct op_run *x, struct folder *f)
 {
     struct orset *os = x->os;
     struct message *m = &os->m[1];
@@ -230,7 +230,7 @@ static int exec_target(struct exec *x, struct folder *f)
     }
     x->marks = 0;
     for (uint64_t i = 0; i < n; i++)
-        if ((r = exec_change(x, target, there ? m : NULL, remember)) < 0)
+        if ((r = apply_change(x, target, there ? m : NULL, remember)) < 0)
             return r;
     if (x->dry && x->marks && x->by != os->self)
         return orset_check_marks(x, f, target);
@@ -246,7 +246,7 @@ static int exec_target(struct exec *x, struct folder *f)
 
 /* FLAGS = folder, n targets, each once, rising by (index, number). Numbers: one per flag set, at
  * least one. */
-static int exec_flags(struct exec *x)
+static int apply_flags(struct op_run *x)
 {
     struct folder *f;
     uint64_t n, index = 0, number = 0;
@@ -261,14 +261,14 @@ static int exec_flags(struct exec *x)
             return orset_op_malformed(x, "messages of a flag change out of order");
         index = this_index;
         number = this_number;
-        r = exec_target(x, f);
+        r = apply_target(x, f);
     }
     if (r == 0 && x->next == x->first)
         orset_take_number(x);
     return r;
 }
 
-static int raise_uid_validity(struct exec *x, struct folder *f, uint32_t value)
+static int raise_uid_validity(struct op_run *x, struct folder *f, uint32_t value)
 {
     if (value <= f->uid_validity)
         return 0;
@@ -278,7 +278,7 @@ static int raise_uid_validity(struct exec *x, struct folder *f, uint32_t value)
 
 /* FOLDER = name, clock, UIDVALIDITY, mailbox GUID. Its number is the folder's id and first
  * presence dot. */
-static int exec_folder(struct exec *x)
+static int apply_folder(struct op_run *x)
 {
     const uint8_t *name;
     size_t len;
@@ -306,7 +306,7 @@ static int exec_folder(struct exec *x)
 }
 
 /* NAME = folder, name, clock, presence */
-static int exec_name(struct exec *x)
+static int apply_name(struct op_run *x)
 {
     struct folder *f;
     const uint8_t *name;
@@ -322,7 +322,7 @@ static int exec_name(struct exec *x)
 }
 
 /* DELETE = folder, presence dots. Its messages were taken away by REMOVEs before. */
-static int exec_delete(struct exec *x)
+static int apply_delete(struct op_run *x)
 {
     struct folder *f;
     int r = orset_read_folder(x, &f);
@@ -331,7 +331,7 @@ static int exec_delete(struct exec *x)
 }
 
 /* SUBSCRIBE = name, on, n dots replaced. Enable wins, by name. */
-static int exec_subscribe(struct exec *x)
+static int apply_subscribe(struct op_run *x)
 {
     const uint8_t *name;
     size_t len;
@@ -358,11 +358,11 @@ static int exec_subscribe(struct exec *x)
         return killed;
     if (!on || killed)
         add.counter = 0;
-    return orset_subscription_exec(x->os, name, len, kill, (unsigned)n, add, x->local);
+    return orset_subscription_apply(x->os, name, len, kill, (unsigned)n, add, x->local);
 }
 
 /* ATTRIBUTE = 1 (server) | 0, folder; key, clock, 1, value | 0 (unset) */
-static int exec_attribute(struct exec *x)
+static int apply_attribute(struct op_run *x)
 {
     struct folder *f = NULL;
     size_t key_len, len = 0;
@@ -386,13 +386,13 @@ static int exec_attribute(struct exec *x)
     orset_take_number(x);
     if (x->dry)
         return 0;
-    return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len,
-                                set, s, x->local);
+    return orset_attribute_apply(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len,
+                                 set, s, x->local);
 }
 
 /* UID_VALIDITY = folder, value. A max register; values above what the caller allows are refused,
  * because a peer's 2^32 - 1 would be final (F23). */
-static int exec_uid_validity(struct exec *x)
+static int apply_uid_validity(struct op_run *x)
 {
     struct folder *f;
     int r = orset_read_folder_made(x, &f);
@@ -406,7 +406,7 @@ static int exec_uid_validity(struct exec *x)
 }
 
 /* KEEPER = folder, clock, site. A Lamport register. */
-static int exec_keeper(struct exec *x)
+static int apply_keeper(struct op_run *x)
 {
     struct folder *f;
     struct stamp s;
@@ -427,20 +427,21 @@ static int exec_keeper(struct exec *x)
     return orset_folder_touch(x->os, f);
 }
 
-/* UIDS = folder, ...: exec_uids.c */
-static int exec_uids(struct exec *x)
+/* UIDS = folder, ...: apply_uids.c */
+static int apply_uids(struct op_run *x)
 {
     struct folder *f;
     int r = orset_read_folder_made(x, &f);
     orset_take_number(x);
-    return r < 0 ? r : orset_uids_exec(x, f);
+    return r < 0 ? r : orset_uids_apply(x, f);
 }
 
-static int run(struct exec *x)
+static int run(struct op_run *x)
 {
-    static int (*const kind[])(struct exec *) = {
-        NULL,        exec_add,       exec_remove,    exec_flags,        exec_folder, exec_name,
-        exec_delete, exec_subscribe, exec_attribute, exec_uid_validity, exec_keeper, exec_uids};
+    static int (*const kind[])(struct op_run *) = {
+        NULL,         apply_add,    apply_remove,    apply_flags,     apply_folder,
+        apply_name,   apply_delete, apply_subscribe, apply_attribute, apply_uid_validity,
+        apply_keeper, apply_uids};
     uint8_t k = orset_read_u8(&x->in);
     x->next = x->first;
     if (x->in.bad || k == 0 || k >= sizeof kind / sizeof kind[0])
@@ -465,7 +466,7 @@ uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len)
     return c ? c : 1;
 }
 
-int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
+int orset_apply_op(struct orset *os, struct op_run *x, const uint8_t *op, size_t len)
 {
     struct origin *o = &os->origin[x->by];
     x->os = os;

@@ -1,9 +1,9 @@
-/* renumber_named - a new epoch's numbers and stamps in subscriptions and attributes
+/* renumber_metadata - a new epoch's numbers and stamps in subscriptions and attributes
  * (renumber.c). */
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/renumber.h"
 #include "dovecot-plugin/orset/state/folder.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 
 struct rows {
     struct orset *os;

@@ -1,9 +1,9 @@
-/* mark - a client's change of flags becomes an op: on each dot of the message, naming the flag
- * dots that it replaces. */
+/* local_flags - a client's change of flags becomes an op: on each dot of the message, naming the
+ * flag dots that it replaces. */
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"

@@ -1,8 +1,9 @@
-/* batch - see batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the op. */
-#include "dovecot-plugin/orset/ops/batch.h"
+/* op_batch - see op_batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the
+ * op. */
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/base/vector.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/message.h"
@@ -110,12 +111,12 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
 
 static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p)
 {
-    struct exec x = {.os = os,
-                     .by = p->sender,
-                     .first = ORSET_COUNTER_MAX,
-                     .map = p->map,
-                     .seen = p->seen,
-                     .nmap = p->n};
+    struct op_run x = {.os = os,
+                       .by = p->sender,
+                       .first = ORSET_COUNTER_MAX,
+                       .map = p->map,
+                       .seen = p->seen,
+                       .nmap = p->n};
     uint64_t n = orset_read_num(r, ORSET_MODSEQS_MAX);
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
@@ -135,7 +136,7 @@ static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p
     return r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a batch's modseqs cannot be read") : 0;
 }
 
-/* The message that a FLAGS op names first. What cannot be read is for orset_exec to tell. */
+/* The message that a FLAGS op names first. What cannot be read is for orset_apply_op to tell. */
 static bool flags_target(struct orset *os, const struct peer *p, const uint8_t *op, size_t len,
                          struct place *at)
 {
@@ -192,15 +193,15 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p,
         if (os->store.expect && i % ORSET_PREFETCH == 0)
             expect_ops(os, *r, p);
         const uint8_t *op = orset_read_text(r, ORSET_OP_MAX, &len);
-        struct exec x = {.by = p->sender,
-                         .first = number,
-                         .map = p->map,
-                         .seen = p->seen,
-                         .nmap = p->n,
-                         .most = p->seen[p->sender_at]};
+        struct op_run x = {.by = p->sender,
+                           .first = number,
+                           .map = p->map,
+                           .seen = p->seen,
+                           .nmap = p->n,
+                           .most = p->seen[p->sender_at]};
         if (r->bad)
             return orset_fail(os, ORSET_E_MALFORMED, "op %llu is cut", (unsigned long long)number);
-        int e = orset_exec(os, &x, op, len);
+        int e = orset_apply_op(os, &x, op, len);
         if (e < 0)
             return e;
         number = x.next;
@@ -335,7 +336,7 @@ static int touched_row(void *arg, const uint8_t *key, size_t key_len, const uint
     struct touching *t = arg;
     struct orset *os = t->os;
     struct orset_reader k = orset_reader_of(key, key_len);
-    struct exec x = {.os = os, .by = os->self, .first = orset_key_read(&k, ORSET_COUNTER_MAX)};
+    struct op_run x = {.os = os, .by = os->self, .first = orset_key_read(&k, ORSET_COUNTER_MAX)};
     struct folder *f;
     if (k.bad || k.at != k.end || x.first < t->at || len < 9)
         return orset_corrupt(os, "an outgoing op's row");

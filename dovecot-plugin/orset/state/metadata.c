@@ -1,6 +1,6 @@
-/* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes
+/* metadata - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes
  * (a Lamport register per folder or server and key: METADATA, ACL, Sieve scripts). */
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/state/arrivals.h"
@@ -67,9 +67,9 @@ struct orset_sum orset_subscription_sum(const struct orset *os, const void *name
 
 /* Takes the dots named away, puts the fresh one (counter 0: none; an origin's later dot replaces
  * its earlier one). */
-int orset_subscription_exec(struct orset *os, const void *name, size_t len,
-                            const struct orset_dot *kill, unsigned nkill, struct orset_dot add,
-                            bool local)
+int orset_subscription_apply(struct orset *os, const void *name, size_t len,
+                             const struct orset_dot *kill, unsigned nkill, struct orset_dot add,
+                             bool local)
 {
     struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS + 1];
     struct orset_key k;
@@ -191,8 +191,9 @@ uint64_t orset_value_hash(const uint8_t *value, size_t len, bool set)
     return set ? orset_hash(value ? value : (const void *)"", len).lo | 1 : 0;
 }
 
-int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, size_t key_len,
-                         const uint8_t *value, size_t len, bool set, struct stamp stamp, bool local)
+int orset_attribute_apply(struct orset *os, uint32_t folder, const void *key, size_t key_len,
+                          const uint8_t *value, size_t len, bool set, struct stamp stamp,
+                          bool local)
 {
     struct orset_key k;
     struct attribute old, now = {stamp, set, value, len};

@@ -1,10 +1,11 @@
-/* batch - ops on the wire: what a replica sends to a peer's lane, and what the peer does with it.
+/* op_batch - ops on the wire: what a replica sends to a peer's lane, and what the peer does with
+ * it.
  *
  * A batch is a range of one origin's ops without a gap, with the sender's whole vector. The
  * vector is the only confirmation (F16): what it says of this replica's own numbers need not be
  * sent again. Grammar: docs/replication-protocol.md. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_BATCH_H
-#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_BATCH_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_OP_BATCH_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_OP_BATCH_H
 
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/orset.h"

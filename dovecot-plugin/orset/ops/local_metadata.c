@@ -1,10 +1,11 @@
-/* local_named - what changed among subscriptions and attributes here becomes an op (local.c). */
+/* local_metadata - what changed among subscriptions and attributes here becomes an op
+ * (local_changes.c). */
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 #include "dovecot-plugin/orset/state/tasks.h"
 
 int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool on)

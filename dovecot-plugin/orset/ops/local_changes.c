@@ -1,11 +1,11 @@
-/* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is
- * now with what was seen last, names the dots the state has, and lets exec.c do the rest. */
-#include "dovecot-plugin/orset/ops/local.h"
+/* local_changes - what changed in a mailbox becomes an op. Each function compares the mailbox as it
+ * is now with what was seen last, names the dots the state has, and lets apply_op.c do the rest. */
+#include "dovecot-plugin/orset/ops/local_changes.h"
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/aliases.h"
 #include "dovecot-plugin/orset/state/binding.h"
 #include "dovecot-plugin/orset/state/doomed.h"

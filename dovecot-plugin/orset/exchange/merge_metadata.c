@@ -1,14 +1,14 @@
-/* merge_named - subscriptions and attributes of a giver's answer into this state; the rules stand
- * in merge.c.
+/* merge_metadata - subscriptions and attributes of a giver's answer into this state; the rules
+ * stand in merge.c.
  */
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 
 #include <string.h>
 
@@ -40,10 +40,10 @@ static int merge_subscription(struct orset *os, struct orset_exchange *x, struct
         for (int i = 0; i < had; i++)
             here |= orset_same_dot(mine[i], theirs[j]);
         int want = here ? 0 : orset_wanted(os, theirs[j]);
-        r = want > 0 ? orset_subscription_exec(os, name, len, NULL, 0, theirs[j], false) : want;
+        r = want > 0 ? orset_subscription_apply(os, name, len, NULL, 0, theirs[j], false) : want;
     }
     if (r == 0 && nkill)
-        r = orset_subscription_exec(os, name, len, kill, nkill, (struct orset_dot){0, 0}, false);
+        r = orset_subscription_apply(os, name, len, kill, nkill, (struct orset_dot){0, 0}, false);
     return r;
 }
 
@@ -73,7 +73,7 @@ static int name_order(const uint8_t *a, size_t alen, const uint8_t *b, size_t bl
  * the stores have them; so both lists are walked once. Names of ours that they do not list are
  * checked as absent. */
 static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p,
-                               struct exec *in)
+                               struct op_run *in)
 {
     struct names mine = {os, {.alloc = &os->alloc}};
     const struct orset_store *s = &os->store;
@@ -122,7 +122,7 @@ static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struc
     return r;
 }
 
-static int merge_attribute(struct orset *os, struct exec *in)
+static int merge_attribute(struct orset *os, struct op_run *in)
 {
     struct folder *f = NULL;
     struct stamp s;
@@ -139,12 +139,12 @@ static int merge_attribute(struct orset *os, struct exec *in)
         value = orset_read_text(&in->in, ORSET_ATTRIBUTE_MAX, &len);
     if (in->in.bad || key_len == 0 || server > 1 || set > 1 || s.clock == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "an attribute that cannot be read");
-    return orset_attribute_exec(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set,
-                                s, false);
+    return orset_attribute_apply(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set,
+                                 s, false);
 }
 
 /* answer = subscriptions (first page only: cursor empty), n attributes, cursor (empty: the end) */
-int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
+int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct op_run *in,
                       bool *end)
 {
     int r = x->cursor_len == 0 ? merge_subscriptions(os, x, p, in) : 0;

@@ -1,8 +1,8 @@
-/* answer_named - subscriptions and attributes of an answer. */
+/* answer_metadata - subscriptions and attributes of an answer. */
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 #include "dovecot-plugin/orset/state/folder.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 
 #include <string.h>
 
