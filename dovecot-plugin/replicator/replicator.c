@@ -1,4 +1,4 @@
-/* replicator - see replicator.h. */
+/* replicator - makes the parts, joins them by callbacks, and runs them in each turn of the loop. */
 #include "dovecot-plugin/replicator/replicator.h"
 
 #include <errno.h>

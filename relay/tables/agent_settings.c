@@ -1,4 +1,4 @@
-/* agent_settings - see agent_settings.h. */
+/* agent_settings - asks on a thread, and swaps the settings when they differ. */
 #include "relay/tables/agent_settings.h"
 
 #include <pthread.h>

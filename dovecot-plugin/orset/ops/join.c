@@ -1,4 +1,4 @@
-/* join - see join.h. */
+/* join - binds mails that are here already to the peers' messages that are the same. */
 #include "dovecot-plugin/orset/ops/join.h"
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"

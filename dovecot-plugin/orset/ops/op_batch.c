@@ -1,5 +1,5 @@
-/* op_batch - see op_batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the
- * op. */
+/* op_batch - makes batches of this replica's ops, takes those of peers, drops what all confirmed. A
+ * row of ORSET_T_OUT: running hash before the op (8 bytes), then the op. */
 #include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/base/vector.h"

@@ -1,4 +1,4 @@
-/* uid - the keeper's rounds; see uid.h. */
+/* uid - the keeper's rounds: which UID each message is to have, and who has heard of it. */
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"

@@ -1,4 +1,4 @@
-/* admin - see admin.h. */
+/* admin - serves the socket: reads a request, asks workers where needed, writes the reply. */
 #include "dovecot-plugin/replicator/admin/admin.h"
 
 #include <errno.h>

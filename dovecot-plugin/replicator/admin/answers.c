@@ -1,4 +1,4 @@
-/* answers - see answers.h. */
+/* answers - status, peers, lag and join as rows. */
 #include "dovecot-plugin/replicator/admin/answers.h"
 
 #include <string.h>

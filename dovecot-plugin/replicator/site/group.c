@@ -1,4 +1,4 @@
-/* group - see group.h. */
+/* group - makes the group of dovelane.conf's replicas, names its lanes, hashes it. */
 #include "dovecot-plugin/replicator/site/group.h"
 
 #include <stdio.h>

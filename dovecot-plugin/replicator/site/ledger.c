@@ -1,4 +1,4 @@
-/* ledger - see ledger.h. */
+/* ledger - replicator.db's tables: reads them at start, gathers writes for a second. */
 #include "dovecot-plugin/replicator/site/ledger.h"
 
 #include <sqlite3.h>

@@ -1,4 +1,4 @@
-/* directory - see replicator_dir.h. */
+/* replicator_dir - looks where a reserve is, and chooses the directory by that. */
 #include "dovecot-plugin/replicator/site/replicator_dir.h"
 
 #include <errno.h>

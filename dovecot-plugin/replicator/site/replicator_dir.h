@@ -1,4 +1,4 @@
-/* directory - where replicator.db and the reserve are.
+/* replicator_dir - where replicator.db and the reserve are.
  *
  * Whoever may write there can have numbers given twice; so it belongs to the replicator's own
  * user. Versions before ran as the user of relay and milter, and had them in those programs'

@@ -1,4 +1,4 @@
-/* progress - see progress.h. */
+/* progress - counts what was placed, and says how far and how fast. */
 #include "dovecot-plugin/replicator/users/progress.h"
 
 #include <stdlib.h>

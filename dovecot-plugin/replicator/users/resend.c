@@ -1,4 +1,4 @@
-/* resend - see resend.h. */
+/* resend - reads the ledger page by page, and marks its users. */
 #include "dovecot-plugin/replicator/users/resend.h"
 
 #include <stdlib.h>

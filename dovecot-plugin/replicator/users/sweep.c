@@ -1,4 +1,4 @@
-/* sweep - see sweep.h. */
+/* sweep - lists the users, and marks so many a second. */
 #include "dovecot-plugin/replicator/users/sweep.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* unproven - see unproven.h. */
+/* unproven - keeps names until a worker knows them, and lets few be tried at a time. */
 #include "dovecot-plugin/replicator/users/unproven.h"
 
 #include <stdlib.h>

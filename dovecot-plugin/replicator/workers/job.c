@@ -1,4 +1,4 @@
-/* job - see job.h. */
+/* job - takes reasons from a user into one question, and gives them back. */
 #include "dovecot-plugin/replicator/workers/job.h"
 
 #include <stdlib.h>
