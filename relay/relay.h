@@ -12,7 +12,7 @@
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ lane_scan, backfill: what other owners hold and we do not
  *
- *                                                                  rereplicate ─▶ lane_scan, backfill: another owner for what a lost node held
+ *                                                                  rereplicate ─▶ lost_lanes, backfill: another owner for what a lost node held
  *
  * heartbeat.h hears the other nodes, takeover_rules.h says what follows from that, cluster_view.h
  * is where the rest of the relay looks it up; resync.h makes this node hold what it promised;
