@@ -96,11 +96,11 @@ void milter_session_mail_over(struct milter_session *s)
 {
     ASSERT(!s->answering && !s->lookup);
     if (s->stored)
-        store_finish(milter.store, &s->deposit.request);
-    deposit_free(&s->deposit);
+        store_finish(milter.store, &s->entries.request);
+    mail_entries_free(&s->entries);
     buf_free(&s->body);
     mail_reset(&s->mail);
-    s->deposit = (struct deposit){0};
+    s->entries = (struct mail_entries){0};
     s->stored = s->revoked = false;
     s->stage = STAGE_READING;
     forget_storing(s);

@@ -1,4 +1,4 @@
-/* agents - see agents.h. */
+/* agents - reads the settings of smtp and lmtp, and resolves what they name. */
 #include "lib/postfix/agents.h"
 
 #include <arpa/inet.h>

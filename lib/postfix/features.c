@@ -1,4 +1,4 @@
-/* features - see features.h. */
+/* features - asks the table of parameters about each setting of a service. */
 #include "lib/postfix/features.h"
 
 #include <stdlib.h>

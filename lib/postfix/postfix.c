@@ -1,5 +1,5 @@
-/* postfix - see postfix.h. What was read is one struct, made anew at each change and swapped in
- * whole. */
+/* postfix - reads the settings, and finds what a diverted mail would miss. What was read is one
+ * struct, made anew at each change and swapped in whole. */
 #include "lib/postfix/postfix.h"
 
 #include <ctype.h>

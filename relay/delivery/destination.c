@@ -9,8 +9,8 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/state/agent_settings.h"
-#include "relay/owners/owners.h"
+#include "relay/tables/agent_settings.h"
+#include "relay/acks/owners.h"
 
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
 #define LIMIT_FRESH 60.   /* seconds for which "too many connections" is believed */

@@ -13,7 +13,7 @@
 #ifndef DOVELANE_RELAY_DELIVERY_DESTINATION_H
 #define DOVELANE_RELAY_DELIVERY_DESTINATION_H
 
-#include "relay/state/destinations.h"
+#include "relay/tables/destinations.h"
 
 /* Looks at once whether one that is down is back. */
 void destination_probe(struct destination *);

@@ -12,11 +12,11 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/owners/owners.h"
-#include "relay/state/poison.h"
+#include "relay/acks/owners.h"
+#include "relay/tables/poison.h"
 #include "relay/delivery/reinject.h"
 #include "relay/delivery/retry.h"
-#include "relay/state/lane_pause.h"
+#include "relay/tables/lane_pause.h"
 #include "relay/smtp/smtp_compose.h"
 
 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */

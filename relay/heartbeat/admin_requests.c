@@ -6,9 +6,9 @@
 #include "relay/delivery/destination.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 #include "lib/redis/control_keys.h"
-#include "relay/intake/spill.h"
+#include "relay/intake/spill_to_postfix.h"
 
 #define ASK 0.25  /* seconds */
 #define LOOKS 200 /* lanes fetched at a time */
