@@ -49,7 +49,8 @@ struct telling {
 static void tell_one(struct destination *d, void *arg)
 {
     struct telling *t = arg;
-    if (!d->down || !d->trouble || t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
+    if (d->head || !d->down || !d->trouble || !destination_is_away(d) ||
+        t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
         return;
     t->v[t->n++] = d->name;
     t->v[t->n++] = d->trouble;

@@ -300,10 +300,10 @@ static bool may_take(struct relay *r)
 
 /* How many more may be taken for it now. A TAKE for a last free place or two would cost as much
  * as one for many, so a quarter of the places must be free unless nearly nothing is in flight. */
-static int64_t credit(const struct destination *d)
+static int64_t credit(struct destination *d)
 {
     int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_flight;
-    if (d->down || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
+    if (destination_is_away(d) || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
     /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in
      * flight. */

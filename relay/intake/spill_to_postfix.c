@@ -203,7 +203,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         *reason = SPILL_MEMORY, limited = true;
     else if (s->job->reason == JOB_ROUND)
         return CHOICE_END;
-    else if (strcmp(r->element[7]->str, "delayed") || s->lane->destination->down ||
+    else if (strcmp(r->element[7]->str, "delayed") || destination_is_away(s->lane->destination) ||
              !mail_due(s->relay, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
     if (*reason && !able)

@@ -8,6 +8,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "relay/state/destinations.h"
 
 #define LOOK_EVERY 2. /* seconds */
 
@@ -71,6 +72,8 @@ static void adopt(struct agents *agents)
     agents_free(settings.agents);
     settings.agents = agents;
     settings.relay->config_turn++;
+    if (settings.relay->destinations) /* there may be a fallback relay for what waits */
+        destinations_want_all(settings.relay);
 }
 
 static void on_answered(struct ev_loop *loop, ev_async *w, int events)

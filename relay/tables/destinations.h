@@ -1,5 +1,10 @@
 /* destinations - the next hops that lanes name, and the ports of our own Postfix: one entry for
- * each, with what is in flight for it, and with its connections (relay/delivery/destination.h). */
+ * each, with what is in flight for it, and with its connections (relay/delivery/destination.h).
+ *
+ * What one host did not take is tried at others, as smtp(8) does it: other addresses of that host,
+ * the next host of a list, the fallback relays. Each of these is an entry, too, behind the one that
+ * lanes name, the head. A host has one for its first address that answers, and others for each
+ * further one. */
 #ifndef DOVELANE_RELAY_TABLES_DESTINATIONS_H
 #define DOVELANE_RELAY_TABLES_DESTINATIONS_H
 
@@ -24,6 +29,10 @@ struct destination {
     char *name;       /* "lmtp:[10.0.0.5]:24" */
     bool deliverable; /* the name is one that we can connect to */
     struct nexthop hop;
+    struct destination *head;   /* NULL: it is one itself, or a port of our own Postfix */
+    unsigned further;           /* behind how many other addresses of its host it comes */
+    struct hop_list *hops;      /* of a head that has others: by destination_hop */
+    size_t followers;           /* entries whose head it is */
     bool own;                   /* a port of our own Postfix */
     struct smtp_policy *policy; /* by destination_policy */
     unsigned policy_turn;       /* of the config that it is from */
@@ -76,8 +85,28 @@ struct destination *destination_reinject(struct relay *);
 /* The same port, greeted so that it puts what it gets on hold (poison.h). */
 struct destination *destination_hold(struct relay *);
 
+/* The n-th entry that a head's mail is tried at: 0 is the head itself. NULL: there are no more.
+ * Valid until destinations_reap(). */
+#define DESTINATION_HOPS_MAX 64
+struct destination *destination_hop(struct destination *, unsigned n);
+
+/* How lanes, the config and Postfix name it: the head's name. */
+const char *destination_named(const struct destination *);
+
+/* For the log, malloc'd: "smtp:[b] of smtp:[a],[b]". */
+char *destination_title(const struct destination *);
+
+/* For a further address: the entry of the n-th one before it, of `further`. */
+struct destination *destination_before(struct destination *, unsigned n);
+
+/* False: it is away, or there is no further address. */
+bool destination_may_answer(struct destination *);
+
+/* Whether no host that its mail may be tried at can be reached. Of a head. */
+bool destination_is_away(struct destination *);
+
 /* How many mails of it may be in flight. */
-size_t destination_in_hand_most(const struct destination *);
+size_t destination_in_hand_most(struct destination *);
 
 /* How many connections may carry mails as long as nothing is known of it. */
 double destination_window_first(const struct destination *);

@@ -133,6 +133,7 @@ void inflight_release(struct entry *e)
     free(e->head);
     free(e->body);
     free(e->tried);
+    free(e->hop);
     envelope_free(&e->envelope);
     freeReplyObject(e->holder);
     free(e);

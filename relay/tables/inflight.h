@@ -66,6 +66,7 @@ struct entry {
     /* this time */
     enum spill_reason spill;
     unsigned char *tried; /* per recipient: TRIED_* */
+    unsigned char *hop;   /* per recipient: of destination_hop(), the one to be tried */
     bool attempted;       /* someone was asked about someone: counts, and waits by the schedule */
     bool leaving;         /* acked or given back: counted in its lane */
     bool told;            /* delivered; the other owners know it, since the own node is away */
@@ -79,7 +80,8 @@ struct entry {
     char *head, *body;      /* of a bounce; body only where the message's own does not do */
 };
 
-enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2 };
+/* COUNTED: a host was asked, and there may be others: all of them are one attempt */
+enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2, TRIED_COUNTED = 4 };
 
 struct inflight *inflight_open(void);
 void inflight_close(struct inflight *);
