@@ -24,7 +24,7 @@ struct nexthop {
 /* false: nothing we can deliver to; nothing is left to free then. */
 bool nexthop_parse(const char *destination, struct nexthop *out);
 
-/* For an address as the config has it ("127.0.0.1:10026", "unix:/path"): SMTP. */
+/* For an address as the config has it ("127.0.0.1:10626", "unix:/path"): SMTP. */
 bool nexthop_from_address(const char *address, struct nexthop *out);
 
 void nexthop_free(struct nexthop *);
