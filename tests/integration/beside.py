@@ -18,7 +18,7 @@ from test_byte_identity import BODIES, HEADER, Message, Ways, envelope_of, event
 
 CONTENT = ("plain", "8-bit", "dots", "header-folded", "mime-nest", "attachment-5MB")
 # Queue ids, dates, and the name of the program in the lines of Postfix, ours, and filters.
-OWN = re.compile(rb"(?<= id )\w+|\w{3}, +\d+ \w{3} \d{4} [\d:]{8} [+-]\d{4}(?: \(\w+\))?|"
+OWN = re.compile(rb"(?<=[ \t]id )[\w-]+|\w{3}, +\d+ \w{3} \d{4} [\d:]{8} [+-]\d{4}(?: \(\w+\))?|"
                  rb"(?<=\()(?:Postfix|Dovelane)(?=\))")
 ADDED = re.compile(rb"(?im)^(?:Message-Id: <\w+|Date: \w{3}, [ \d]\d \w{3} 20(?!24).*)")
 
@@ -51,6 +51,14 @@ class Beside(Ways):
         # For the command, which has the relay's file.
         programs.write_settings(self.system["relay-mx1"],
                                 {"milter_socket": self.system["milter"].note["socket"]})
+        try:
+            self.prepare()
+        except BaseException:
+            self.end()
+            raise
+
+    def prepare(self):
+        """What a kind of it has more: the program, its services in master.cf."""
 
     def program(self, name, argv, probes, **more):
         """Starts one; it ends with the stack."""
