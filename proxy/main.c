@@ -63,7 +63,7 @@ static char *check(const struct config *c)
 {
     if (!*c->proxy_next)
         return mem_printf(
-            "proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
+            "proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10628\"");
     return listener_check("proxy_socket", c->proxy_socket);
 }
 

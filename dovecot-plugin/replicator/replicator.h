@@ -18,7 +18,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/queue.h>
 
 #include <ev.h>
 
@@ -26,6 +25,7 @@
 #include "dovecot-plugin/replicator/site/group.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
+#include "lib/base/queue.h"
 #include "dovecot-plugin/protocol/parcel.h"
 
 /* Seconds between two pings of a node: most of what is asked while nothing happens. Nobody waits

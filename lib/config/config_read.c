@@ -296,8 +296,8 @@ static int check_replica_alone(cfg_t *cfg, cfg_t *sec)
     }
     if (config_address(redis, buf, sizeof buf, &host, &port) < 0) {
         cfg_error(cfg,
-                  "replica %s: redis = %s is no address, write it like 10.0.0.1:6379, "
-                  "[fd00::1]:6379 or unix:/path",
+                  "replica %s: redis = %s is no address, write it like 10.0.0.1:7001, "
+                  "[fd00::1]:7001 or unix:/path",
                   name, redis);
         return -1;
     }

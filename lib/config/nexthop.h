@@ -38,7 +38,7 @@ char *nexthop_spell(const char *destination);
 /* Whether one of its hosts has no brackets: Postfix may ask DNS for more than its address. */
 bool nexthop_by_name(const char *destination);
 
-/* For an address as the config has it ("127.0.0.1:10026", "unix:/path"): SMTP. */
+/* For an address as the config has it ("127.0.0.1:10626", "unix:/path"): SMTP. */
 bool nexthop_from_address(const char *address, struct nexthop *out);
 
 void nexthop_free(struct nexthop *);

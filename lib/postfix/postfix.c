@@ -189,8 +189,8 @@ char *postfix_ports_wrong(const struct config *c)
                                 : NULL;
     free(error);
     if (conf &&
-        !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10027")))
-        wrong = port_wrong(c, conf, "bounce_port", c->bounce_port, "127.0.0.1:10026");
+        !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10627")))
+        wrong = port_wrong(c, conf, "bounce_port", c->bounce_port, "127.0.0.1:10626");
     postconf_free(conf);
     return wrong;
 }

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/queue.h>
 
+#include "lib/base/queue.h"
 #include "lib/mail/entryid.h"
 #include "lib/redis/node.h"
 

@@ -11,7 +11,7 @@
  * is taken for it, and one probe connection at a time, with growing waits, finds out when it is
  * back. Greeted, it has to prove itself with one mail; then everything goes on at once.
  *
- * An entry is one host, or one further address of it (relay/state/destinations.h): mail.c goes on
+ * An entry is one host, or one further address of it (relay/tables/destinations.h): mail.c goes on
  * from one to the next. */
 #ifndef DOVELANE_RELAY_DELIVERY_DESTINATION_H
 #define DOVELANE_RELAY_DELIVERY_DESTINATION_H

@@ -8,7 +8,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/state/destinations.h"
+#include "relay/tables/destinations.h"
 
 #define LOOK_EVERY 2. /* seconds */
 

@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/queue.h>
 
 #include "lib/base/resolve.h"
+#include "lib/base/queue.h"
 #include "relay/relay.h"
 #include "lib/config/nexthop.h"
 #include "relay/smtp/smtp.h"

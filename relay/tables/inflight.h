@@ -7,8 +7,7 @@
 #ifndef DOVELANE_RELAY_TABLES_INFLIGHT_H
 #define DOVELANE_RELAY_TABLES_INFLIGHT_H
 
-#include <sys/queue.h>
-
+#include "lib/base/queue.h"
 #include "relay/tables/lanes.h"
 #include "lib/mail/entryid.h"
 #include "lib/mail/envelope.h"

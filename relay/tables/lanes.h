@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/queue.h>
 
+#include "lib/base/queue.h"
 #include "lib/mail/entryid.h"
 #include "lib/mail/lanename.h"
 #include "relay/cluster/ownership.h"

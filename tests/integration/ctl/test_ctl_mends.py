@@ -40,7 +40,7 @@ class Conf:
         self.directory, self.path = directory, directory / "dovelane.conf"
         self.nodes = {f"mx{n}": {"redis": f"127.0.0.1:{n}"} for n in (1, 2, 3)}
         self.more = ""
-        self.settings = {"copies": 2, "bounce_port": '"127.0.0.1:10026"', "reinject_port": '"127.0.0.1:10027"', "divert": '{ "smtp:[192.0.2.1]:25" }',
+        self.settings = {"copies": 2, "bounce_port": '"127.0.0.1:10626"', "reinject_port": '"127.0.0.1:10627"', "divert": '{ "smtp:[192.0.2.1]:25" }',
                          "milter_socket": f'"{directory}/s"', "state_directory": f'"{directory}"'}
         self.check = Check(lambda *words: command(self.path, *words))
         self.write()

@@ -127,7 +127,7 @@ def master(addresses, content_milter, diverting=True):
         smtp = found[("smtp", "inet")]
         assert smtp[1].count("smtpd_milters = {") == 1
         smtp[1] = smtp[1].replace("smtpd_milters = {", f"smtpd_milters = {content_milter}, {{")
-    for name, key in (("smtp", "smtp"), ("submission", "submission"), ("bounce", "127.0.0.1:10026"), ("reinject", "127.0.0.1:10027")):
+    for name, key in (("smtp", "smtp"), ("submission", "submission"), ("bounce", "127.0.0.1:10626"), ("reinject", "127.0.0.1:10627")):
         if (key, "inet") in found:
             found = readdressed(found, (key, "inet"), addresses[name])
     return written(found)

@@ -126,9 +126,9 @@ END_TEST
 START_TEST(test_an_address_of_the_config)
 {
     struct nexthop hop;
-    ck_assert(nexthop_from_address("127.0.0.1:10026", &hop));
+    ck_assert(nexthop_from_address("127.0.0.1:10626", &hop));
     ck_assert_str_eq(hop.host, "127.0.0.1");
-    ck_assert_str_eq(hop.port, "10026");
+    ck_assert_str_eq(hop.port, "10626");
     nexthop_free(&hop);
     ck_assert(nexthop_from_address("unix:/run/bounce", &hop));
     ck_assert_ptr_null(hop.port);

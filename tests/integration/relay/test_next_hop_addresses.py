@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relay_peer import HANG, Peer
-from relay_world import eventually
+from support.relay_peer import HANG, Peer
+from support.relay_world import eventually
 from test_naming import Named
 
 pytestmark = pytest.mark.long

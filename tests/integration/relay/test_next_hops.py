@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from relay_peer import CLOSE, Peer
-from relay_world import QUICK, eventually
-from stack import Stack
-from test_disk_first import line_of
-from test_milter import send
+from support.relay_peer import CLOSE, Peer
+from support.relay_world import QUICK, eventually
+from support.stack import Stack
+from support.milter import milter_log
+from support.mail import queue_id, send
 
 pytestmark = pytest.mark.long
 
@@ -90,7 +90,7 @@ class World:
         subprocess.run(self.system["postfix"].command("reload"), check=True, capture_output=True, timeout=120)
 
     def diverts(self, which):
-        return "action=lane" in line_of(self.system, send(self.system, f"probe@{self.rows[which].domain}")[1])
+        return "action=lane" in milter_log(self.system, queue_id(send(self.system, f"probe@{self.rows[which].domain}")[1]))
 
     def end(self):
         self.system.down()
@@ -109,7 +109,7 @@ class World:
             smtp = self.stock if way == "stock" else self.system.smtp
         text = send(Way, *recipients)[1]
         if way == "ours":
-            assert "action=lane" in line_of(self.system, text), line_of(self.system, text)
+            assert "action=lane" in (said := milter_log(self.system, queue_id(text))), said
 
         def statuses():
             found = re.findall(r"to=<(\S+)>,.* status=(\w+) ", log.read_text(errors="replace"))
