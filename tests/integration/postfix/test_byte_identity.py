@@ -17,6 +17,7 @@ import pytest
 from support.scripted_hops import EXTENSIONS, Farm
 from support.stack import Stack, pymilter
 from support.raw_mail import BODIES, HEADER, Client, Message, attachment
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -100,13 +101,6 @@ class Ways:
         self.farm.end()
         self.milter.shutdown()
         self.milter.server_close()
-
-
-def eventually(what, condition, seconds=90):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
