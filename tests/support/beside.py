@@ -15,7 +15,7 @@ import pytest
 from support.stack import programs
 from support.stack.service import Service
 from support.raw_mail import BODIES, HEADER, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.ways import Ways, envelope_of
 
 CONTENT = ("plain", "8-bit", "dots", "header-folded", "mime-nest", "attachment-5MB")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from support.raw_mail import Client, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.scripted_hops import EXTENSIONS, Farm
 from support.stack import Stack, pymilter
 

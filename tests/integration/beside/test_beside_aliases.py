@@ -4,7 +4,7 @@ from support import admin
 import pytest
 from support.beside import Beside, same_text
 from support.raw_mail import BODIES, Client, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

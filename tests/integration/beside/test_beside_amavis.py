@@ -6,7 +6,7 @@ import smtplib
 import pytest
 from support.beside import Beside, needs, same_text
 from support.raw_mail import BODIES, HEADER, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.ways import envelope_of
 
 pytestmark = [pytest.mark.long, needs("amavisd")]

@@ -10,7 +10,7 @@ from support.scripted_hops import Farm
 from support.stack import Stack
 from support.stack.service import Service
 from support.raw_mail import BODIES, Client, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.ways import verifies
 
 pytestmark = [pytest.mark.long, needs("opendkim")]

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from support.beside import Beside
-from support.relay_world import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

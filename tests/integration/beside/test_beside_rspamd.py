@@ -5,7 +5,7 @@ import smtplib
 import pytest
 from support.beside import Beside, needs
 from support.raw_mail import BODIES, HEADER, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.long, needs("rspamd", "redis-server")]
 

@@ -10,10 +10,11 @@ import subprocess
 import pytest
 
 from support.raw_mail import BODIES, HEADER, Client, Message, attachment
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.ways import Ways, envelope_of, verifies
 
 pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def ways():

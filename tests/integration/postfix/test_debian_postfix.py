@@ -8,10 +8,10 @@ from pathlib import Path
 from support import admin
 import pytest
 
-from support.relay_world import eventually
 from support.stack import SinkShape, debian, dovecot
 from support.mail import queue_id
 from support.debian_site import Site
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from parameter_values import value_of, why_not
 from support.raw_mail import BODIES, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.ways import Ways, envelope_of
 from test_postfix_parameters import rows
 

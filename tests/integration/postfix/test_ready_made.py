@@ -13,7 +13,7 @@ import pytest
 from support.scripted_hops import certificates
 from support.stack import pymilter
 from support.raw_mail import BODIES, HEADER, Message
-from support.relay_world import eventually
+from support.waiting import eventually
 from support.ways import Ways, envelope_of
 from test_postfix_sameness import alike
 

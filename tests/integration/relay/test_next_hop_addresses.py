@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.relay_peer import HANG, Peer
-from support.relay_world import eventually
+from support.waiting import eventually
 from test_naming import Named
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.relay_peer import CLOSE, Peer
-from support.relay_world import QUICK, eventually
+from support.relay_world import QUICK
+from support.waiting import eventually
 from support.stack import Stack
 from support.milter import milter_log
 from support.mail import queue_id, send
