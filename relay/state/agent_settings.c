@@ -10,7 +10,6 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/state/destinations.h"
 
 #define LOOK_EVERY 2.  /* seconds */
 #define AGAIN_MOST 60. /* seconds between tries to read them */
@@ -152,8 +151,7 @@ static void adopt(struct agents *agents, bool sure)
     agents_free(settings.agents);
     settings.agents = agents;
     settings.relay->config_turn++;
-    if (settings.relay->destinations) /* there may be a fallback relay for what waits */
-        destinations_want_all(settings.relay);
+    relay_kick(settings.relay, RELAY_WANT); /* there may be a fallback relay for what waits */
 }
 
 static void on_answered(struct ev_loop *loop, ev_async *w, int events)
