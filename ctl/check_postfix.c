@@ -12,6 +12,7 @@
 #include "lib/config/nexthop.h"
 #include "lib/postfix/agents.h"
 #include "lib/postfix/postconf.h"
+#include "lib/postfix/sockets.h"
 #include "lib/redis/control_keys.h"
 #include "lib/base/units.h"
 
@@ -48,33 +49,9 @@ static char *address_of(const char *word)
     return mem_strndup(word, strcspn(word, ", \t}"));
 }
 
-/* The path as the world sees it. */
-static char *path_of(const struct look *l, const char *address)
-{
-    if (strncmp(address, "unix:", 5))
-        return mem_strdup("");
-    if (address[5] == '/' && !l->service->chroot)
-        return mem_strdup(address + 5);
-    return mem_printf("%s/%s", postconf_get(l->conf, NULL, "queue_directory"),
-                      address + 5 + strspn(address + 5, "/"));
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    char *x = realpath(a, NULL), *y = realpath(b, NULL);
-    bool same = !strcmp(x ? x : a, y ? y : b);
-    free(x);
-    free(y);
-    return same;
-}
-
 static bool is_ours(const struct look *l, const char *word)
 {
-    char *address = address_of(word), *path = path_of(l, address);
-    bool ours = same_file(path, l->ctl->config->milter_socket);
-    free(path);
-    free(address);
-    return ours;
+    return sockets_named(l->conf, l->service, word, l->ctl->config->milter_socket);
 }
 
 /* An option in braces, or the parameter that stands for all milters; malloc'd. */

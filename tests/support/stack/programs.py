@@ -96,7 +96,7 @@ def relay(base, name, shape, settings, nodes, log):
     metrics = base / "dovelane-relay.metrics"
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "nodes": nodes,
             "settings": {"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base),
-                         **({} if "postfix_config" in settings else {"host_name": f"{name}.stack.example"}), **settings}}
+                         **({} if settings.get("postfix_config") else {"host_name": f"{name}.stack.example"}), **settings}}
     service = Service(f"relay-{name}", [program, "-c", conf, "-n", name], log, [("metrics", f"unix:{metrics}")], cwd=base,
                       grace=20, note=note)
     write_settings(service)
