@@ -94,7 +94,8 @@ class Beside(Ways):
     def front(self, *addresses):
         """Milters in front of both ways."""
         theirs = ", ".join(addresses)
-        self.change(main=lambda text: text.replace("smtpd_milters = ", f"smtpd_milters = {theirs}, "),
+        self.change(main=lambda text: text.replace("smtpd_milters = ",
+                                                   f"smtpd_milters = {theirs}, "),
                     master=lambda text: re.sub("-o smtpd_milters=inet:.*",
                                                f"-o {{ smtpd_milters = {theirs} }}", text))
         self.wait_able()

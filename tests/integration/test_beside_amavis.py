@@ -78,7 +78,8 @@ class Amavis(Beside):
 
     def served(self, text):
         """master.cf with amavis. Our milter is on the second way back, or on port 25."""
-        ours, reader = "unix:dovelane/milter.sock", f"inet:127.0.0.1:{self.milter.server_address[1]}"
+        ours = "unix:dovelane/milter.sock"
+        reader = f"inet:127.0.0.1:{self.milter.server_address[1]}"
         smtp, here = self.system.smtp, "" if self.on_port_25 else "    -o smtpd_milters=\n"
         text = text.replace(f"{smtp} inet n - n - - smtpd\n", f"{smtp} inet n - n - - smtpd\n{here}"
                             f"    -o {self.option.format(self.ports[1])}\n", 1)

@@ -33,7 +33,8 @@ FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "openssl", "j
 def headers(into):
     """Makes the folders to look in last; the words that say so."""
     words = []
-    for number, folder in enumerate(("/usr/include", f"/usr/include/{os.uname().machine}-linux-gnu")):
+    machine = f"/usr/include/{os.uname().machine}-linux-gnu"
+    for number, folder in enumerate(("/usr/include", machine)):
         ours = into / f"headers{number}"
         ours.mkdir(parents=True)
         for name in FOREIGN:
