@@ -411,7 +411,7 @@ static void check_main(struct look *l)
                   "non_smtpd_milters =", "non_smtpd_milters has our milter: it is for smtpd alone");
 }
 
-/* RFC 6409 and RFC 8314: by name, or by number, with or without an address before it. */
+/* A port of submission, by name or by number, with or without an address before it. */
 static bool is_submission(const struct postconf_service *s)
 {
     static const char *const ports[] = {"submission", "submissions", "smtps", "587", "465"};

@@ -1,5 +1,5 @@
-"""The gateway compiles for musl, as images of Alpine (Mailu) have it: each source file without a
-warning, and what needs only the C library is linked and runs. Debian has no libev, hiredis,
+"""All compiles for musl, as images of Alpine (Mailu) have it: each source file without a warning;
+what needs only the C library is linked, too, and runs. Debian has no libev, hiredis,
 libConfuse or OpenSSL for musl, so the programs themselves are not linked."""
 import os
 import shutil
@@ -37,6 +37,18 @@ def test_each_file_of_the_gateway_compiles_without_a_warning(compiled):
     _, objects, said = compiled
     assert not said, "".join(said)[:3000]
     assert len(objects) > 150
+
+
+def test_each_file_of_the_plugin_and_the_replicator_is_right_for_musl(tmp_path):
+    """Against the headers of Debian's Dovecot. statx() is in musl from 1.2.5 on (Alpine 3.20)."""
+    entries = musl_objects.wanted(Path(BUILD), ("dovecot-plugin/",))
+    more = [*musl_objects.headers(tmp_path), "-O0", "-fno-sanitize=all", "-Wno-error",
+            "-Wno-format-truncation", "-fdiagnostics-color=never", "-fsyntax-only"]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        said = list(pool.map(lambda each: musl_objects.compile_one(each, tmp_path, more), entries))
+    assert len(entries) > 100
+    wrong = [text for _, text in said if text and "statx" not in text]
+    assert not wrong, "".join(wrong)[:3000]
 
 
 def test_what_needs_the_c_library_alone_runs(compiled):
