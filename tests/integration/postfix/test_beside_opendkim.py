@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from beside import Beside, needs
-from scripted_hops import Farm
-from stack import Stack
-from stack.service import Service
-from test_byte_identity import BODIES, Client, Message, eventually, verifies
+from support.scripted_hops import Farm
+from support.stack import Stack
+from support.stack.service import Service
+from support.raw_mail import BODIES, Client, Message
+from test_byte_identity import eventually, verifies
 
 pytestmark = [pytest.mark.long, needs("opendkim")]
 

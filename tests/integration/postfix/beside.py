@@ -10,11 +10,12 @@ import subprocess
 import threading
 from pathlib import Path
 
-import admin
 import pytest
-from stack import programs
-from stack.service import Service
-from test_byte_identity import BODIES, HEADER, Message, Ways, envelope_of, eventually
+from support import admin
+from support.stack import programs
+from support.stack.service import Service
+from support.raw_mail import BODIES, HEADER, Message
+from test_byte_identity import Ways, envelope_of, eventually
 
 CONTENT = ("plain", "8-bit", "dots", "header-folded", "mime-nest", "attachment-5MB")
 # Queue ids, dates, and the name of the program in the lines of Postfix, ours, and filters.

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from beside import Beside, needs
-from test_byte_identity import BODIES, HEADER, Message, eventually
+from support.raw_mail import BODIES, HEADER, Message
+from test_byte_identity import eventually
 
 pytestmark = [pytest.mark.long, needs("rspamd", "redis-server")]
 

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 from beside import Beside, needs
-from test_byte_identity import BODIES, HEADER, eventually
+from support.raw_mail import BODIES, HEADER
+from test_byte_identity import eventually
 
 pytestmark = [pytest.mark.long, needs("mailman", "runuser")]
 

@@ -4,15 +4,12 @@ libConfuse or OpenSSL for musl, so the programs themselves are not linked."""
 import os
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lane_server import BUILD
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-import musl_objects  # noqa: E402
+from support import musl_objects
+from support.lane_server import BUILD
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(
     not shutil.which("musl-gcc"), reason="musl-gcc is missing: ./setup test installs musl-tools")]
@@ -68,7 +65,7 @@ def test_no_source_has_what_only_glibc_has():
     glibc = r"<(sys/queue|sys/cdefs|error|fts|execinfo|argp|obstack|printf|fstab|gnu/.*)\.h>" \
             r"|\b(strerrordesc_np|sigabbrev_np|program_invocation_(short_)?name|error_at_line|" \
             r"canonicalize_file_name|qsort_r|backtrace_symbols|rawmemchr|malloc_info)\b"
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     found = subprocess.run(["grep", "-rnE", "--include=*.[ch]", glibc, *musl_objects.GATEWAY,
                             "dovecot-plugin/"], cwd=root, stdout=subprocess.PIPE, check=False)
     assert not found.stdout, found.stdout.decode()

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from beside import Beside, needs, same_text
-from scripted_hops import Farm
-from stack import Stack
-from stack.service import Service
-from test_byte_identity import BODIES, HEADER, Message, envelope_of, eventually
+from support.scripted_hops import Farm
+from support.stack import Stack
+from support.stack.service import Service
+from support.raw_mail import BODIES, HEADER, Message
+from test_byte_identity import envelope_of, eventually
 
 pytestmark = [pytest.mark.long, needs("amavisd")]
 

@@ -1,9 +1,10 @@
 """Virtual aliases, and local ones: a mail to an alias stays Postfix's, the mail to an address of
 its own is diverted; each arrives once at all who are behind the alias."""
-import admin
 import pytest
+from support import admin
 from beside import Beside, same_text
-from test_byte_identity import BODIES, Client, Message, eventually
+from support.raw_mail import BODIES, Client, Message
+from test_byte_identity import eventually
 
 pytestmark = pytest.mark.long
 

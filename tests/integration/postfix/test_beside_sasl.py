@@ -2,11 +2,12 @@
 Received line where smtpd_sasl_authenticated_header wants it."""
 import smtplib
 
-import admin
 import pytest
+from support import admin
 from beside import Beside, same_text
-from stack import dovecot
-from test_byte_identity import BODIES, envelope_of, eventually
+from support.stack import dovecot
+from support.raw_mail import BODIES
+from test_byte_identity import envelope_of, eventually
 
 pytestmark = pytest.mark.long
 
