@@ -123,6 +123,16 @@ static void check_tls_line(struct look *l)
                   name);
 }
 
+/* A service to which a content filter gives mail back often says no_milters. */
+static void check_asked(struct look *l)
+{
+    if (strstr(postconf_get(l->conf, l->service->key, "receive_override_options"), "no_milters"))
+        check_say(l->ctl, FINDING_WARNING, FOUND_MILTER_UNASKED, l->about,
+                  "receive_override_options without no_milters",
+                  "no_milters in receive_override_options: our milter is asked for no mail, and "
+                  "nothing is diverted");
+}
+
 /* True when this service uses our milter. */
 static bool check_milters(struct look *l)
 {
@@ -142,6 +152,7 @@ static bool check_milters(struct look *l)
         else
             check_good(l->ctl, l->about, "our milter is the last");
         check_our_entry(l, m.word[at]);
+        check_asked(l);
         check_tls_line(l);
         for (size_t i = 0; i < at; i++) {
             char *address = address_of(m.word[i]);
@@ -378,6 +389,17 @@ static void check_main(struct look *l)
                   "non_smtpd_milters =", "non_smtpd_milters has our milter: it is for smtpd alone");
 }
 
+/* A port of submission, by name or by number, with or without an address before it. */
+static bool is_submission(const struct postconf_service *s)
+{
+    static const char *const ports[] = {"submission", "submissions", "smtps", "587", "465"};
+    const char *colon = strrchr(s->name, ':'), *port = colon ? colon + 1 : s->name;
+    for (size_t i = 0; i < sizeof ports / sizeof *ports; i++)
+        if (!strcmp(port, ports[i]))
+            return true;
+    return false;
+}
+
 void check_postfix(struct ctl *ctl, const char *directory)
 {
     struct look l = {.ctl = ctl};
@@ -405,8 +427,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
         users++;
         features_of_service(l.conf, l.service->key, &ctl->config->ignore, say_feature, any_word,
                             &l);
-        if (!strcmp(l.service->name, "submission") || !strcmp(l.service->name, "submissions") ||
-            !strcmp(l.service->name, "smtps"))
+        if (is_submission(l.service))
             check_say(ctl, FINDING_WARNING, FOUND_OWN_USERS, l.about,
                       "-o smtpd_milters without ours",
                       "mail of your own users is diverted, too; their bounces and notices are then "
