@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support import admin
 from support.relay_peer import CLOSE, Peer
 from support.relay_world import QUICK
 from support.waiting import eventually
@@ -145,3 +146,11 @@ def test_a_mail_goes_where_postfix_would_have_it_go(world, kind, case):
     for way in ways:
         way.join()
     assert set(said) == {"stock", "ours"} and said["stock"] == said["ours"], said
+
+
+@pytest.mark.parametrize("kind", ["list", "blanks", "lmtp"])
+def test_route_shows_the_list_as_divert_has_it(world, kind):
+    row = world.rows[kind, "well"]
+    said = admin.run(world.system, "route", f"x@{row.domain}").out
+    spelled = row.destination.replace(", ", ",").replace(" ", ",")
+    assert re.search(rf"next hop +{re.escape(spelled)}\n +diverted +yes", said), said
