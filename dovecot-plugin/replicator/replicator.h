@@ -22,7 +22,7 @@
 #include <ev.h>
 
 #include "lib/config/config.h"
-#include "dovecot-plugin/replicator/state/group.h"
+#include "dovecot-plugin/replicator/site/group.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "lib/base/queue.h"

@@ -18,6 +18,7 @@ from report import median
 from support.stack import Stack, StackError, lanes, resp
 
 from support import envelope
+from support.waiting import eventually
 
 ABOUT = "how long a refill of an emptied node, and the takeover of a dead one, take"
 OPTIONS = {"mails": 500000, "taken": 500000, "blocks": "1,10,100,1000", "rounds": 3, "dir": "/var/tmp"}
@@ -30,13 +31,7 @@ PATIENCE = 600
 
 def wait(what, condition, step=0.02):
     """Its value, and when it came true."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value, time.monotonic()
-        time.sleep(step)
-    raise StackError(f"did not happen within {PATIENCE} s: {what}")
+    return eventually(what, condition, PATIENCE, step), time.monotonic()
 
 
 class Log:

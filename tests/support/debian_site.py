@@ -5,8 +5,8 @@ from pathlib import Path
 
 from . import admin
 from .mail import queue_id
-from .relay_world import eventually
 from .stack import debian, dovecot, lanes, resp
+from .waiting import eventually
 
 
 class Site(debian.DebianStack):

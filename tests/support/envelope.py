@@ -2,26 +2,13 @@
 import os
 import time
 
+from support.frames import num, text
 from support.stack.lanes import TEXTS
 
 
-def number(value):
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def text(value):
-    data = value if isinstance(value, bytes) else value.encode()
-    return number(len(data)) + data
-
-
 def recipient(address, args="", state=0, attempts=0, code=0, reason="", last_attempt=0):
-    return (text(address) + text(args) + number(state) + number(attempts) + number(code) + text(reason)
-            + number(last_attempt))
+    return (text(address) + text(args) + num(state) + num(attempts) + num(code) + text(reason)
+            + num(last_attempt))
 
 
 def encode(recipients=("b@example.net",), size=0, arrived=None, marks=0, **texts):
@@ -29,10 +16,10 @@ def encode(recipients=("b@example.net",), size=0, arrived=None, marks=0, **texts
     fields = {"queue_id": "4jWhSH0G8Sz1SS5l", "sender": "a@example.org", **texts}
     unknown = set(fields) - set(TEXTS)
     assert not unknown, f"no such field: {unknown}"
-    out = (b"\x02" if marks else b"\x01") + number(time.time_ns() // 1000 if arrived is None else arrived) + number(size)
+    out = (b"\x02" if marks else b"\x01") + num(time.time_ns() // 1000 if arrived is None else arrived) + num(size)
     out += b"".join(text(fields.get(name, "")) for name in TEXTS)
-    out += number(len(recipients)) + b"".join(r if isinstance(r, bytes) else recipient(r) for r in recipients)
-    return out + (number(marks) if marks else b"")
+    out += num(len(recipients)) + b"".join(r if isinstance(r, bytes) else recipient(r) for r in recipients)
+    return out + (num(marks) if marks else b"")
 
 
 def entry_id():

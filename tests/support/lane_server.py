@@ -18,17 +18,17 @@ import socket
 import subprocess
 import time
 
+from support.stack import resp
 from support.stack.ports import Ports
+from support.stack.resp import RedisError as ReplyError
+from support.waiting import ASAN, SLOW, VALGRIND, eventually
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DOVELANE_BUILD", ROOT / "build"))
 MODULE = BUILD / "redis-module" / "lane.so"
-ASAN = os.environ.get("DOVELANE_ASAN") == "1"
-VALGRIND = os.environ.get("DOVELANE_VALGRIND") == "1"
 SERVER = shlex.split(os.environ.get("DOVELANE_REDIS_SERVER", "redis-server"))
 FORCE = ["FORCE"]
 PORTS = Ports()  # for replication, which needs one; reserved as long as the tests run
-SLOW = 5 if ASAN else 20 if VALGRIND else 1
 
 
 def ident(n):
@@ -36,67 +36,24 @@ def ident(n):
     return b"id%014d" % n
 
 
-class ReplyError(Exception):
-    """An error reply."""
-
-
-class Client:
+class Client(resp.Connection):
     """Called with the words of one command. `send` and `reply` take them apart, `pipe` does many."""
 
     def __init__(self, path, timeout=20):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout * SLOW)
-        self.socket.connect(str(path))
-        self.stream = self.socket.makefile("rb")
-
-    def close(self):
-        self.stream.close()
-        self.socket.close()
+        super().__init__(f"unix:{path}", timeout * SLOW)
 
     @staticmethod
-    def encode(words):
-        out = [b"*%d\r\n" % len(words)]
-        for word in words:
-            data = word if isinstance(word, (bytes, bytearray)) else str(word).encode()
-            out.append(b"$%d\r\n%s\r\n" % (len(data), data))
-        return b"".join(out)
+    def status(words):
+        return words.decode()
 
     def send(self, *words):
         self.socket.sendall(self.encode(words))
 
-    def reply(self):
-        """Error replies are returned, not raised."""
-        line = self.stream.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("closed by the server")
-        kind, rest = line[:1], line[1:-2]
-        if kind == b"+":
-            return rest.decode()
-        if kind == b"-":
-            return ReplyError(rest.decode(errors="replace"))
-        if kind == b":":
-            return int(rest)
-        if kind == b"$":
-            if int(rest) < 0:
-                return None
-            data = self.stream.read(int(rest) + 2)
-            if len(data) != int(rest) + 2:
-                raise ConnectionError("closed by the server")
-            return data[:-2]
-        if kind == b"*":
-            return None if int(rest) < 0 else [self.reply() for _ in range(int(rest))]
-        raise ConnectionError(f"not a reply: {line!r}")
-
     def __call__(self, *words):
-        self.send(*words)
-        answer = self.reply()
-        if isinstance(answer, ReplyError):
-            raise answer
-        return answer
+        return self.call(*words)
 
     def pipe(self, *commands):
-        self.socket.sendall(b"".join(self.encode(c) for c in commands))
-        return [self.reply() for _ in commands]
+        return self.pipeline(commands)
 
     def silent(self, seconds):
         """Whether nothing comes for that long."""
@@ -155,17 +112,6 @@ def number(name):
     return int(name[2:])
 
 
-def wait_for(condition, seconds=5, what="the condition"):
-    """Waits until condition() is true, and returns what it gave."""
-    end = time.monotonic() + seconds * SLOW
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < end, f"{what} did not come true within {seconds * SLOW} s"
-        time.sleep(0.005)
-
-
 def sanitizer_libraries():
     found = []
     for name in ("libasan.so", "libubsan.so"):
@@ -214,7 +160,7 @@ class LaneServer:
             env |= {"LD_PRELOAD": sanitizer_libraries(), "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={self.directory}/san",
                     "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:handle_segv=0:log_path={self.directory}/san"}
         self.process = subprocess.Popen([str(c) for c in self.command()], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        wait_for(self.answers, 10, "a start of the server")
+        eventually("a start of the server", self.answers)
         return self
 
     def answers(self):

@@ -3,7 +3,7 @@ import contextlib
 import imaplib
 import os
 import poplib
-import pwd
+import re
 import secrets
 import shutil
 import socket
@@ -12,158 +12,26 @@ import time
 import tempfile
 from pathlib import Path
 
-from support.stack import modules, process
-from support.stack.dovecot import version
+from support.stack import dovecot, modules, process
+from support.stack.dovecot import PASSWORD
 from support.stack.ports import Ports
 from support.stack.service import Service
+from support.waiting import logged
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DOVELANE_BUILD", ROOT / "build"))
-PASSWORD = "secret"
-ACCOUNT = "nobody"
 PUBLIC_USER = "everybody"
 FORMATS = ("sdbox", "mdbox", "maildir")
 FOLDERS = {"sdbox": "sdbox", "mdbox": "mdbox", "maildir": "Maildir"}
 
 imaplib.Commands.update({"SETMETADATA": ("AUTH", "SELECTED"), "MOVE": ("SELECTED",)})
 
-COMMON = """\
-base_dir = {run}
-state_dir = {state}
-instance_name = {name}
-hostname = dovecot.stack.example
-log_path = {log}
-listen = 127.0.0.1
-protocols = imap lmtp pop3
-ssl = no
-mail_uid = {uid}
-mail_gid = {gid}
-first_valid_uid = 1
-first_valid_gid = 1
+MORE = """\
 imap_metadata = yes
 postmaster_address = postmaster@example.org
 lmtp_save_to_detail_mailbox = yes
 recipient_delimiter = +
 lda_mailbox_autocreate = yes
-service imap-login {{
-  inet_listener imap {{
-    port = {imap}
-  }}
-  inet_listener imaps {{
-    port = 0
-  }}
-}}
-service pop3-login {{
-  inet_listener pop3 {{
-    port = {pop3}
-  }}
-  inet_listener pop3s {{
-    port = 0
-  }}
-}}
-service lmtp {{
-  inet_listener lmtp {{
-    port = {lmtp}
-  }}
-}}
-service stats {{
-  unix_listener stats-writer {{
-    mode = 0666
-  }}
-}}
-"""
-
-V23 = """\
-disable_plaintext_auth = no
-mail_home = {mail}/%d/%n
-mail_location = {location}
-mail_attribute_dict = file:%h/attributes
-{plugins}
-passdb {{
-  driver = static
-  args = password={password}
-}}
-userdb {{
-  driver = static
-  args = allow_all_users=yes uid={uid} gid={gid} home={mail}/%d/%n
-}}
-namespace inbox {{
-  inbox = yes
-  separator = /
-}}
-namespace theirs {{
-  type = shared
-  separator = /
-  prefix = shared/%%u/
-  location = {format}:%%h/{folder}
-  subscriptions = no
-  list = children
-}}
-namespace ours {{
-  type = public
-  separator = /
-  prefix = Public/
-  location = {format}:{public}
-  subscriptions = no
-}}
-plugin {{
-  dovelane_hint_path = {fifo}
-  dovelane_dirty_dir = {dirty}
-  dovelane_group_key_file = {key}
-  dovelane_public_user = everybody
-}}
-"""
-
-V24 = """\
-auth_allow_cleartext = yes
-lmtp_user_concurrency_limit = unlimited
-mail_home = {mail}/%{{user | domain}}/%{{user | username}}
-{location}
-mail_attribute {{
-  dict file {{
-    path = %{{home}}/attributes
-  }}
-}}
-{plugins}
-passdb static {{
-  password = {password}
-}}
-userdb static {{
-  allow_all_users = yes
-  fields {{
-    uid = {uid}
-    gid = {gid}
-    home = {mail}/%{{user | domain}}/%{{user | username}}
-  }}
-}}
-namespace inbox {{
-  inbox = yes
-  separator = /
-}}
-namespace theirs {{
-  type = shared
-  separator = /
-  prefix = shared/$user/
-  mail_driver = {format}
-  mail_path = %{{owner_home}}/{folder}
-  subscriptions = no
-  list = children
-}}
-namespace ours {{
-  type = public
-  separator = /
-  prefix = Public/
-  mail_driver = {format}
-  mail_path = {public}
-  subscriptions = no
-}}
-"""
-
-V24_SETTINGS = """\
-dovelane_hint_path = {fifo}
-dovelane_dirty_dir = {dirty}
-dovelane_group_key_file = {key}
-dovelane_public_user = everybody
 """
 
 
@@ -177,11 +45,8 @@ class World:
         self.base = Path(tempfile.mkdtemp(prefix="dovelane-plugin-"))
         os.chmod(self.base, 0o755)
         self.mark = f"{self.base}:{secrets.token_hex(4)}"
-        account = pwd.getpwnam(ACCOUNT)
-        for name in ("run", "state", "mail", "public", "dirty"):
-            (self.base / name).mkdir()
-        for name in ("mail", "public"):
-            shutil.chown(self.base / name, account.pw_uid, account.pw_gid)
+        dovecot.prepare_folders(self.base, "public", "dirty")
+        shutil.chown(self.base / "public", dovecot.MAIL_USER)
         os.chmod(self.base / "dirty", 0o1733)
         self.dirty, self.mail, self.log = self.base / "dirty", self.base / "mail", self.base / "log"
         self.fifo, self.key = self.base / "hint", self.base / "key"
@@ -191,7 +56,7 @@ class World:
         self.modules = modules.lay(BUILD, self.base / "modules")
         self.imap_port, self.pop3_port, self.lmtp_port = (self.ports.take() for _ in range(3))
         self.config = self.base / "dovecot.conf"
-        self.config.write_text(self.text(account, location) + more + (self.wrapped() if valgrind else ""))
+        self.config.write_text(self.text(location, more + (self.wrapped() if valgrind else "")))
         self.reader = None
         self.left = b""
         self.service = Service("dovecot", modules.command(self.modules, ["dovecot", "-F", "-c", self.config]), self.log,
@@ -203,22 +68,25 @@ class World:
             raise
         self.listen()
 
-    def text(self, account, location):
-        new = version() >= (2, 4)
-        folder = FOLDERS[self.form]
-        values = {"run": self.base / "run", "state": self.base / "state", "mail": self.mail, "log": self.log, "name":
-                  process.instance(self.mark), "uid": account.pw_uid, "gid": account.pw_gid, "imap": self.imap_port,
-                  "pop3": self.pop3_port, "lmtp": self.lmtp_port, "password": PASSWORD, "fifo": self.fifo, "dirty": self.dirty,
-                  "key": self.key, "public": self.base / "public", "format": self.form, "folder": folder}
-        if new:
-            values["location"] = location or f"mail_driver = {self.form}\nmail_path = ~/{folder}"
-            values["plugins"] = "mail_plugins {\n  dovelane = yes\n}" if self.plugin else ""
-            told = ".".join(map(str, version()))
-            return (f"dovecot_config_version = {told}\ndovecot_storage_version = {told}\n"
-                    + (COMMON + V24 + (V24_SETTINGS if self.plugin else "")).format(**values))
-        values["location"] = location or f"{self.form}:~/{folder}"
-        values["plugins"] = "mail_plugins = dovelane" if self.plugin else ""
-        return (COMMON + V23).format(**values)
+    def text(self, location, more):
+        number, folder = dovecot.version(), FOLDERS[self.form]
+        old = number < (2, 4)
+        settings = (f"dovelane_hint_path = {self.fifo}\ndovelane_dirty_dir = {self.dirty}\n"
+                    f"dovelane_group_key_file = {self.key}\ndovelane_public_user = {PUBLIC_USER}\n")
+        text = MORE + dovecot.attributes(number, "attributes") + dovecot.INBOX
+        text += dovecot.shared(number, "theirs", "shared", f"shared/{'%%u' if old else '$user'}/",
+                               self.form, f"{'%%h' if old else '%{owner_home}'}/{folder}",
+                               "  list = children\n")
+        text += dovecot.shared(number, "ours", "public", "Public/", self.form, self.base / "public")
+        if location:
+            text += f"mail_location = {location}\n" if old else f"{location}\n"
+        if self.plugin:
+            text += ("mail_plugins = dovelane\n" if old else "mail_plugins {\n  dovelane = yes\n}\n")
+        if self.plugin or old:
+            text += f"plugin {{\n{settings}}}\n" if old else settings
+        return dovecot.text(self.base, process.instance(self.mark), self.log,
+                            {"imap": self.imap_port, "lmtp": self.lmtp_port, "pop3": self.pop3_port},
+                            self.form, number, path=folder, listed=False, more=text + more)
 
     def wrapped(self):
         """Configuration that starts imap and lmtp under valgrind, whose reports go to files that found_by_valgrind() reads."""
@@ -248,7 +116,7 @@ class World:
     def write_key(self, text, mode=0o400):
         self.key.unlink(missing_ok=True)
         self.key.write_bytes(text if isinstance(text, bytes) else text.encode())
-        shutil.chown(self.key, ACCOUNT)
+        shutil.chown(self.key, dovecot.MAIL_USER)
         os.chmod(self.key, mode)
 
     def end(self):
@@ -260,11 +128,7 @@ class World:
 
     def said(self, words):
         """The log's lines with these words, of which one is awaited: Dovecot's log process may write after the answer."""
-        end = time.monotonic() + 60
-        while not (lines := [line for line in self.log.read_text(errors="replace").splitlines() if words in line]):
-            assert time.monotonic() < end, f"the log does not say: {words}"
-            time.sleep(0.02)
-        return lines
+        return logged(self.log, rf"(?m)^.*{re.escape(words)}.*$")
 
     def wrong(self):
         """Lines of the log that no test provokes."""

@@ -1,12 +1,12 @@
 """Nodes with relays, next hops under the test's control, and mails stored without a milter."""
 import re
 import signal
-import time
 from pathlib import Path
 
 from support import envelope
 from support.relay_peer import Peer
 from support.stack import lanes, programs, resp
+from support.waiting import eventually, logged
 
 
 def timeouts(value):
@@ -18,17 +18,6 @@ def timeouts(value):
 QUICK = {"retry_first": "200ms", "retry_most": "400ms", "settle": "1300ms", "store_deadline": "600ms", "max_entry": "1MB", "log_level": "debug",
          **timeouts("5s")}
 BODY = b"Received: from x by y\r\nSubject: test\r\n\r\nhello\r\n"
-
-
-def eventually(what, condition, seconds=90):
-    """Waits for a condition that must come true; its value."""
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.01)
 
 
 class World:
@@ -99,10 +88,9 @@ class World:
     def log(self, node="mx1"):
         return Path(self.relay(node).log).read_text(errors="replace")
 
-    def logged(self, pattern, node="mx1", times=1, seconds=30):
+    def logged(self, pattern, node="mx1", times=1, seconds=240):
         """Waits for so many lines of a relay's log that match."""
-        return eventually(f"{pattern} {times} times in the log of {node}",
-                          lambda: len(found := re.findall(pattern, self.log(node))) >= times and found, seconds)
+        return logged(self.relay(node).log, pattern, times, seconds)
 
     def count(self, pattern, node="mx1"):
         return len(re.findall(pattern, self.log(node)))

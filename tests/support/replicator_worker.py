@@ -11,80 +11,38 @@ import struct
 import threading
 import time
 
-HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(1, 11)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
-BATCH, QUESTION, ANSWER, WANT, BODIES, ANSWER_READING = 1, 2, 3, 4, 9, 11
+from support.frames import (ADMIN, ANSWER, BATCH, BODIES, CLOSE, CONFIRMED, CREDENTIALS, DONE,
+                            ELSEWHERE, EXCHANGE, FAIL, FORGET, HELLO, INGEST, LOOKUP, NEW, NOTE,
+                            OPEN, PARCEL, QUESTION, READY, REPLY, RESERVE, RESERVED, Reader, SEND,
+                            SHIP, TICK, WANT, batch_head, frame, num, text)
+
 OK, REFUSED, TEMPORARY = range(3)
-NEW, CONFIRMED, HELLO_ONLY, EXCHANGE, FORGET = range(5)
 CHECK, RAISE, NOTED, CLEAN = range(4)
 EPOCH = 7   # of all states
 
 
-def num(value):
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def text(value):
-    data = value.encode() if isinstance(value, str) else value
-    return num(len(data)) + data
-
-
-def batch_head(first, n, vector=None):
-    """How a batch begins (docs/replication-protocol.md): version, a vector (site: its last number), no modseqs, the first op's number, a
-    hash, how many ops."""
-    origins = b"".join(struct.pack("<QQ", int(site), EPOCH) + num(last) + bytes(8) for site, last in (vector or {}).items())
-    return b"\x01" + num(len(vector or {})) + origins + num(0) + num(0) + num(first) + bytes(8) + num(n)
+def head(first, n, vector):
+    return batch_head(first, n, [(int(site), EPOCH, last) for site, last in vector.items()])
 
 
 def batch_body(site, own, vector, items=(), first=0):
     """Of a BATCH of that site, which has given so many numbers."""
     body = {"vector": {**vector, str(site): own}, "first": first, "items": list(items)}
-    return text(batch_head(first, len(items), vector) + json.dumps(body).encode())
+    return text(head(first, len(items), vector) + json.dumps(body).encode())
 
 
 def behind_head(body):
     r = Reader(Reader(body).text())
-    r.bytes(1)
+    r.take(1)
     for _ in range(r.num()):
-        r.bytes(16)
+        r.take(16)
         r.num()
-        r.bytes(8)
-    r.bytes(2)
+        r.take(8)
+    r.take(2)
     r.num()
-    r.bytes(8)
+    r.take(8)
     r.num()
     return r.data[r.at:]
-
-
-class Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def num(self):
-        value = shift = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    def bytes(self, n):
-        self.at += n
-        assert self.at <= len(self.data)
-        return self.data[self.at - n:self.at]
-
-    def text(self):
-        return self.bytes(self.num())
-
-    def end(self):
-        assert self.at == len(self.data), "left over"
 
 
 class State:
@@ -247,14 +205,14 @@ class Worker:
     def write(self, kind, body=b""):
         if self.is_cut():
             raise BrokenPipeError
-        self.socket.sendall(struct.pack("<IB", len(body) + 1, kind) + body)
+        self.socket.sendall(frame(kind, body))
 
     def reserve(self, what, counter):
         key = (self.user.encode() * 16)[:16] if self.old else b""
         self.write(RESERVE, bytes([what]) + key + struct.pack("<Q", EPOCH) + num(counter))
         kind, r = self.read()
         assert kind == RESERVED, kind
-        ok, new_epoch = r.bytes(2)
+        ok, new_epoch = r.take(2)
         self.site.reserved.append((self.user, what, counter, ok, new_epoch))
         assert ok, (self.user, what, counter, new_epoch)
 
@@ -286,7 +244,7 @@ class Worker:
     def hello(self, r):
         version, own = r.num(), r.num()
         self.sites = [r.num() for _ in range(r.num())]
-        digest = r.bytes(16)
+        digest = r.take(16)
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
@@ -311,7 +269,7 @@ class Worker:
 
     def open(self, r):
         user = r.text().decode()
-        told = 1 if self.old else struct.unpack("<Q", r.bytes(8))[0]
+        told = 1 if self.old else struct.unpack("<Q", r.take(8))[0]
         r.end()
         assert self.user is None, "a user is open already"
         if user in self.site.unknown:
@@ -368,8 +326,8 @@ class Worker:
         """One BODIES with all of them."""
         mails = []
         for _ in range(r.num()):
-            r.num(), r.bytes(8), r.num()
-            sha256 = r.bytes(32)
+            r.num(), r.take(8), r.num()
+            sha256 = r.take(32)
             r.num()
             mails.append(sha256 + text(bytes(struct.unpack("<Q", sha256[:8])[0])))
         r.end()
@@ -378,7 +336,7 @@ class Worker:
     def place(self, r):
         n = r.num()
         for _ in range(n):
-            r.bytes(32)
+            r.take(32)
             self.site.body_bytes += len(r.text())
         r.end()
         left, each = self.site.lacking.pop(self.user, (0, 0))
@@ -404,7 +362,7 @@ class Worker:
     def ingest(self, r):
         s = self.site.state(self.user)
         boxes = [(r.text(), r.text()) for _ in range(r.num())]
-        sweep = r.bytes(1)[0]
+        sweep = r.take(1)[0]
         r.end()
         assert not (sweep and boxes)
         s.looks += not sweep
@@ -454,7 +412,7 @@ class Worker:
         told = json.dumps(body).encode()
         if kind == BATCH:
             others = {site: last for site, last in body["vector"].items() if site != str(self.site.number)}
-            told = text(batch_head(body["first"], len(body["items"]), others) + told)
+            told = text(head(body["first"], len(body["items"]), others) + told)
         self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(told))
 
     def parcel(self, r):
@@ -509,7 +467,7 @@ class Worker:
         self.done()
 
     def ship(self, r):
-        site, how, begin = r.num(), r.bytes(1)[0], r.num()
+        site, how, begin = r.num(), r.take(1)[0], r.num()
         r.end()
         assert site in self.peers(), f"SHIP for site {site}"
         assert not begin or how == NEW or (how == CONFIRMED and begin == 1)

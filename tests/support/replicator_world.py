@@ -6,8 +6,9 @@ import socket
 import subprocess
 import tempfile
 
-from support.lane_server import BUILD, LaneServer, SLOW, wait_for
+from support.lane_server import BUILD, LaneServer
 from support.replicator_worker import Site
+from support.waiting import SLOW, eventually
 
 PROGRAM = BUILD / "tests" / "unit" / "replicator" / "replicator-bare"
 QUICK = {"resend_after": "300ms", "resend_most": "1s", "hello_every": "500ms", "exchange_after": "500ms", "sweep_dirty": "100ms", "sweep_active": "1h",
@@ -39,7 +40,8 @@ class Replica:
         self.configure(**settings)
         self.process = subprocess.Popen([self.program, self.directory / "conf", self.name, self.directory], stderr=open(self.log, "ab"),
                                         env=os.environ | {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
-        wait_for(lambda: self.process.poll() is not None or self.admin("status")[1] == 0, 20, f"a start of {self.name}")
+        eventually(f"a start of {self.name}",
+                   lambda: self.process.poll() is not None or self.admin("status")[1] == 0)
         assert self.process.poll() is None, self.tail()
         return self
 
@@ -51,7 +53,7 @@ class Replica:
     def kill(self):
         self.process.kill()
         self.process.wait()
-        wait_for(lambda: not self.site.open_users, 20, "the workers' end")
+        eventually("the workers' end", lambda: not self.site.open_users)
 
     def end(self):
         if self.process and self.process.poll() is None:
@@ -120,7 +122,7 @@ class World:
         for r in self.replicas:
             r.start()
         for r in self.replicas:
-            wait_for(lambda: r.says("swept:"), what=f"the first sweep of {r.name}")
+            eventually(f"the first sweep of {r.name}", lambda: r.says("swept:"))
         return self
 
     def end(self, failed):
@@ -150,7 +152,7 @@ class World:
 
     def converge(self, users, seconds=60):
         try:
-            wait_for(lambda: self.converged(users), seconds, "convergence")
+            eventually("convergence", lambda: self.converged(users), seconds)
         except AssertionError:
             for user in users:
                 if not self.converged([user]):
@@ -167,7 +169,7 @@ class World:
             return all(row[3] == "0" for rows in lags.values() for row in rows)
 
         try:
-            wait_for(confirmed, seconds, "confirmation of all changes")
+            eventually("confirmation of all changes", confirmed, seconds)
         except AssertionError:
             print(lags, {r.name: r.admin("lag", "*") for r in self.replicas}, [line for r in self.replicas for line in r.log.read_text().splitlines() if "replicator.db" in line])
             raise

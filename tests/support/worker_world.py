@@ -7,7 +7,6 @@ import errno
 import hashlib
 import imaplib
 import os
-import pwd
 import re
 import shutil
 import socket
@@ -15,47 +14,21 @@ import struct
 import subprocess
 import time
 from pathlib import Path
+from support.frames import (ADMIN, CLOSE, CONFIRMED, CREDENTIALS, DONE, EXCHANGE, FAIL, HELLO,
+                            HELLO_TOO, INGEST, LOOKUP, NEW, NOTE, OPEN, PARCEL, READY, REPLY, RESERVE,
+                            RESERVED, Reader, SEND, SHIP, TICK, frame, num, text)
+from support.stack import dovecot
+from support.stack.dovecot import PASSWORD
+from support.stack.ports import Ports
+from support.waiting import logged
 
-PASSWORD = "secret"
 USER = "user@example.org"
 GUARD = 120  # seconds until something that should answer is given up
 
-HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(1, 11)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
-BATCH, QUESTION, ANSWER, WANT, BODY, UID_DIRTY, UID_ASK, UID_ANSWER, BODIES, READING, ANSWER_READING = range(1, 12)
-NEW, CONFIRMED, HELLO_TOO, EXCHANGE, FORGET = range(5)
-KINDS = {1: "batch", 2: "question", 3: "answer", 4: "want", 5: "body", 6: "uid-dirty", 7: "uid-ask", 8: "uid-answer", 9: "bodies", 10: "reading",
-         11: "answer-reading"}
-
 LOCATION = {"sdbox": "~/sdbox", "mdbox": "~/mdbox", "maildir": "~/Maildir"}
 
-CONFIG = """\
-{head}
-base_dir = {run}
-state_dir = {state}
-instance_name = {name}
-log_path = {log}
-protocols = imap
-listen = 127.0.0.1
-ssl = no
-mail_uid = {uid}
-mail_gid = {gid}
-first_valid_uid = 1
-first_valid_gid = 1
+SERVICE = """\
 mail_fsync = never
-service imap-login {{
-  inet_listener imap {{
-    port = {port}
-  }}
-  inet_listener imaps {{
-    port = 0
-  }}
-}}
-service stats {{
-  unix_listener stats-writer {{
-    mode = 0666
-  }}
-}}
 service dovelane-worker {{
   executable = {worker}
   client_limit = 1
@@ -64,154 +37,7 @@ service dovelane-worker {{
     mode = 0600
   }}
 }}
-{version}
 """
-
-V23 = """\
-disable_plaintext_auth = no
-mail_home = {mail}/%n
-mail_location = {format}:{location}
-{attributes}
-passdb {{
-  driver = static
-  args = password={password}
-}}
-userdb {{
-  driver = {userdb}
-}}
-namespace inbox {{
-  inbox = yes
-  separator = /
-}}
-"""
-
-PUBLIC23 = """\
-namespace pub {{
-  type = public
-  prefix = Public/
-  separator = /
-  subscriptions = no
-  location = {format}:{public}
-}}
-"""
-
-PUBLIC24 = """\
-namespace pub {{
-  type = public
-  prefix = Public/
-  separator = /
-  subscriptions = no
-  mail_driver = {format}
-  mail_path = {public}
-}}
-"""
-
-ACL23 = """\
-mail_plugins = acl
-plugin {
-  acl = vfile
-}
-"""
-
-ACL24 = """\
-mail_plugins {
-  acl = yes
-}
-acl_driver = vfile
-"""
-
-SIEVE23 = """\
-plugin {
-  sieve = file:~/sieve;active=~/.dovecot.sieve
-}
-"""
-
-SIEVE24 = """\
-sieve_script personal {
-  type = personal
-  driver = file
-  path = ~/sieve
-  active_path = ~/.dovecot.sieve
-}
-"""
-
-STATIC23 = """static
-  args = allow_all_users=yes uid={uid} gid={gid} home={mail}/%n"""
-STATIC24 = """static {{
-  allow_all_users = yes
-  fields {{
-    uid = {uid}
-    gid = {gid}
-    home = {mail}/%{{user | username}}
-  }}"""
-LISTED23 = """passwd-file
-  args = {users}"""
-LISTED24 = """passwd-file {{
-  passwd_file_path = {users}"""
-
-V24 = """\
-auth_allow_cleartext = yes
-mail_driver = {format}
-mail_path = {location}
-mail_home = {mail}/%{{user | username}}
-{attributes}
-passdb static {{
-  password = {password}
-}}
-userdb {userdb}
-}}
-namespace inbox {{
-  inbox = yes
-  separator = /
-}}
-"""
-
-
-def num(n):
-    out = bytearray()
-    while n >= 0x80:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-def text(b):
-    b = b.encode() if isinstance(b, str) else b
-    return num(len(b)) + b
-
-
-class Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def take(self, n):
-        self.at += n
-        assert self.at <= len(self.data), "a frame is cut"
-        return self.data[self.at - n:self.at]
-
-    def u8(self):
-        return self.take(1)[0]
-
-    def u64(self):
-        return struct.unpack("<Q", self.take(8))[0]
-
-    def num(self):
-        n = shift = 0
-        while True:
-            c = self.u8()
-            n |= (c & 0x7F) << shift
-            shift += 7
-            if c < 0x80:
-                return n
-
-    def text(self):
-        return self.take(self.num())
-
-
-def dovecot_version():
-    said = subprocess.run(["dovecot", "--version"], stdout=subprocess.PIPE, check=True).stdout.decode()
-    return tuple(int(p) for p in said.split()[0].split("-")[0].split(".")[:3])
 
 
 def pigeonhole():
@@ -234,49 +60,42 @@ class Site:
         self.to_ask, self.joins = set(), False  # sites; what main knows of the state
         self.verdict, self.settings = False, {}
         self.namespaces = ["inbox", "pub"] if public else ["inbox"]
-        account = pwd.getpwnam("nobody")
-        for part in ("run", "state", "mail", "public"):
-            (self.base / part).mkdir(parents=True)
-        for part in ("mail", "public"):
-            shutil.chown(self.base / part, account.pw_uid, account.pw_gid)
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            self.port = s.getsockname()[1]
+        dovecot.prepare_folders(self.base, "public")
+        shutil.chown(self.base / "public", dovecot.MAIL_USER)
+        self.ports = Ports()
+        self.port = self.ports.take()
         self.log = self.base / "log"
-        v24 = dovecot_version() >= (2, 4)
-        head = ""
-        if v24:
-            told = ".".join(map(str, dovecot_version()))
-            head = f"dovecot_config_version = {told}\ndovecot_storage_version = {told}"
-        attributes = ("mail_attribute {\n  dict file {\n    path = ~/attributes\n  }\n}\n" if v24
-                      else "mail_attribute_dict = file:~/attributes\n")
-        values = {"run": self.base / "run", "state": self.base / "state", "mail": self.base / "mail", "log": self.log,
-                  "name": f"worker-test-{os.getpid()}-{number}", "uid": account.pw_uid, "gid": account.pw_gid, "port": self.port,
-                  "worker": worker, "head": head, "format": mailbox_format, "location": LOCATION[mailbox_format],
-                  "password": PASSWORD, "attributes": attributes, "public": self.base / "public"}
-        values["users"] = self.base / "users"
         for name, uid in (ids or {}).items():
             home = self.base / "mail" / name.partition("@")[0]
             home.mkdir()
             os.chown(home, uid, uid)
-            with values["users"].open("a") as users:
-                users.write(f"{name}::{uid}:{uid}::{home}::\n")
-        userdb = (LISTED24 if v24 else LISTED23) if ids else (STATIC24 if v24 else STATIC23)
-        values["userdb"] = userdb.format(**values)
-        values["version"] = (V24 if v24 else V23).format(**values)
+            with (self.base / "users").open("a") as users:
+                users.write(f"{name}:{{PLAIN}}{PASSWORD}:{uid}:{uid}::{home}::\n")
         self.config = self.base / "dovecot.conf"
-        config = CONFIG.format(**values)
-        if pigeonhole():
-            config += SIEVE24 if v24 else SIEVE23
-        if public:
-            config += (PUBLIC24 if v24 else PUBLIC23).format(**values)
-        if acl:
-            config += ACL24 if v24 else ACL23
-        if env:
-            config += ("import_environment {\n" + "".join(f"  {k} = {v}\n" for k, v in env.items()) + "}\n" if v24
-                       else f"import_environment = {' '.join(f'{k}={v}' for k, v in env.items())}\n")
-        self.config.write_text(config + more)
+        self.config.write_text(self.text(worker, bool(ids), env or {}, public, acl, more))
         self.process = subprocess.Popen(["dovecot", "-F", "-c", str(self.config)])
         self.wait_for(self.base / "run" / "dovelane-worker")
+
+    def text(self, worker, listed, env, public, acl, more):
+        number = dovecot.version()
+        family = dovecot.family(number)
+        text = SERVICE.format(worker=worker) + dovecot.INBOX
+        text += dovecot.attributes(number, "attributes")
+        if pigeonhole():
+            text += dovecot.EXTRAS["sieve"][family]
+        if public:
+            text += dovecot.shared(number, "pub", "public", "Public/", self.format,
+                                   self.base / "public")
+        if acl:
+            text += dovecot.EXTRAS["acl"][family]
+        if env and family == "2.3":
+            text += f"import_environment = {' '.join(f'{k}={v}' for k, v in env.items())}\n"
+        elif env:
+            text += "import_environment {\n" + "".join(f"  {k} = {v}\n" for k, v in env.items()) + "}\n"
+        return dovecot.text(self.base, f"worker-test-{os.getpid()}-{self.number}", self.log,
+                            {"imap": self.port}, self.format, number,
+                            path=LOCATION[self.format][2:], listed=listed, anybody=not listed,
+                            domains=False, more=text + more)
 
     def wait_for(self, path):
         end = time.monotonic() + GUARD
@@ -287,11 +106,7 @@ class Site:
 
     def said(self, words):
         """The log's lines with these words, of which one is awaited: Dovecot's log process may write after the answer."""
-        end = time.monotonic() + GUARD
-        while not (lines := [line for line in self.log.read_text().splitlines() if words in line]):
-            assert time.monotonic() < end, f"the log does not say: {words}"
-            time.sleep(0.02)
-        return lines
+        return logged(self.log, rf"(?m)^.*{re.escape(words)}.*$")
 
     def listening(self):
         try:
@@ -304,6 +119,7 @@ class Site:
         self.disconnect()
         self.process.terminate()
         self.process.wait(GUARD)
+        self.ports.close()
 
     def home(self):
         return self.base / "mail" / USER.partition("@")[0]
@@ -342,7 +158,7 @@ class Site:
         self.sock, self.opened = None, False
 
     def send(self, kind, body=b""):
-        self.sock.sendall(struct.pack("<IB", len(body) + 1, kind) + body)
+        self.sock.sendall(frame(kind, body))
 
     def receive(self):
         while len(self.received) < 4 or len(self.received) < 4 + struct.unpack_from("<I", self.received)[0]:

@@ -7,7 +7,8 @@ import time
 
 import pytest
 from worker_sites import MIXES, append, drop_file, equal, imap, mail, make_world, needs_dovecot, subjects
-from support.worker_world import BODIES, BODY, CLOSE, TICK, USER, WANT, text
+from support.frames import BODIES, BODY, CLOSE, TICK, WANT
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -1,7 +1,7 @@
 """Bounds: what a client makes beyond one stays at its site, and is named; all else of its user goes on, at all sites."""
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subscribe
-from support.worker_world import BODY, CLOSE, PARCEL, TICK, WANT, num, text
+from support.frames import BODY, CLOSE, PARCEL, TICK, WANT, num, text
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -7,7 +7,8 @@ import time
 
 import pytest
 from worker_sites import append, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects, subscribe
-from support.worker_world import CLOSE, USER
+from support.frames import CLOSE
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -5,7 +5,7 @@ import pytest
 from test_worker_damage import TOO_DEEP, TOO_LONG
 from worker_sites import (append, copy_owned, delete, guarded, guid_of, imap, laid_out, make_world,
                           needs_dovecot)
-from support.worker_world import CLOSE
+from support.frames import CLOSE
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from worker_sites import make_world, needs_dovecot
-from support.worker_world import ADMIN, CLOSE, GUARD, USER, Failed, num, text
+from support.frames import ADMIN, CLOSE, num, text
+from support.worker_world import GUARD, USER, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 ONE, OTHER, OUTSIDE = USER, "other@example.org", 12399

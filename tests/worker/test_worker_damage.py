@@ -10,7 +10,8 @@ import time
 import pytest
 from worker_sites import (append, copy_owned, delete, directory_of, equal, guarded, guid_of, imap,
                           laid_out, mail, make_world, needs_dovecot, rotate_log, subjects)
-from support.worker_world import CLOSE, USER
+from support.frames import CLOSE
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

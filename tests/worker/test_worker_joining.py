@@ -5,8 +5,9 @@ import time
 
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
-from support.worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, HELLO_TOO, PARCEL,
-                          QUESTION, READING, TICK, USER, WANT, num, text)
+from support.frames import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE,
+                            HELLO_TOO, PARCEL, QUESTION, READING, TICK, WANT, num, text)
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

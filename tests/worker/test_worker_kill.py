@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from worker_sites import FIRST, WORKER, append, delete, drop_file, equal, first_and_others, imap, mail, rotate_log
-from support.worker_world import (CLOSE, GUARD, HELLO_TOO, NEW, PARCEL, TICK, WANT, Failed, World,
-                                  num, text)
+from support.frames import CLOSE, HELLO_TOO, NEW, PARCEL, TICK, WANT, num, text
+from support.worker_world import GUARD, Failed, World
 
 PAIRS = first_and_others(os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox"))
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root"), pytest.mark.exhaustive]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from worker_sites import BUILD, append, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subscribe
-from support.worker_world import PARCEL, USER, num, text
+from support.frames import PARCEL, num, text
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

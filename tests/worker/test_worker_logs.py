@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 from worker_sites import append, imap, make_world, needs_dovecot
-from support.worker_world import CLOSE, USER
+from support.frames import CLOSE
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from worker_sites import append, delete, equal, guid_of, imap, make_world, needs_dovecot, subjects
-from support.worker_world import CLOSE, GUARD, PARCEL, USER, dovecot_version, num, text
+from support.frames import CLOSE, PARCEL, num, text
+from support.stack import dovecot
+from support.worker_world import GUARD, USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
@@ -555,7 +557,7 @@ ELSEWHERE24 = "namespace elsewhere {{\n  prefix = Elsewhere/\n  separator = {sep
 
 def test_a_name_that_lies_in_another_namespace_here_is_shown_in_its_own(tmp_path_factory):
     """A namespace that only one site has, as shared/ may be: what the other one makes under its name would come into that one."""
-    more = (ELSEWHERE24 if dovecot_version() >= (2, 4) else ELSEWHERE23).format(sep="/")
+    more = (ELSEWHERE24 if dovecot.version() >= (2, 4) else ELSEWHERE23).format(sep="/")
     world = make_world(tmp_path_factory, ["sdbox", "sdbox"], more={1: more})
     try:
         for name in ("Elsewhere", "Elsewhere/X"):

@@ -3,7 +3,8 @@ import shutil
 
 import pytest
 from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
-from support.worker_world import CLOSE, HELLO_TOO, USER, Failed
+from support.frames import CLOSE, HELLO_TOO
+from support.worker_world import USER, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 from worker_sites import MIXES, append, copy_owned, directory_of, equal, guid_of, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
-from support.worker_world import CLOSE, USER, pigeonhole
+from support.frames import CLOSE
+from support.worker_world import USER, pigeonhole
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

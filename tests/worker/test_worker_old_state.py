@@ -5,7 +5,8 @@ import time
 
 import pytest
 from worker_sites import append, crash_world, delete, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
-from support.worker_world import CLOSE, PARCEL, TICK, Failed, num, text
+from support.frames import CLOSE, PARCEL, TICK, num, text
+from support.worker_world import Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

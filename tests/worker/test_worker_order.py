@@ -8,8 +8,9 @@ import time
 import pytest
 from test_worker_joining import change_row, hand_over
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
-from support.worker_world import (ANSWER, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, HELLO_TOO, NEW, QUESTION,
-                          TICK, UID_ASK, USER, WANT, num)
+from support.frames import (ANSWER, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, HELLO_TOO,
+                            NEW, QUESTION, TICK, UID_ASK, WANT, num)
+from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

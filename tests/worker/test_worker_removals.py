@@ -7,7 +7,8 @@ import time
 
 import pytest
 from worker_sites import append, crash_world, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects
-from support.worker_world import BATCH, GUARD, PARCEL, Failed, num, text
+from support.frames import BATCH, PARCEL, num, text
+from support.worker_world import GUARD, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

@@ -1,8 +1,8 @@
 """What goes out to the peers, and when: in parts, with the bodies, and again from where it is missing."""
 import pytest
 from worker_sites import append, equal, fetch_changed, mail, needs_dovecot, subjects
-from support.worker_world import (ANSWER_READING, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE,
-                                  NEW, QUESTION, RESERVE, SEND, WANT)
+from support.frames import (ANSWER_READING, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, NEW,
+                            QUESTION, RESERVE, SEND, WANT)
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

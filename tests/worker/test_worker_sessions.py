@@ -3,7 +3,7 @@ import random
 
 import pytest
 from worker_sites import append, delete, equal, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subjects
-from support.worker_world import DONE, EXCHANGE, PARCEL, num, text
+from support.frames import DONE, EXCHANGE, PARCEL, num, text
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

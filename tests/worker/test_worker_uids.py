@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from worker_sites import append, drop_file, equal, make_world, needs_dovecot
-from support.worker_world import CLOSE
+from support.frames import CLOSE
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

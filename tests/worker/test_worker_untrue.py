@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 from worker_sites import append, equal, imap, needs_dovecot, subjects, subscribe
-from support.worker_world import CLOSE
+from support.frames import CLOSE
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 

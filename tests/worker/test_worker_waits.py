@@ -8,8 +8,9 @@ import time
 
 import pytest
 from worker_sites import append, drop_file, equal, fetch_changed, imap, mail, make_world, needs_dovecot, subjects
-from support.worker_world import (BODIES, BODY, CLOSE, GUARD, HELLO_TOO, TICK, WANT, Failed,
-                                  dovecot_version)
+from support.frames import BODIES, BODY, CLOSE, HELLO_TOO, TICK, WANT
+from support.stack import dovecot
+from support.worker_world import GUARD, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
@@ -166,7 +167,7 @@ def test_a_maildir_whose_uidlist_is_another_one_is_not_judged_while_that_is_lock
 
 @pytest.mark.parametrize("location", ["mbox:~/mail:INBOX=~/inbox", "sdbox:~/sdbox:INDEX=MEMORY"])
 def test_a_storage_without_a_log_is_refused_by_name(tmp_path_factory, location):
-    if dovecot_version() >= (2, 4):
+    if dovecot.version() >= (2, 4):
         pytest.skip("the location is written otherwise")
     world = make_world(tmp_path_factory, ["sdbox"])
     site = world[1]

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.worker_world import CLOSE, LOCATION, TICK, USER, Site, World, dovecot_version
+from support.frames import CLOSE, TICK
+from support.stack import dovecot
+from support.worker_world import LOCATION, USER, Site, World
 
 needs_dovecot = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("dovecot"), reason="needs root and Dovecot")
 
@@ -130,7 +132,7 @@ def laid_out(fmt, layout):
     if layout is None:
         return ""
     v23, v24 = LAYOUTS[layout]
-    if dovecot_version() >= (2, 4):
+    if dovecot.version() >= (2, 4):
         return f"{v24}\n"
     return f"mail_location = {fmt}:{LOCATION[fmt]}:{v23}\n"
 

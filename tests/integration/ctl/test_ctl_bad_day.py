@@ -4,8 +4,9 @@ import subprocess
 
 from support import admin
 import pytest
-from support.relay_world import World, eventually
+from support.relay_world import World
 from support.stack import programs
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 

@@ -4,9 +4,9 @@ import threading
 
 from support import admin
 import pytest
-from support.relay_world import eventually
 from support.stack import SinkShape, resp
 from support.stack.generator import Generator
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

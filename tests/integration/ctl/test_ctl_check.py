@@ -7,8 +7,8 @@ from pathlib import Path
 from support import admin
 import pytest
 from support.lane_server import BUILD
-from support.relay_world import eventually
 from support.stack import SinkShape, Stack, programs
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

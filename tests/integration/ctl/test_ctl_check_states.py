@@ -3,8 +3,8 @@ import re
 
 from support import admin
 import pytest
-from support.relay_world import eventually
 from support.stack import SinkShape, Stack, resp
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

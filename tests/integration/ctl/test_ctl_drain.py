@@ -8,9 +8,9 @@ from pathlib import Path
 
 from support import admin
 import pytest
-from support.relay_world import eventually
 from support.stack import SinkShape, lanes, oracle, resp
 from support.stack.generator import Generator
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from support import admin
 import pytest
-from support.relay_world import eventually
 from support.stack import SinkShape, oracle, resp
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,9 @@ import time
 from support import admin
 from support import envelope
 import pytest
-from support.relay_world import BODY, World, eventually
+from support.relay_world import BODY, World
 from support.stack import SinkShape
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 

@@ -12,10 +12,10 @@ from support import admin
 import pytest
 import test_ctl_mends_host
 import test_ctl_mends_nodes
-from support.lane_server import BUILD, ROOT
+from support.lane_server import BUILD, PORTS, ROOT
 from support.mends import Check, command, mends, settings
-from support.relay_world import eventually
 from support.stack import SinkShape, Stack, programs
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -435,8 +435,7 @@ def test_mail_with_many_hops(postfix):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{PORTS.take()}"
 
 
 @mends("port-missing", "port-silent")

@@ -10,9 +10,9 @@ from support import admin
 import pytest
 from support.lane_server import BUILD
 from support.mends import Check, command, mends
-from support.relay_world import eventually
 from support.stack import SinkShape, Stack, programs, resp
 from support.stack.secure import Secure, certificate
+from support.waiting import eventually
 from test_ctl_terminal import INFO, Node
 
 pytestmark = pytest.mark.long

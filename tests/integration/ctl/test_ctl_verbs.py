@@ -6,8 +6,9 @@ from pathlib import Path
 from support import admin
 from support import envelope
 import pytest
-from support.relay_world import World, eventually
+from support.relay_world import World
 from support.stack import programs
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support import sinks
-from support.relay_world import eventually
 from support.stack import lanes, oracle, resp
 from support.stack.hosts import HostedStack
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 from test_loss import Load, diverting, unexplained
 
 SETTINGS = {"takeover": "automatic", "beat": "200ms", "suspect_after": "2s", "dead_after": "15s", "alone_wait": "0s", "handover_wait": "20s", "restless_most": "3s",

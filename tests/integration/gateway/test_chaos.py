@@ -15,10 +15,10 @@ import pytest
 
 import faults
 from faults import NODES, entries
-from support.relay_world import eventually
 from support.stack import hosts, oracle, resp
 from support.stack.hosts import HostedStack
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 from test_loss import Load, diverting, unexplained
 
 pytestmark = pytest.mark.skipif(bool(hosts.refused()), reason=hosts.refused() or "")

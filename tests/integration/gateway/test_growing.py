@@ -8,12 +8,12 @@ import pytest
 
 from support import sinks
 from faults import QUICK_DEATH, SETTINGS, entries
-from support.relay_world import eventually
 from support.stack import Stack, oracle, programs, resp
 from support.stack.shape import SinkShape
 from test_loss import Load, unexplained
 from test_membership import forgotten, whole_servers
 from support.milter import milters, serving
+from support.waiting import eventually, logged
 
 pytestmark = pytest.mark.long
 
@@ -48,10 +48,6 @@ def text_of(system, service):
     return Path(system[service].log).read_text(errors="replace")
 
 
-def logged(system, service, pattern):
-    eventually(f"{pattern} in the log of {service}", lambda: re.search(pattern, text_of(system, service)), 60)
-
-
 def stored(system, owners, more=10):
     """Waits until the milter has stored that many more mails there."""
     def count():
@@ -72,23 +68,23 @@ def test_two_nodes_become_three_and_two_others_under_load(system):
         # A host more: its relay is started, and that is all.
         system.start("relay-mx3")
         whole_servers(system, "mx1", "mx2", "mx3")
-        logged(system, "milter", "node mx3 is one of the group now: a new process takes over")
+        logged(system["milter"].log, "node mx3 is one of the group now: a new process takes over")
         eventually("a new milter serves", lambda: serving(system) != before, 60)
         assert text_of(system, "relay-mx1").count("returning") == text_of(system, "relay-mx2").count("returning") == 1
         # Its partner goes for good, as planned: mail goes on to memory, on the new pair.
         system.end("relay-mx2")
         stored(system, "mx1>mx3")
         system.end("redis-mx2")
-        logged(system, "relay-mx1", "node mx2 is dead")
+        logged(system["relay-mx1"].log, "node mx2 is dead")
         for service in ("relay-mx1", "milter"):
             sections(system, service, "mx1")
         sections(system, "relay-mx3", "mx3")
         for service in ("relay-mx1", "relay-mx3"):
             system[service].send(signal.SIGHUP)
-            logged(system, service, "config read again")
+            logged(system[service].log, "config read again")
         forgotten(system, "mx2", 90)
         for service in ("relay-mx1", "relay-mx3"):
-            logged(system, service, "node mx2 is none of the group any more")
+            logged(system[service].log, "node mx2 is none of the group any more")
         stored(system, "mx1>mx3")
         load.flowing(50)
     finally:
@@ -105,7 +101,7 @@ def test_a_way_in_that_missed_that_a_node_was_taken_out_sees_that_it_joins_again
     whole_servers(system, "mx1", "mx2")
     system.start("relay-mx3")
     whole_servers(system, "mx1", "mx2", "mx3")
-    logged(system, "milter", "node mx3 is one of the group now: a new process takes over")
+    logged(system["milter"].log, "node mx3 is one of the group now: a new process takes over")
     before = serving(system)
     system.end("relay-mx3")
     for node in ("mx1", "mx2"):
@@ -113,6 +109,6 @@ def test_a_way_in_that_missed_that_a_node_was_taken_out_sees_that_it_joins_again
             record = re.search(r"\d+ node mx3 (.*\n)", connection.call("GET", "dovelane.nodes").decode())
             connection.call("SET", "dovelane.nodes", "1/1 joining mx3 " + record[1])
     for service in ("relay-mx1", "relay-mx2"):
-        logged(system, service, "node mx3 is none of the group any more")
-    logged(system, "milter", "node mx3 was taken out of the group: a new process takes over")
+        logged(system[service].log, "node mx3 is none of the group any more")
+    logged(system["milter"].log, "node mx3 was taken out of the group: a new process takes over")
     eventually("a new milter serves", lambda: serving(system) != before, 60)

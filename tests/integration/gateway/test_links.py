@@ -11,10 +11,10 @@ import pytest
 
 from support import admin
 from support import sinks
-from support.relay_world import eventually
 from support.stack import SinkShape, Stack, oracle, programs, resp
 from support.stack.generator import Generator
 from support.stack.secure import Secure, authority, certificate
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

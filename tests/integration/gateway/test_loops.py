@@ -7,10 +7,11 @@ from support import admin
 import pytest
 from support import envelope
 
-from support.relay_world import QUICK, eventually
+from support.relay_world import QUICK
 from support.stack import SinkShape, Stack, lanes, resp
 from support.stack.programs import listed
 from support.mail import postqueue, send
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

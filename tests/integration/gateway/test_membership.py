@@ -6,8 +6,8 @@ import pytest
 
 from support import admin
 from support import envelope
-from support.relay_world import eventually
 from support.stack import programs, resp
+from support.waiting import eventually
 from test_takeover import ALONE, alive, fill, recipients, reconnect, state, whole, world  # noqa: F401  (world: a fixture)
 
 pytestmark = pytest.mark.long

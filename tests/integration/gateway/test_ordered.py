@@ -6,7 +6,8 @@ import pytest
 from support import admin
 from support import envelope
 from support.relay_peer import CLOSE, Meeting
-from support.relay_world import BODY, World, eventually
+from support.relay_world import BODY, World
+from support.waiting import eventually
 from test_takeover import QUICK, alive
 
 pytestmark = pytest.mark.core

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from faults import QUICK_DEATH, SETTINGS, VICTIM, Case, entries, healthy, kill
-from support.relay_world import eventually
 from support.stack import hosts, oracle
 from support.stack.hosts import HostedStack
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 from test_loss import Load, diverting, unexplained
 
 pytestmark = pytest.mark.skipif(bool(hosts.refused()), reason=hosts.refused() or "")

@@ -5,8 +5,8 @@ import pytest
 
 from support.relay_peer import Meeting
 from support import envelope
-from support.relay_world import eventually
 from support.stack import lanes
+from support.waiting import eventually
 from test_takeover import QUICK, alive, fill, recipients, reconnect, wait_delivered, world  # noqa: F401  (world: a fixture)
 
 pytestmark = [pytest.mark.core, pytest.mark.long]

@@ -13,8 +13,9 @@ import pytest
 from support import admin
 from support import envelope
 from support.relay_peer import Meeting
-from support.relay_world import World, eventually
+from support.relay_world import World
 from support.stack import programs, resp
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 

@@ -13,7 +13,6 @@ from support import admin
 from support import envelope
 from support import replicator_world
 from support.lane_server import LaneServer, ReplyError
-from support.relay_world import eventually
 from support.sinks import metrics
 from support.stack import SinkShape, Stack, lanes, oracle, resp, versions
 from support.stack.generator import Generator
@@ -21,6 +20,7 @@ from support.stack.ledger import Ledger
 from support.stack.secure import Secure
 from support.mail import queue_id, send
 from support.milter import milter_log
+from support.waiting import eventually
 from test_takeover import QUICK
 
 pytestmark = pytest.mark.long

@@ -3,7 +3,8 @@ import time
 
 import pytest
 
-from support.lane_server import LaneServer, ReplyError, SLOW, ident, wait_for
+from support.lane_server import LaneServer, ReplyError, ident
+from support.waiting import SLOW, eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.check]
 
@@ -112,7 +113,7 @@ def test_memory_of_many_is_right_and_goes_away(c):
     assert c.info()["remembered"] >= 20000
     assert c.push(c.lane, 0, 777, 19999, 20000)[:3] == ["DONE"] * 3
     c("CONFIG", "SET", "lane.settle-ms", 1)
-    wait_for(lambda: c.info()["remembered"] == 0)
+    eventually(lambda: c.info()["remembered"] == 0)
     assert c.push(c.lane, 777)[0] > 0
 
 
@@ -152,7 +153,7 @@ def test_revoked_while_leased_is_let_go_when_the_lease_ends(server, c, end):
     elif end != "time":
         how = {"nack": "RETRY", "keep": "KEEP", "delay": "RETRY", "fatal": "FATAL"}[end]
         assert c("LANE.NACK", c.lane, lease, how, 1000 if end == "delay" else 0, "IDS", 1, ident(1)) == [0, 1, 0]
-    wait_for(lambda: c("LANE.LEN", c.lane) == 0)
+    eventually(lambda: c("LANE.LEN", c.lane) == 0)
     assert c("LANE.REVOKE", c.lane, ident(1)) == ["REMOVED"]
     assert c.push(c.lane, 1) == ["REVOKED"]
     assert c("EXISTS", "dead") == 0

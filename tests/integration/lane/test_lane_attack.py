@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from support.lane_server import ASAN, LaneServer, ReplyError, ident, wait_for
+from support.lane_server import LaneServer, ReplyError, ident
+from support.waiting import ASAN, eventually
 from test_lane_restore import crafted
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
@@ -109,7 +110,7 @@ def test_a_name_is_no_line_of_the_log(server):
     c.push("lane", 1)
     lease, _ = c.take("lane")
     c("LANE.NACK", "lane", lease, "FATAL", 0, "UPTO", ALL)
-    wait_for(lambda: server.log_says("dead-letter lane d.FORGED LINE"))
+    eventually(lambda: server.log_says("dead-letter lane d.FORGED LINE"))
     assert not server.log_says("(?m)^FORGED")
 
 
@@ -160,7 +161,7 @@ def test_many_expired_at_once_are_not_given(server):
     assert all(entry[1] for _, _, entries in taken for entry in entries), "an entry without an id is one that expired"
     if not taken:   # the one behind them comes as soon as they are gone, and wakes who waits for it
         assert w("LANE.TAKE", 1, "q", "BLOCK", 20000)[0][2][0][1] == ident(1)
-    wait_for(lambda: c("LANE.LEN", "q") == 1)
+    eventually(lambda: c("LANE.LEN", "q") == 1)
 
 
 @pytest.mark.parametrize("how", ["rdb", "aof"])
@@ -172,8 +173,8 @@ def test_a_slow_save_makes_no_delay_longer(tmp_path, how):
         for n in range(40):
             c("LANE.PUSH", 1, f"q{n}", "DELAY", 600000, "ENTRIES", 1, 1, "", "", "x")
         c.pipe(["LANE.INFO"], ["BGSAVE"] if how == "rdb" else ["CONFIG", "SET", "appendonly", "yes"])
-        wait_for(lambda: b"rdb_bgsave_in_progress:0" in c("INFO", "persistence") and b"aof_rewrite_in_progress:0" in c("INFO", "persistence")
-                 and b"aof_rewrite_scheduled:0" in c("INFO", "persistence"), 60)
+        eventually(lambda: b"rdb_bgsave_in_progress:0" in c("INFO", "persistence") and b"aof_rewrite_in_progress:0" in c("INFO", "persistence")
+                 and b"aof_rewrite_scheduled:0" in c("INFO", "persistence"))
         c("CONFIG", "SET", "rdb-key-save-delay", "0")
         server.options += ["--appendonly", "yes"] if how == "aof" else []
         server.kill()
@@ -218,7 +219,7 @@ def test_a_lane_whose_key_expires_before_its_leases_end(server):
         c("PEXPIRE", f"q{n}", 30)
         time.sleep(0.05)
         worker.close()
-    wait_for(lambda: c.info()["leased"] == 0)
+    eventually(lambda: c.info()["leased"] == 0)
     assert c("PING") == "PONG"
 
 

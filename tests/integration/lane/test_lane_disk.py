@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from support.lane_server import (ASAN, LaneServer, PORTS, ReplyError, SLOW, VALGRIND, ident,
-                                 number, wait_for)
+from support.lane_server import LaneServer, PORTS, ReplyError, ident, number
+from support.waiting import ASAN, SLOW, VALGRIND, eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 
@@ -80,7 +80,7 @@ def test_ages_and_delays_go_on_after_a_reload(server):
     given = c.ids("lane", 9)
     if time.monotonic() - begin < 0.7 * SLOW:  # else both may be due
         assert given == [1]
-    wait_for(lambda: given.extend(c.ids("lane", 9)) or given == [1, 2])
+    eventually(lambda: given.extend(c.ids("lane", 9)) or given == [1, 2])
 
 
 @pytest.mark.test
@@ -94,7 +94,7 @@ def test_append_only_file_gives_the_same_lanes(tmp_path, preamble, rewrite):
         names = fill(c)
         if rewrite:
             c("BGREWRITEAOF")
-            wait_for(lambda: b"aof_rewrite_in_progress:0" in c("INFO", "persistence") and b"aof_rewrite_scheduled:0" in c("INFO", "persistence"), 20)
+            eventually(lambda: b"aof_rewrite_in_progress:0" in c("INFO", "persistence") and b"aof_rewrite_scheduled:0" in c("INFO", "persistence"))
             assert b"aof_last_bgrewrite_status:ok" in c("INFO", "persistence")
             c.push("mixed", 7777)
             c("LANE.ACK", "mixed", "IDS", 1, ident(50))
@@ -150,7 +150,7 @@ def pair(tmp_path):
     primary.options += ["--port", str(port), "--bind", "127.0.0.1"]
     with primary, replica:
         replica.client()("REPLICAOF", "127.0.0.1", port)
-        wait_for(lambda: b"master_link_status:up" in replica.client()("INFO", "replication"), 20)
+        eventually(lambda: b"master_link_status:up" in replica.client()("INFO", "replication"))
         yield primary, replica
 
 
@@ -160,7 +160,7 @@ def in_step(primary, replica):
         def of(c, field):
             return next(line for line in c("INFO", "replication").splitlines() if line.startswith(field)).split(b":")[1]
         return of(p, b"master_repl_offset") == of(r, b"slave_repl_offset")
-    wait_for(offsets, 10, "the replica's catching up")
+    eventually("the replica's catching up", offsets)
 
 
 def test_replica_is_equal(pair):
@@ -171,10 +171,10 @@ def test_replica_is_equal(pair):
     other.take("mixed", 10)
     other.take("settings")
     other.close()
-    wait_for(lambda: c.info("settings")["leased"] == 0)
+    eventually(lambda: c.info("settings")["leased"] == 0)
     c.push("short", 1, delay=1)
     c.take("sparse", 2, "LEASE", 1)
-    wait_for(lambda: c.info("sparse")["leased"] == 0)
+    eventually(lambda: c.info("sparse")["leased"] == 0)
     in_step(primary, replica)
     assert c.digest(*names, "short") == r.digest(*names, "short")
     assert b"stat_unexpected" not in r("INFO") and not replica.log_says("does not fit")
@@ -193,7 +193,7 @@ def test_full_synchronisation_gives_the_same_lanes(pair):
     r.push("mine", 1)
     r.take("mine")
     r("REPLICAOF", "127.0.0.1", primary.options[primary.options.index("--port") + 1])
-    wait_for(lambda: b"master_link_status:up" in r("INFO", "replication"), 20)
+    eventually(lambda: b"master_link_status:up" in r("INFO", "replication"))
     in_step(primary, replica)
     assert c.digest(*names) == r.digest(*names)
     assert r("EXISTS", "mine") == 0 and r.info()["leased"] == 0
@@ -237,7 +237,7 @@ def test_rdb_of_a_forked_save(tmp_path):
         names = fill(c)
         digest = c.digest(*names)
         c("BGSAVE")
-        wait_for(lambda: b"rdb_bgsave_in_progress:0" in c("INFO", "persistence"), 20)
+        eventually(lambda: b"rdb_bgsave_in_progress:0" in c("INFO", "persistence"))
         assert b"rdb_last_bgsave_status:ok" in c("INFO", "persistence")
         server.restart()
         assert server.client().digest(*names) == digest
@@ -256,11 +256,11 @@ def test_replica_goes_on_after_its_primary_was_restarted(pair):
         c.push("second", n)
     c("LANE.ACK", "second", "UPTO", 2**62)
     in_step(primary, replica)
-    wait_for(lambda: c.pipe(["SAVE"]) == ["OK"], 10, "a save, after the one for the replica")
+    eventually("a save, after the one for the replica", lambda: c.pipe(["SAVE"]) == ["OK"])
     primary.restart()
     c = primary.client()
     c.push("second", 9)
-    wait_for(lambda: replica.client()("LANE.LEN", "second") == 1, 20)
+    eventually(lambda: replica.client()("LANE.LEN", "second") == 1)
     in_step(primary, replica)
     assert c.digest("first", "second") == replica.client().digest("first", "second")
     assert not replica.log_says("does not fit")

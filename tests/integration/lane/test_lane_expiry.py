@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from support.lane_server import LaneServer, ReplyError, SLOW, ident, number, wait_for
+from support.lane_server import LaneServer, ReplyError, ident, number
+from support.waiting import SLOW, eventually
 from test_lane_packed import entry
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
@@ -45,7 +46,7 @@ def at_once(c, numbers, *commands, expire, key="lane"):
 
 
 def gone(c, key, n=0):
-    wait_for(lambda: c("LANE.LEN", key) == n, what=f"length {n} of {key}")
+    eventually(f"length {n} of {key}", lambda: c("LANE.LEN", key) == n)
 
 
 # ---- entries that expire ----
@@ -131,7 +132,7 @@ def test_unusable_dead_letter_lane_keeps_what_expired(server, c):
     c("LANE.CREATE", "lane", "DEAD", "text")
     c("SET", "text", "x")
     push(c, "lane", n, expire=20)
-    wait_for(lambda: c.info("lane")["expiring"] == 0)
+    eventually(lambda: c.info("lane")["expiring"] == 0)
     assert c.ids("lane", 9) == [n] and server.log_says("dead-letter lane text of lane is none .*: 1 entries stay.*LANE.CREATE lane DEAD names another")
 
 
@@ -195,18 +196,18 @@ def test_thousands_come_due_at_once_in_order(c):
         c("LANE.PUSH", 1, "lane", "DELAY", 200 * SLOW, "PACKED", b"".join(entry(first + i + k, b"", b"") for k in range(1000)))
     for _ in range(total):
         fresh()
-    wait_for(lambda: c.info("lane")["waiting"] == total, 20)
+    eventually(lambda: c.info("lane")["waiting"] == total)
     lease, entries = c.take("lane", total, "LEASE", 10**9)
     assert [number(e[1]) for e in entries] == list(range(first, first + total))
     assert c("LANE.EXTEND", "lane", lease, 0, "UPTO", 2**62)[0] == total
-    wait_for(lambda: c.info("lane")["leased"] == 0, 20)
+    eventually(lambda: c.info("lane")["leased"] == 0)
     assert {e[3] for e in c.take("lane", total)[1]} == {1}
 
 
 # ---- what the log says ----
 
 def said(server, pattern):
-    return wait_for(lambda: server.log_says(pattern), what=pattern)
+    return eventually(pattern, lambda: server.log_says(pattern))
 
 
 @pytest.mark.parametrize("words, how", [
@@ -270,7 +271,7 @@ def test_a_lane_with_very_many_leases_goes_away(server, c, words):
         assert {e[3] for e in entries} == {0}, "no attempt was counted"
         c("LANE.RESET", key)
     c("SELECT", 0)
-    wait_for(lambda: c.info()["used-memory"] < before - 1_000_000 or SLOW > 1, 20, "its memory")
+    eventually("its memory", lambda: c.info()["used-memory"] < before - 1_000_000 or SLOW > 1)
     holder.close()
     c("PING")
 
@@ -283,6 +284,6 @@ def test_a_connection_with_very_many_leases_goes_away(server, c):
     holder.pipe(*[["LANE.TAKE", 1, "lane", "LEASE", 10**9] for _ in range(total // 2)])
     holder.take("lane", total, "LEASE", 10**9)
     holder.close()
-    wait_for(lambda: c.info()["leased"] == 0, 20)
+    eventually(lambda: c.info()["leased"] == 0)
     lease, entries = c.take("lane", total)
     assert len(entries) == total and {e[3] for e in entries} == {1}

@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from support.lane_server import BUILD, LaneServer, SLOW, number, wait_for
+from support.lane_server import BUILD, LaneServer, number
+from support.waiting import SLOW, eventually
 
 pytestmark = pytest.mark.core
 
@@ -36,7 +37,7 @@ class Pusher:
             assert self.process.poll() in (None, 0), self.process.stderr.read()
             self.seen += self.file.read().count(b"\n")
             return self.seen - start >= n
-        wait_for(come, 60, f"{n} answers more")
+        eventually(f"{n} answers more", come)
 
     def end(self):
         self.process.terminate()
@@ -70,13 +71,13 @@ def kill_under_load(tmp_path, pusher, fsync, kills):
         p = pusher(server)
         promised = []
         for i in range(kills):
-            wait_for(lambda: p.lines().count("ready, a new life") == i + 1, 60, "a connection")
+            eventually("a connection", lambda: p.lines().count("ready, a new life") == i + 1)
             p.more(rng.randrange(200, 3000 if SLOW == 1 else 400))
             server.kill()
             # What the client has read by now; more may lie in its socket.
             promised.append({int(n) for n, _ in p.answers()})
             server.start()
-        wait_for(lambda: p.lines().count("ready, a new life") == kills + 1, 60, "a connection")
+        eventually("a connection", lambda: p.lines().count("ready, a new life") == kills + 1)
         p.more(500)
         answers = p.end()
         c = server.client()
@@ -109,7 +110,7 @@ def test_client_does_without_the_file_what_it_can(tmp_path, pusher):
         p = pusher(server)
         p.more(1000)
         server.kill()
-        wait_for(lambda: "lost" in p.lines(), what="the client's notice")
+        eventually("the client's notice", lambda: "lost" in p.lines())
         promised = {int(n) for n, _ in p.answers()}
         server.start()
         p.more(1000)
@@ -128,7 +129,7 @@ def test_two_servers_under_one_name(tmp_path, pusher):
         one.path.rename(f"{one.path}.away")
         two.path.rename(one.path)
         one.client_at(f"{one.path}.away")("CLIENT", "KILL", "TYPE", "normal")
-        wait_for(lambda: p.lines().count("ready, a new life") == 2, 20, "the other one")
+        eventually("the other one", lambda: p.lines().count("ready, a new life") == 2)
         p.more(500)
         answers = p.end()
         first, second = one.client_at(f"{one.path}.away"), two.client_at(one.path)
@@ -150,5 +151,5 @@ def test_a_server_of_another_name_gets_nothing(tmp_path, pusher):
             stats = c("INFO", "commandstats").lower()
             return int(stats.split(b"cmdstat_lane.info:calls=")[1].split(b",")[0]) if b"cmdstat_lane.info:" in stats else 0
 
-        wait_for(lambda: asked() >= 3, 20, "three attempts")
+        eventually("three attempts", lambda: asked() >= 3)
         assert not p.lines() and c("DBSIZE") == 0

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from support.lane_server import LaneServer, ReplyError, ident, wait_for
+from support.lane_server import LaneServer, ReplyError, ident
+from support.waiting import eventually
 from test_lane_native import in_step, linked, pair  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.core
@@ -37,7 +38,7 @@ def test_expiry_on_a_replica_waits_for_the_primary(pair):
     expiring(c, "lane", 300, 3, 4)
     c("CLIENT", "KILL", "TYPE", "replica")
     linked(r)
-    wait_for(lambda: c("LANE.LEN", "dead") == 2)
+    eventually(lambda: c("LANE.LEN", "dead") == 2)
     in_step(c, r)
     assert r("LANE.LEN", "dead") == 2 and r.info("lane")["expiring"] == 2
     assert r.digest("lane", "dead") == c.digest("lane", "dead")
@@ -45,7 +46,7 @@ def test_expiry_on_a_replica_waits_for_the_primary(pair):
     in_step(c, r)
     primary.kill()
     r("REPLICAOF", "NO", "ONE")
-    wait_for(lambda: r("LANE.LEN", "dead") == 3, what="the promoted one buries what is over")
+    eventually("the promoted one buries what is over", lambda: r("LANE.LEN", "dead") == 3)
     assert r.info("lane")["length"] == 2
 
 
@@ -59,7 +60,7 @@ def test_expiry_goes_on_in_the_append_only_file(tmp_path):
         server.start()
         c = server.client()
         assert c.info("lane")["expiring"] + c("LANE.LEN", "dead") == 2
-        wait_for(lambda: c("LANE.LEN", "dead") == 1)
+        eventually(lambda: c("LANE.LEN", "dead") == 1)
         assert [e[1] for e in c.read("lane")] == [ident(1)]
 
 
@@ -104,7 +105,7 @@ def test_blocked_take_of_several_lanes_gets_from_all_that_came_at_once(tmp_path)
     with LaneServer(tmp_path, "--lane.settle-ms", "0") as server:
         c, w = server.client(), server.client()
         w.send("LANE.TAKE", 3, "a", "none", "b", "COUNT", 3, "BYTES", 1000, "BLOCK", 0)
-        wait_for(lambda: b"blocked_clients:1" in c("INFO", "clients"))
+        eventually(lambda: b"blocked_clients:1" in c("INFO", "clients"))
         c("LANE.PUSH", 2, "a", "b", "ENTRIES", 4, 1, ident(1), "", "x", 1, ident(2), "", "x", 2, ident(3), "", "x", 2, ident(4), "", "x")
         first = w.reply()
         taken = [entry[1] for _, _, entries in first for entry in entries]

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from support.lane_server import Client, LaneServer, PORTS, ReplyError, ident, number, wait_for
+from support.lane_server import Client, LaneServer, PORTS, ReplyError, ident, number
+from support.waiting import eventually
 from test_lane_packed import offsets, work
 
 pytestmark = pytest.mark.core
@@ -46,7 +47,7 @@ class Load:
 
     def goes_on(self, rounds=3):
         at = self.rounds
-        wait_for(lambda: self.rounds >= at + rounds, 30, "the load")
+        eventually("the load", lambda: self.rounds >= at + rounds)
 
 
 def field(c, section, name):
@@ -64,7 +65,7 @@ def test_append_only_file_switched_on_under_load_has_all(tmp_path, preamble):
             load.goes_on()
             c("CONFIG", "SET", "appendonly", "yes")
             load.goes_on()
-            wait_for(lambda: field(c, "persistence", "aof_rewrite_in_progress") == "0" and field(c, "persistence", "aof_rewrite_scheduled") == "0", 30)
+            eventually(lambda: field(c, "persistence", "aof_rewrite_in_progress") == "0" and field(c, "persistence", "aof_rewrite_scheduled") == "0")
             load.goes_on()
         before = c.digest(*NAMES)
         c("DEBUG", "LOADAOF")
@@ -81,7 +82,7 @@ def test_append_only_file_switched_off_and_on_again(tmp_path):
         c("CONFIG", "SET", "appendonly", "no")
         work(c, 10, 2)
         c("CONFIG", "SET", "appendonly", "yes")
-        wait_for(lambda: field(c, "persistence", "aof_rewrite_in_progress") == "0" and field(c, "persistence", "aof_rewrite_scheduled") == "0", 30)
+        eventually(lambda: field(c, "persistence", "aof_rewrite_in_progress") == "0" and field(c, "persistence", "aof_rewrite_scheduled") == "0")
         work(c, 10, 3)
         before = c.digest(*NAMES)
         c("DEBUG", "LOADAOF")
@@ -102,11 +103,12 @@ def pair(tmp_path, request):
 
 
 def linked(r):
-    wait_for(lambda: field(r, "replication", "master_link_status") == "up", 30, "the link")
+    eventually("the link", lambda: field(r, "replication", "master_link_status") == "up")
 
 
 def in_step(c, r):
-    wait_for(lambda: offsets(c, b"master_repl_offset") == offsets(r, b"slave_repl_offset"), 30, "the replica's catching up")
+    eventually("the replica's catching up",
+               lambda: offsets(c, b"master_repl_offset") == offsets(r, b"slave_repl_offset"))
 
 
 def test_partial_resynchronisation_under_load(pair):
@@ -152,12 +154,12 @@ def test_diskless_load_that_breaks_off_leaves_nothing_half(pair):
         c.push(f"lane{n}", n, body=random.Random(n).randbytes(20000))
     c("CONFIG", "SET", "rdb-key-save-delay", 100000)
     r("REPLICAOF", "127.0.0.1", primary.port)
-    wait_for(lambda: replica.log_says("receiving .* to parser"), 30)
+    eventually(lambda: replica.log_says("receiving .* to parser"))
     time.sleep(0.5)
     c("CONFIG", "SET", "rdb-key-save-delay", 0)
     c("CLIENT", "KILL", "TYPE", "replica")
     r("REPLICAOF", "NO", "ONE")
-    wait_for(lambda: field(r, "persistence", "loading") == "0", 30)
+    eventually(lambda: field(r, "persistence", "loading") == "0")
     assert r.info()["lanes"] == r("DBSIZE") and r.info()["entries"] == sum(r("LANE.LEN", f"lane{n}") for n in range(40))
     r("REPLICAOF", "127.0.0.1", primary.port)
     linked(r)
@@ -200,11 +202,11 @@ def test_diskless_load_that_breaks_off_leaves_what_was(pair):
     c("CONFIG", "SET", "repl-backlog-size", 16384)
     c.push("large", 300, body=rng.randbytes(100000))
     r("REPLICAOF", "127.0.0.1", primary.port)
-    wait_for(lambda: field(r, "persistence", "loading") == "1" or field(r, "persistence", "async_loading") == "1" or c("CLIENT", "LIST", "TYPE", "replica"), 30)
+    eventually(lambda: field(r, "persistence", "loading") == "1" or field(r, "persistence", "async_loading") == "1" or c("CLIENT", "LIST", "TYPE", "replica"))
     time.sleep(0.3)
     c("CLIENT", "KILL", "TYPE", "replica")
     r("REPLICAOF", "NO", "ONE")
-    wait_for(lambda: field(r, "persistence", "loading") == "0", 30)
+    eventually(lambda: field(r, "persistence", "loading") == "0")
     assert r.digest("large") == before and r("LANE.CHECK", "large") == "OK"
     assert r.ids("large", 3) == [0, 1, 2]
     c("CONFIG", "SET", "rdb-key-save-delay", 0)
@@ -225,7 +227,7 @@ def test_client_killed_in_mid_pipeline(server):
         victim.socket.sendall(data[:cut])
         time.sleep(0.02)
         assert c("CLIENT", "KILL", "ID", me) == 1
-        wait_for(lambda: c.info()["leased"] == 0)
+        eventually(lambda: c.info()["leased"] == 0)
         entries = c.read("lane")
         ids = [number(e[1]) for e in entries]
         assert ids == list(range(5)) + list(range(10, 10 + len(ids) - 5)), "a prefix of what was sent"
@@ -262,8 +264,10 @@ def test_values_are_freed_on_another_thread(server):
             c.push("lane", *range(base, base + 1000), body=b"x" * 300)
         before, full = freed(), int(field(c, "memory", "used_memory"))
         c(*words)
-        wait_for(lambda: freed() > before and field(c, "memory", "lazyfree_pending_objects") == "0", 20, "the other thread")
-        wait_for(lambda: int(field(c, "memory", "used_memory")) < full - 5_000_000, 20, "its 6 MB are given back")
+        eventually("the other thread",
+                   lambda: freed() > before and field(c, "memory", "lazyfree_pending_objects") == "0")
+        eventually("its 6 MB are given back",
+                   lambda: int(field(c, "memory", "used_memory")) < full - 5_000_000)
     assert c.info()["lanes"] == 0
 
 
@@ -308,7 +312,8 @@ def test_active_defragmentation(server):
     c.pipe(["CONFIG", "SET", "active-defrag-ignore-bytes", 1], ["CONFIG", "SET", "active-defrag-threshold-lower", 0], ["CONFIG", "SET", "active-defrag-cycle-min", 60],
            ["CONFIG", "SET", "active-defrag-cycle-max", 90])
     with Load(server) as load:
-        wait_for(lambda: int(field(c, "stats", "active_defrag_hits")) > 100, 20, "more than 100 pieces were moved")
+        eventually("more than 100 pieces were moved",
+                   lambda: int(field(c, "stats", "active_defrag_hits")) > 100)
         load.goes_on(5)
     c("CONFIG", "SET", "activedefrag", "no")
     assert all(c("LANE.CHECK", key) == "OK" for key in (*keys, *NAMES) if c("EXISTS", key))

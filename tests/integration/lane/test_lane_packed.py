@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from support.lane_server import PORTS, MODULE, LaneServer, ReplyError, ident, number, wait_for
+from support.lane_server import PORTS, MODULE, LaneServer, ReplyError, ident, number
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.check]
 
@@ -316,12 +317,12 @@ def test_replica_that_comes_in_mid_load_is_equal(tmp_path, diskless):
         thread.start()
         try:
             r("REPLICAOF", "127.0.0.1", port)
-            wait_for(lambda: b"master_link_status:up" in r("INFO", "replication"), 30)
-            wait_for(lambda: int(offsets(c, b"master_repl_offset")) > 20000, 30)
+            eventually(lambda: b"master_link_status:up" in r("INFO", "replication"))
+            eventually(lambda: int(offsets(c, b"master_repl_offset")) > 20000)
         finally:
             stop.set()
             thread.join()
-        wait_for(lambda: offsets(c, b"master_repl_offset") == offsets(r, b"slave_repl_offset"), 20)
+        eventually(lambda: offsets(c, b"master_repl_offset") == offsets(r, b"slave_repl_offset"))
         assert c.digest("a", "b", "c", "d") == r.digest("a", "b", "c", "d")
         assert not replica.log_says("does not fit")
 
@@ -333,10 +334,10 @@ def test_module_that_is_loaded_beside_a_replica_tells_it_all(tmp_path):
     with primary, LaneServer(tmp_path, name="replica") as replica:
         c, r = primary.client(), replica.client()
         r("REPLICAOF", "127.0.0.1", port)
-        wait_for(lambda: b"master_link_status:up" in r("INFO", "replication"), 30)
+        eventually(lambda: b"master_link_status:up" in r("INFO", "replication"))
         c("MODULE", "LOAD", str(MODULE))
         work(c, 20, 1)
-        wait_for(lambda: offsets(c, b"master_repl_offset") == offsets(r, b"slave_repl_offset"), 20)
+        eventually(lambda: offsets(c, b"master_repl_offset") == offsets(r, b"slave_repl_offset"))
         assert c.digest("a", "b", "c", "d") == r.digest("a", "b", "c", "d") and len(r.read("c")) > 0
 
 

@@ -1,7 +1,8 @@
 """LANE.CREATE and LANE.PUSH: answers, bounds, memory, sessions."""
 import pytest
 
-from support.lane_server import ASAN, LaneServer, ReplyError, ident
+from support.lane_server import LaneServer, ReplyError, ident
+from support.waiting import ASAN
 
 pytestmark = [pytest.mark.core, pytest.mark.check]
 

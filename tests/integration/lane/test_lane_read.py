@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from support.lane_server import LaneServer, ReplyError, SLOW, ident, wait_for
+from support.lane_server import LaneServer, ReplyError, ident
+from support.waiting import SLOW, eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.check]
 
@@ -117,7 +118,7 @@ def test_move_drops_what_the_other_lane_holds(c):
 def test_move_keeps_a_delay(c):
     *_, entries = c.pipe(c.pushing("from", 1, delay=200 * SLOW), ["LANE.MOVE", "from", "to", "UPTO", 2**62], ["LANE.READ", "to", 0])
     assert entries[1][0][7] == "delayed"
-    assert wait_for(lambda: c.ids("to")) == [1]
+    assert eventually(lambda: c.ids("to")) == [1]
 
 
 def test_move_of_nothing_makes_nothing(c):

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from support.lane_server import ASAN, LaneServer, ReplyError, VALGRIND, ident, number, wait_for
+from support.lane_server import LaneServer, ReplyError, ident, number
+from support.waiting import ASAN, VALGRIND, eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 
@@ -171,7 +172,8 @@ def test_sparse_payload_is_bounded(server):
     if not SLOW_TOOLS:
         server.close_clients()  # whose buffers hold the payloads
         c = server.client()
-        wait_for(lambda: c.info()["used-memory"] - before < 1_000_000, what="memory of refused lanes given back")
+        eventually("memory of refused lanes given back",
+                   lambda: c.info()["used-memory"] - before < 1_000_000)
 
 
 def test_what_a_server_saved_itself_it_loads_however_sparse(server):

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from support.lane_server import (ASAN, BUILD, LaneServer, MODULE, ReplyError, SLOW, VALGRIND,
-                                 ident, number, wait_for)
+from support.lane_server import BUILD, LaneServer, MODULE, ReplyError, ident, number
+from support.waiting import ASAN, SLOW, VALGRIND, eventually
 
 pytestmark = pytest.mark.core
 
@@ -55,9 +55,9 @@ def test_lane_goes_away_under_leases_and_blocked_clients(server, c, words):
     c("SET", "marker", 1)
     c.push("nothing", 5)
     assert number(taker.reply()[0][2][0][1]) == 5
-    wait_for(lambda: c.info()["leased"] == 1)
+    eventually(lambda: c.info()["leased"] == 1)
     taker.close()
-    wait_for(lambda: c.info()["leased"] == 0)
+    eventually(lambda: c.info()["leased"] == 0)
     c("PING")
 
 
@@ -70,7 +70,7 @@ def test_leases_survive_the_removal_of_another_lane(server, c):
     c("DEL", "a")
     assert c.info()["leased"] == 1
     holder.close()
-    wait_for(lambda: c.info()["leased"] == 0)
+    eventually(lambda: c.info()["leased"] == 0)
     assert c.read("b")[0][3] == 1
 
 

@@ -3,7 +3,8 @@ import time
 
 import pytest
 
-from support.lane_server import LaneServer, ReplyError, SLOW, ident, number, wait_for
+from support.lane_server import LaneServer, ReplyError, ident, number
+from support.waiting import SLOW, eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.check]
 
@@ -127,7 +128,7 @@ def test_nack_with_delay_comes_back_when_due(c):
     lease, _ = c.take("lane")
     _, entries, early = c.pipe(["LANE.NACK", "lane", lease, "KEEP", 60 * SLOW, "IDS", 1, ident(1)], ["LANE.READ", "lane", 0], ["LANE.TAKE", 1, "lane"])
     assert entries[1][0][7] == "delayed" and early == []
-    assert wait_for(lambda: c.ids("lane")) == [1]
+    assert eventually(lambda: c.ids("lane")) == [1]
 
 
 @pytest.mark.parametrize("selector", ["UPTO", "RANGES", "SEQS", "IDS"])
@@ -221,7 +222,7 @@ def test_lease_ends_with_its_connection_and_counts(server, c):
     other = server.client()
     other.take("lane", 2)
     c("CLIENT", "KILL", "ID", other("CLIENT", "ID"))
-    assert wait_for(lambda: c.info("lane")["leased"] == 0)
+    assert eventually(lambda: c.info("lane")["leased"] == 0)
     assert [e[3] for e in c.read("lane")] == [1, 1, 0]
     assert c.ids("lane", 9) == [1, 2, 3]
 
@@ -232,7 +233,7 @@ def test_only_the_leases_of_that_connection_end(server, c):
     one, two = server.client(), server.client()
     one.take("lane"), two.take("lane"), one.take("other"), two.take("lane")
     one.close()
-    wait_for(lambda: c.info()["leased"] == 2)
+    eventually(lambda: c.info()["leased"] == 2)
     assert [e[7] for e in c.read("lane")] == ["waiting", "leased", "leased"]
 
 
@@ -249,17 +250,17 @@ def test_default_lease_is_the_setting(c):
     c.push("lane", 1)
     c.take("lane")
     c("CONFIG", "SET", "lane.lease-ms", 60000)
-    assert wait_for(lambda: c.info("lane")["leased"] == 0)
+    assert eventually(lambda: c.info("lane")["leased"] == 0)
 
 
 def test_extend_makes_a_lease_last(c):
     seq = c.push("lane", 1, 2)
     lease, _ = c.take("lane", 2, "LEASE", 1000 * SLOW)
     assert c("LANE.EXTEND", "lane", lease, 60000, "SEQS", 2, seq[0], 999) == [1, 1]
-    wait_for(lambda: c.info("lane")["leased"] == 1)
+    eventually(lambda: c.info("lane")["leased"] == 1)
     assert [e[7] for e in c.read("lane")] == ["leased", "waiting"]
     assert c("LANE.EXTEND", "lane", lease, 0, "UPTO", seq[1]) == [1, 0]
-    assert wait_for(lambda: c.info("lane")["leased"] == 0)
+    assert eventually(lambda: c.info("lane")["leased"] == 0)
 
 
 def test_lost_leases_reach_maxattempts(server, c):
@@ -268,7 +269,7 @@ def test_lost_leases_reach_maxattempts(server, c):
     other = server.client()
     other.take("lane")
     other.close()
-    wait_for(lambda: c("LANE.LEN", "dead") == 1)
+    eventually(lambda: c("LANE.LEN", "dead") == 1)
     assert c("LANE.LEN", "lane") == 0
 
 
@@ -278,7 +279,7 @@ def test_ack_of_a_leased_entry_ends_it_for_all(server, c):
     other.take("lane", 2)
     assert c("LANE.ACK", "lane", "IDS", 1, ident(1)) == [1, 0]
     other.close()
-    wait_for(lambda: c.info("lane")["leased"] == 0)
+    eventually(lambda: c.info("lane")["leased"] == 0)
     assert [e[1] for e in c.read("lane")] == [ident(2)]
 
 
@@ -289,7 +290,7 @@ def test_many_leases_of_one_connection(server, c):
         other.pipe(*[["LANE.TAKE", 1, f"lane{lane}", "COUNT", 7]] * 15)
     assert c.info()["leased"] == 5000
     other.close()
-    wait_for(lambda: c.info()["leased"] == 0)
+    eventually(lambda: c.info()["leased"] == 0)
     assert c.info()["entries"] == 5000
 
 
@@ -367,9 +368,9 @@ def test_blocked_take_is_served_when_something_becomes_takeable(server, c, how):
 def test_nothing_is_leased_to_a_client_that_went_away_while_blocked(server, c):
     waiting = server.client()
     waiting.send("LANE.TAKE", 1, "lane", "BLOCK", 0)
-    wait_for(lambda: b"blocked_clients:1\r" in c("INFO", "clients"))
+    eventually(lambda: b"blocked_clients:1\r" in c("INFO", "clients"))
     waiting.close()
-    wait_for(lambda: b"blocked_clients:0\r" in c("INFO", "clients"))
+    eventually(lambda: b"blocked_clients:0\r" in c("INFO", "clients"))
     c.push("lane", 1)
     assert c.info("lane")["leased"] == 0
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from support.relay_world import eventually
 from support.stack import Stack, lanes, programs, resp
 from support.stack.shape import SinkShape
 from support.mail import bodies, entries, postqueue, queue_id, send
 from support.milter import milter_log
+from support.waiting import eventually
 
 SINKS = [SinkShape("a", ours=True), SinkShape("b", ["lmtp"], ours=True), SinkShape("plain", ours=True)]
 DIVERTED = ["a", "b"]

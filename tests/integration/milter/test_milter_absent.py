@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from support.relay_world import eventually
 from support.stack import debian
 from support.debian_site import Site
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from support.relay_world import eventually
 from support.stack import Stack, probe, programs
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -15,6 +15,7 @@ from support import sinks
 from support.stack import Stack, lanes, programs
 from support.stack.shape import SinkShape
 from support.milter import milters, serving
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -31,18 +32,11 @@ def system(engine):
         yield running
         for pid in milters(running):  # those that took over from the one that the stack started
             os.kill(pid, signal.SIGTERM)
-        wait(lambda: not milters(running))
+        eventually(lambda: not milters(running))
 
 
 def log(system):
     return Path(system["milter"].log).read_text()
-
-
-def wait(condition, what=lambda: ""):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.05)
 
 
 def connect(system):
@@ -64,7 +58,7 @@ def reload(system):
     """Sends the signal to the one that serves, waits for its successor."""
     old = serving(system)
     os.kill(old, signal.SIGUSR1)
-    wait(lambda: serving(system) != old, lambda: log(system)[-2000:])
+    eventually(lambda: log(system)[-2000:], lambda: serving(system) != old)
     return old, serving(system)
 
 
@@ -98,7 +92,8 @@ def test_twenty_long_sessions_see_only_250s_across_three_upgrades(system):
     for address in system.nodes.values():
         stored = [r.address for e in lanes.entries("", address) for r in e.envelope["recipients"]]
         assert sorted(name for name in stored if name[0] == "u") == sorted(name for name, _ in sent)
-    wait(lambda: milters(system) == [serving(system)], lambda: str(milters(system)) + log(system)[-2000:])
+    eventually(lambda: str(milters(system)) + log(system)[-2000:],
+               lambda: milters(system) == [serving(system)])
     assert log(system).count("ended after its last session") == 3
 
 
@@ -110,7 +105,7 @@ def test_a_reload_hands_on_no_descriptors(system):
     for _ in range(2):
         reload(system)
         assert not mail(connect(system), "u@a.example")
-    wait(lambda: descriptors() <= before, lambda: f"{descriptors()} after {before}")
+    eventually(lambda: f"{descriptors()} after {before}", lambda: descriptors() <= before)
 
 
 def test_a_bad_file_changes_nothing(system):
@@ -118,7 +113,7 @@ def test_a_bad_file_changes_nothing(system):
     good, old = conf.read_text(), serving(system)
     conf.write_text(good + '\ncopies = "many"\n')
     os.kill(old, signal.SIGUSR1)
-    wait(lambda: "reload: nothing is changed" in log(system))
+    eventually(lambda: "reload: nothing is changed" in log(system))
     assert "dovelane.conf:" in log(system).split("nothing is changed", 1)[1].splitlines()[0]
     assert serving(system) == old and not mail(connect(system), "u@a.example")
     conf.write_text(good)
@@ -145,16 +140,16 @@ def test_a_reload_while_the_new_process_comes_up_is_not_lost(system):
     assert not mail(kept, "u1@a.example")
     conf.write_text("\n".join(line for line in good.splitlines() if not line.startswith("divert")))
     os.kill(old, signal.SIGUSR1)
-    wait(lambda: len(milters(system)) == 2)
+    eventually(lambda: len(milters(system)) == 2)
     new = next(pid for pid in milters(system) if pid != old)
     os.kill(new, signal.SIGSTOP)
     conf.write_text(good)
     os.kill(old, signal.SIGUSR1)
     os.kill(new, signal.SIGCONT)
-    wait(lambda: serving(system) not in (old, new), lambda: log(system)[-2000:])
+    eventually(lambda: log(system)[-2000:], lambda: serving(system) not in (old, new))
     before = log(system).count("action=")
     assert not mail(connect(system), "u2@a.example")
-    wait(lambda: log(system).count("action=") > before)
+    eventually(lambda: log(system).count("action=") > before)
     assert log(system)[log(system).rindex("action="):].startswith("action=lane")
     assert not mail(kept, "u3@a.example")
     kept.quit()
@@ -166,7 +161,8 @@ def test_a_program_that_does_not_come_up_changes_nothing(system):
     good, old = conf.read_text(), serving(system)
     conf.write_text(good + '\nmilter_socket_group = "no-such-group-here"\n')
     os.kill(old, signal.SIGUSR1)
-    wait(lambda: "the new process did not come up" in log(system), lambda: log(system)[-2000:])
+    eventually(lambda: log(system)[-2000:],
+               lambda: "the new process did not come up" in log(system))
     assert "there is no such group" in log(system)
     assert serving(system) == old and milters(system) == [old] and not mail(connect(system), "u@a.example")
     conf.write_text(good)
@@ -204,7 +200,8 @@ def test_a_reload_changes_the_engine_and_changes_it_back(system, engine):
         assert not mail(client, f"u{number}@a.example")
         assert "action=lane" in log(system).splitlines()[-1]
         client.quit()
-    wait(lambda: milters(system) == [serving(system)], lambda: str(milters(system)) + log(system)[-2000:])
+    eventually(lambda: str(milters(system)) + log(system)[-2000:],
+               lambda: milters(system) == [serving(system)])
 
 
 def test_the_old_one_does_not_take_the_new_ones_socket_along(system):
@@ -212,7 +209,7 @@ def test_the_old_one_does_not_take_the_new_ones_socket_along(system):
     assert not mail(kept, "u1@a.example")
     old, new = reload(system)
     os.kill(old, signal.SIGTERM)  # although it still has a session
-    wait(lambda: milters(system) == [new])
+    eventually(lambda: milters(system) == [new])
     assert serving(system) == new and not mail(connect(system), "u2@a.example")
 
 
@@ -238,7 +235,7 @@ def test_the_socket_is_taken_over_when_the_nodes_are_connected(system):
     """The first mail after a reload is not refused for want of nodes."""
     before = len(log(system))
     _, new = reload(system)
-    wait(lambda: "started: version" in log(system)[before:], lambda: log(system)[before:])
+    eventually(lambda: log(system)[before:], lambda: "started: version" in log(system)[before:])
     early, _, _ = log(system)[before:].partition("started: version")
     for node in system.nodes:
         assert re.search(rf"node {node} \(.*, store\): connected", early), (new, log(system)[before:])

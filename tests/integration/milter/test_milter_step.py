@@ -18,6 +18,7 @@ import pytest
 from support.stack import Stack, lanes, programs, resp
 from support.stack.probe import packet
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 
 LIMIT = 60
 # ptrace(2), waitpid(2)
@@ -37,18 +38,11 @@ def running(engine):
 def system(running):
     running.cont("milter")
     running.cont("redis-mx2")
-    wait(lambda: answers_to(running, mail(running, "READY")) == b"d", lambda: log(running))
+    eventually(lambda: log(running), lambda: answers_to(running, mail(running, "READY")) == b"d")
     for address in running.nodes.values():
         with resp.Connection(address) as redis:
             redis.call("FLUSHALL")
     yield running
-
-
-def wait(condition, what):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.1)
 
 
 def log(system):
@@ -120,7 +114,8 @@ def queue_ids(system, *nodes):
 
 
 def test_a_mail_is_answered_when_it_is_stored(system):
-    wait(lambda: answers_to(system, mail(system, "PLAIN")) == b"d", lambda: log(system))  # again only if the machine stood still: what is not answered so is nowhere
+    eventually(lambda: log(system),
+               lambda: answers_to(system, mail(system, "PLAIN")) == b"d")  # again only if the machine stood still: what is not answered so is nowhere
     assert stored(system) == [1, 1] and "PLAIN: from=<s@x.example>" in log(system)
 
 
@@ -136,7 +131,7 @@ def test_who_does_not_wait_gets_no_answer(system):
         connection.sendall(packet(b"A", b""))
         assert rest(connection) == b""
         system.cont("redis-mx2")
-    wait(lambda: stored(system) == [0, 0], lambda: log(system))
+    eventually(lambda: log(system), lambda: stored(system) == [0, 0])
 
 
 def test_lines_like_ours_are_deleted_as_long_as_they_are_few(running):
@@ -144,7 +139,7 @@ def test_lines_like_ours_are_deleted_as_long_as_they_are_few(running):
     line = packet(b"L", b"Dovelane-Id\0 x\0")
     for number, answers in ((32, b"m" * 32 + b"a"), (33, b"y"), (100_000, b"y")):
         said = mail(running, "LIKE", header=number * line).replace(packet(b"R", b"<u@a.example>\0"), packet(b"R", b"<u@a.example>\0NOTIFY=SUCCESS\0"))
-        wait(lambda: answers_to(running, said) == answers, lambda: log(running))
+        eventually(lambda: log(running), lambda: answers_to(running, said) == answers)
     assert "LIKE: from=<s@x.example>, nrcpt=1, action=refuse reason=Dovelane-Id lines: 100000" in log(running)
 
 
@@ -154,11 +149,12 @@ def test_who_hangs_up_leaves_no_copies(system):
         connection.sendall(CLIENT + mail(system, "GONE"))
         # What libmilter has not read yet, it does not read after a hang-up: no mail was complete.
         if on_libmilter(system):
-            wait(lambda: "GONE" in queue_ids(system, "mx1"), lambda: log(system))
-    wait(lambda: "GONE: Postfix hung up before the answer" in log(system), lambda: log(system))
+            eventually(lambda: log(system), lambda: "GONE" in queue_ids(system, "mx1"))
+    eventually(lambda: log(system),
+               lambda: "GONE: Postfix hung up before the answer" in log(system))
     system.cont("redis-mx2")
-    wait(lambda: answers_to(system, mail(system, "NEXT")) == b"d", lambda: log(system))
-    wait(lambda: queue_ids(system, *system.nodes) == {"NEXT"}, lambda: log(system))
+    eventually(lambda: log(system), lambda: answers_to(system, mail(system, "NEXT")) == b"d")
+    eventually(lambda: log(system), lambda: queue_ids(system, *system.nodes) == {"NEXT"})
     assert "GONE: from=" not in log(system)
 
 
@@ -185,7 +181,8 @@ def test_a_milter_that_stood_still_answers_nothing(system):
             connection.sendall(late[number])
         time.sleep(10.5)
         system.cont("milter")
-        wait(lambda: all(f"STILL{number}: this process stood still" in log(system) for number in range(len(connections))), lambda: log(system)[-3000:])
+        eventually(lambda: log(system)[-3000:],
+                   lambda: all(f"STILL{number}: this process stood still" in log(system) for number in range(len(connections))))
         quick = connections if not on_libmilter(system) else connections[::50]
         assert all(unanswered(system, connection) for connection in quick)
     assert "STILL0: this process stood still" in log(system) and stored(system) == [0, 0]
@@ -225,10 +222,10 @@ def test_an_order_heard_too_late_is_given_again_while_postfix_waits(system):
         system.stop("redis-mx2")
         with connect(system) as connection:
             connection.sendall(CLIENT + mail(system, name))
-            wait(lambda name=name: name in queue_ids(system, "mx1"), lambda: log(system))
+            eventually(lambda: log(system), lambda name=name: name in queue_ids(system, "mx1"))
             with threads_stopped(system["milter"].process.pid):
                 system.cont("redis-mx2")
-                wait(lambda line=line: line in log(system), lambda: log(system))
+                eventually(lambda: log(system), lambda line=line: line in log(system))
                 time.sleep(1.5)
             if name in queue_ids(system, *system.nodes):
                 assert rest(connection) == b"d", log(system)
@@ -252,7 +249,8 @@ def test_an_answer_that_a_blocked_log_kept_is_not_given(system, tmp_path):
     def restart(where):
         programs.write_settings(system["milter"], {"log": where})
         system.restart("milter")
-        wait(lambda: drained() and answers_to(system, mail(system, "READY")) == b"d", lambda: "nothing is stored")
+        eventually(lambda: "nothing is stored",
+                   lambda: drained() and answers_to(system, mail(system, "READY")) == b"d")
 
     restart(f"file:{tmp_path}/log")
     for address in system.nodes.values():
@@ -265,11 +263,11 @@ def test_an_answer_that_a_blocked_log_kept_is_not_given(system, tmp_path):
                 while True:
                     os.write(pipe, size * b"x")
         connection.sendall(CLIENT + mail(system, "BLOCKED"))
-        wait(lambda: stored(system) == [1, 1], lambda: stored(system))
+        eventually(lambda: stored(system), lambda: stored(system) == [1, 1])
         time.sleep(10.5)
         drained()
         assert unanswered(system, connection)
-    wait(lambda: drained() and stored(system) == [0, 0], lambda: stored(system))
+    eventually(lambda: stored(system), lambda: drained() and stored(system) == [0, 0])
     restart("stderr")
     os.close(pipe)
 

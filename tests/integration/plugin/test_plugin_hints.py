@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support.lane_server import wait_for
 from plugin_fixtures import COUNT, emptied, needs_root, started, user, world
 from support.plugin_world import PUBLIC_USER
 from support.stack import modules
 from support.stack.dovecot import version
+from support.waiting import eventually
 
 pytestmark = [needs_root, pytest.mark.long]
 
@@ -155,7 +155,8 @@ def test_of_copies_one_after_the_other_the_last_is_hinted(world, user, end):
             if end != "LOGOUT":
                 session.settle()
             least = 2 + len(other)
-            wait_for(lambda: hinted.extend(world.named()) or len(hinted) >= least, seconds=30, what="the last one's hint")
+            eventually("the last one's hint",
+                       lambda: hinted.extend(world.named()) or len(hinted) >= least)
             assert sorted(set(hinted)) == sorted({(user, "Copies"), *other}) and len(hinted) <= copies + len(other), hinted
             assert not other or hinted[-1:] == other
 

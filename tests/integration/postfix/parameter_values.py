@@ -48,6 +48,7 @@ NOT_TRIED = {
 VALUES = {
     "smtp_bind_address": "127.0.0.3", "lmtp_bind_address": "[127.0.0.4]",
     "smtp_bind_address6": "::1", "lmtp_bind_address6": "::1",
+    "smtp_fallback_relay": "[127.0.0.1]:9", "lmtp_fallback_relay": "127.0.0.1:9, [127.0.0.1]:10",
     "2bounce_notice_recipient": "p@x.example", "bounce_notice_recipient": "p@x.example",
     "error_notice_recipient": "p@x.example", "double_bounce_sender": "twice",
     "bounce_template_file": "/dev/null", "header_from_format": "obsolete",

@@ -4,109 +4,16 @@ One Postfix has two ways in. At one a milter that changes nothing reads the mail
 other dovelane-milter takes it, and dovelane-relay delivers it. Both go to the same port, which keeps every byte.
 """
 import base64
-import os
 import re
-import socket
 import subprocess
-import threading
-import time
-from pathlib import Path
 
 import pytest
 
-from support.scripted_hops import EXTENSIONS, Farm
-from support.stack import Stack, pymilter
 from support.raw_mail import BODIES, HEADER, Client, Message, attachment
+from support.waiting import eventually
+from support.ways import Ways, envelope_of, verifies
 
 pytestmark = pytest.mark.long
-
-ONE_BY_ONE = {"default_destination_concurrency_limit": "1", "lmtp_destination_concurrency_limit": "1", "smtp_destination_concurrency_limit": "1",
-              "smtp_send_xforward_command": "yes", "lmtp_send_xforward_command": "yes", "strict_smtputf8": "no"}
-SETTINGS = {"destination_concurrency": "1", "max_entry": "40MB", "store_deadline": "20s", "settle": "25s", "copies": "1"}
-
-
-# -- the client ----------------------------------------------------------------------------------------------------------------
-
-
-# -- the two ways --------------------------------------------------------------------------------------------------------------
-
-class Ways:
-    def __init__(self, more=(), settings=(), postconf=()):
-        """more: {domain: destination} of other next hops, or a function that makes it of the hops.
-        settings, postconf: more lines of dovelane.conf and main.cf."""
-        self.farm = Farm()
-        self.milter = pymilter.Server(("127.0.0.1", 0), pymilter.Reader)
-        threading.Thread(target=self.milter.serve_forever, daemon=True).start()
-        self.hops = {}
-        for protocol in ("smtp", "lmtp"):
-            self.hops[protocol] = self.farm.hop(lmtp=protocol == "lmtp", offers=[word for word in EXTENSIONS if word != "CHUNKING"])
-            self.hops[protocol + "-chunking"] = self.farm.hop(lmtp=protocol == "lmtp")
-            self.hops[protocol + "-bare"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
-            self.hops[protocol + "-send"] = self.farm.hop(lmtp=protocol == "lmtp", offers=["PIPELINING"])
-        maps = {f"{name}.example": hop.destination for name, hop in self.hops.items()} | dict(more(self.hops) if callable(more) else more)
-        settings = dict(SETTINGS, **dict(settings), destinations={self.hops[name].destination: {"without_8bitmime": "send"} for name in ("smtp-send", "lmtp-send")})
-        self.system = Stack(postfix="divert", nodes=1, maps=maps, settings=settings, postconf=ONE_BY_ONE | dict(postconf)).up()
-        self.add_stock_port()
-        self.wait_able()
-
-    def add_stock_port(self):
-        note = self.system["postfix"].note
-        self.stock = f"127.0.0.1:{self.system.ports.take()}"
-        master = Path(note["config_directory"]) / "master.cf"
-        text = master.read_text() + f"{self.stock} inet n - n - - smtpd\n    -o smtpd_milters=inet:127.0.0.1:{self.milter.server_address[1]}\n"
-        master.write_text(text)
-        os.utime(master, (time.time() - 60,) * 2)
-        subprocess.run(self.system["postfix"].command("reload"), check=True, capture_output=True)
-        eventually("the second way in", lambda: self.connects(self.stock))
-
-    @staticmethod
-    def connects(address):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError:
-            return False
-        return True
-
-    def wait_able(self):
-        """The milter looks at Postfix's new configuration first."""
-        eventually("the milter diverts", lambda: self.through(self.system.smtp, Message(), "lmtp") and "action=lane" in self.milter_line())
-        for hop in self.hops.values():
-            hop.mails.clear()
-
-    def milter_line(self):
-        """What the milter said about the last mail."""
-        lines = Path(self.system["milter"].log).read_text(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if f" {self.queue_id}: " in line), "")
-
-    def through(self, address, message, name, most=90):
-        """The transactions that the hop saw for it, and waits for them."""
-        hop = self.hops[name]
-        before = len(hop.mails)
-        client = Client(address)
-        self.queue_id = client.send(message, f"{name}.example")
-        client.close()
-        wanted = len({each.lower() for each in message.recipients})
-        eventually(f"{self.queue_id} arrives", lambda: sum(len(mail.kept) for mail in hop.mails[before:]) >= wanted, most)
-        return hop.mails[before:]
-
-    def both(self, message, name):
-        stock = self.through(self.stock, message, name)
-        ours = self.through(self.system.smtp, message, name)
-        return stock, ours
-
-    def end(self):
-        self.system.down()
-        self.farm.end()
-        self.milter.shutdown()
-        self.milter.server_close()
-
-
-def eventually(what, condition, seconds=90):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +48,6 @@ def without_received(wire):
     for pattern, replacement in MADE_UP:
         head = pattern.sub(replacement, head)
     return head[:-2] + empty + body
-
-
-def envelope_of(mail):
-    """The commands with a size of X, recipients sorted as qmgr(8) sorts them."""
-    lines = [re.sub(r" SIZE=\d+", " SIZE=X", line) for line in mail.commands]
-    return lines[:1] + sorted(lines[1:-1]) + lines[-1:]
 
 
 def same(stock, ours):
@@ -278,11 +179,6 @@ def key():
     private = subprocess.run(["openssl", "genrsa", "-traditional", "2048"], check=True, capture_output=True).stdout
     public = subprocess.run(["openssl", "rsa", "-pubout", "-outform", "DER"], input=private, check=True, capture_output=True).stdout
     return private, b"v=DKIM1; k=rsa; p=" + base64.b64encode(public)
-
-
-def verifies(message, record):
-    import dkim
-    return dkim.verify(message, dnsfunc=lambda name, timeout=5: record)
 
 
 SIGNED = ["plain", "8-bit", "8-bit-header", "dot-first", "dots", "dots-many", "control", "line-998", "body-empty-line", "body-one-empty-line", "body-blank-lines",

@@ -8,10 +8,10 @@ from pathlib import Path
 from support import admin
 import pytest
 
-from support.relay_world import eventually
 from support.stack import SinkShape, debian, dovecot
 from support.mail import queue_id
 from support.debian_site import Site
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -144,9 +144,9 @@ def test_the_guide_quotes_the_examples_as_they_are():
 
 
 def test_the_guide_lists_every_reason():
-    code = "".join((debian.REPOSITORY / name).read_text() for name in ("lib/ingress/reasons.c", "milter/rules.c", "proxy/rules.c"))
+    code = "".join((debian.REPOSITORY / name).read_text() for name in ("lib/ingress/reasons.c", "milter/divert_rules.c", "proxy/divert_rules.c"))
     code += "".join(re.search(rf"(?s){function}\(.*?\n}}", (debian.REPOSITORY / name).read_text())[0]
-                    for function, name in (("cannot_store", "milter/divert.c"), ("deposit_misfit", "lib/ingress/deposit.c")))
+                    for function, name in (("cannot_store", "milter/divert.c"), ("mail_entries_misfit", "lib/ingress/mail_entries.c")))
     said = {word for statement in re.findall(r"(?:return|why =) ([^;]*);", code) for word in re.findall(r'"([a-z-]+)"', statement)}
     assert {"divert-off", "map", "postfix", "not-in-divert", "notify", "too-large", "busy", "address", "no-route", "local", "hops"} <= said
     listed = next(line for line in GUIDE.splitlines() if "action=queue reason=...`" in line)

@@ -14,6 +14,7 @@ import pytest
 from support.stack import Stack, lanes, resp
 from support.stack.shape import SinkShape
 from support.mail import postqueue, queue_id, send
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -52,13 +53,6 @@ def diverts(system):
     return "action=lane" in line_of(system, text)
 
 
-def wait(condition, what):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.1)
-
-
 def arrived(system, name):
     """Recipients of all that came to a sink."""
     path = Path(system[f"sink-{name}"].note["journal"])
@@ -93,19 +87,21 @@ class Setting:
     def __enter__(self):
         self.reload(self.changed())
         if self.finding:
-            wait(lambda: f"diverting is off: {self.finding}" in log(self.system)[self.seen:], lambda: log(self.system)[-2000:])
+            eventually(lambda: log(self.system)[-2000:],
+                       lambda: f"diverting is off: {self.finding}" in log(self.system)[self.seen:])
         return self
 
     def __exit__(self, *_):
         self.reload(self.before)
-        wait(lambda: diverts(self.system), lambda: log(self.system)[-2000:])
+        eventually(lambda: log(self.system)[-2000:], lambda: diverts(self.system))
 
 
 # ---- maps: only the mails they would change ----
 
 def left(system, recipient, reason):
     """Waits until a mail to the recipient is left to Postfix for that reason."""
-    wait(lambda: f"action=queue reason={reason}" in line_of(system, send(system, recipient)[1]), lambda: log(system)[-2000:])
+    eventually(lambda: log(system)[-2000:],
+               lambda: f"action=queue reason={reason}" in line_of(system, send(system, recipient)[1]))
     clear(system)  # of those before the milter had looked
 
 
@@ -139,7 +135,8 @@ def test_a_postfix_that_does_not_know_the_milter_is_told_of_in_plain_words(syste
     seen = len(log(system))
     setting = Setting(system, "smtpd_milters =")
     setting.reload(setting.before.replace("smtpd_milters =", "x_milters ="))
-    wait(lambda: "Postfix sends this milter no mail, because no smtpd service has milter_socket = " in log(system)[seen:], lambda: log(system)[-2000:])
+    eventually(lambda: log(system)[-2000:],
+               lambda: "Postfix sends this milter no mail, because no smtpd service has milter_socket = " in log(system)[seen:])
     line = next(line for line in log(system)[seen:].splitlines() if "sends this milter no mail" in line)
     assert "add the lines of examples/master.cf" in line and "postfix reload" in line
     setting.__exit__()
@@ -150,11 +147,11 @@ def test_a_map_that_is_slow_is_called_slow(system):
     SlowMap(path).start()
     seen = len(log(system))
     with Setting(system, f"sender_canonical_maps = socketmap:unix:{path}:x"):
-        wait(lambda: (text := send(system, "slow@a.example")[1])
-             and f"action=queue reason=map sender_canonical_maps socketmap:unix:{path}:x: slow" in line_of(system, text), lambda: log(system)[-2000:])
+        eventually(lambda: log(system)[-2000:], lambda: (text := send(system, "slow@a.example")[1])
+             and f"action=queue reason=map sender_canonical_maps socketmap:unix:{path}:x: slow" in line_of(system, text))
         said, = [line for line in log(system)[seen:].splitlines() if "warning: sender_canonical_maps" in line]
         assert "did not answer within" in said and "slow or away" in said and "may this user read it" not in said
-        wait(lambda: "slow@a.example" in arrived(system, "a"), lambda: arrived(system, "a"))
+        eventually(lambda: arrived(system, "a"), lambda: "slow@a.example" in arrived(system, "a"))
         clear(system)
 
 
@@ -170,7 +167,8 @@ def test_a_map_that_is_slow_is_called_slow(system):
 def test_what_a_map_would_change_is_postfixs(system, parameter, table, given, expected):
     with Setting(system, f"{parameter} = {table}"):
         left(system, given, f"map {parameter}")
-        wait(lambda: set(expected) <= set(arrived(system, "a") + arrived(system, "plain")), lambda: postqueue(system))
+        eventually(lambda: postqueue(system),
+                   lambda: set(expected) <= set(arrived(system, "a") + arrived(system, "plain")))
         if parameter != "sender_canonical_maps" and "{ @" not in table:
             _, text = send(system, "unmapped@a.example")
             assert "action=lane" in line_of(system, text)
@@ -180,7 +178,8 @@ def test_what_a_map_would_change_is_postfixs(system, parameter, table, given, ex
 def test_an_extension_finds_its_base_address(system):
     with Setting(system, "recipient_delimiter = +\nvirtual_alias_maps = inline:{ { base@a.example = new8@a.example } }"):
         left(system, "base+ext@a.example", "map virtual_alias_maps")
-        wait(lambda: "new8+ext@a.example" in arrived(system, "a"), lambda: arrived(system, "a"))
+        eventually(lambda: arrived(system, "a"),
+                   lambda: "new8+ext@a.example" in arrived(system, "a"))
 
 
 # ---- settings that forbid diverting altogether ----
@@ -200,13 +199,15 @@ def test_what_would_be_lost_for_every_mail_turns_diverting_off(system, text, fin
         code, answer = send(system, "x@a.example", content=b"Subject: x\r\nX-Copy: yes\r\n\r\nhello\r\n")
         line = line_of(system, answer)  # Postfix does not even ask milters about a mail that header_checks redirect
         assert code == 250 and ("reason=postfix" in line or "REDIRECT rd@" in text and not line)
-        wait(lambda: set(expected) <= set(arrived(system, "plain")), lambda: postqueue(system))
+        eventually(lambda: postqueue(system),
+                   lambda: set(expected) <= set(arrived(system, "plain")))
 
 
 def test_what_is_held_is_held(system):
     with Setting(system, "header_checks = regexp:{ { /^X-Hold: / HOLD } }", "header_checks = "):
         send(system, "x@a.example", content=b"Subject: x\r\nX-Hold: yes\r\n\r\nhello\r\n")
-        wait(lambda: [item["queue_name"] for item in postqueue(system)] == ["hold"], lambda: postqueue(system))
+        eventually(lambda: postqueue(system),
+                   lambda: [item["queue_name"] for item in postqueue(system)] == ["hold"])
         subprocess.run(["postsuper", "-c", system["postfix"].note["config_directory"], "-d", "ALL"], check=True, capture_output=True)
 
 
@@ -215,7 +216,7 @@ def test_the_admin_takes_it_on_himself_by_name(system):
         system.configure(ignore='{ "always_bcc" }')
         system.restart("milter")
         try:
-            wait(lambda: diverts(system), lambda: log(system)[-2000:])
+            eventually(lambda: log(system)[-2000:], lambda: diverts(system))
         finally:
             system.configure(ignore=None)
             system.restart("milter")
@@ -230,10 +231,11 @@ def test_postconf_that_could_not_be_run_is_run_again(system):
     try:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 1, limits[1]))
         os.utime(Path(system["postfix"].note["config_directory"]) / "main.cf")
-        wait(lambda: "diverting is off: postfix_config" in log(system)[seen:], lambda: log(system)[-2000:])
+        eventually(lambda: log(system)[-2000:],
+                   lambda: "diverting is off: postfix_config" in log(system)[seen:])
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-    wait(lambda: diverts(system), lambda: log(system)[-2000:])
+    eventually(lambda: log(system)[-2000:], lambda: diverts(system))
 
 
 def test_no_table_costs_nothing(system):

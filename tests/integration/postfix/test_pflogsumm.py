@@ -3,25 +3,18 @@ import re
 import shutil
 import smtplib
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from support.stack import Stack
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
 LIMIT = 60
 PFLOGSUMM = shutil.which("pflogsumm", path="/usr/sbin:/usr/bin")
-
-
-def wait(condition, what):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.1)
 
 
 def send(system, recipients, number):
@@ -45,8 +38,10 @@ def lines(system):
 def test_pflogsumm_counts_what_happened(tmp_path):
     with Stack(postfix="divert", sinks=[SinkShape("a", ours=True), SinkShape("plain", ours=True)], divert=["a"],
                settings={"retry_first": "1s"}) as system:
-        wait(lambda: any("action=lane" in line for line in lines(system)) or send(system, ["probe@a.example"], 1), lambda: lines(system)[-20:])
-        wait(lambda: sum("status=sent" in line for line in lines(system)) == sum("cleanup" in line and "message-id=" in line for line in lines(system)), lambda: lines(system))
+        eventually(lambda: lines(system)[-20:],
+                   lambda: any("action=lane" in line for line in lines(system)) or send(system, ["probe@a.example"], 1))
+        eventually(lambda: lines(system),
+                   lambda: sum("status=sent" in line for line in lines(system)) == sum("cleanup" in line and "message-id=" in line for line in lines(system)))
         before = len(lines(system))
         known = set(lines(system))
         system.rules("a", {"at": "rcpt", "match": "^u3", "reply": "451 4.7.1 come again", "times": 1})
@@ -55,8 +50,10 @@ def test_pflogsumm_counts_what_happened(tmp_path):
         for number in range(4):
             send(system, [f"u{number}@plain.example"], number)
         recipients = sum(1 + number % 3 for number in range(10)) + 4
-        wait(lambda: sum("status=sent" in line for line in lines(system) if line not in known) == recipients, lambda: lines(system)[before - 20:])
-        wait(lambda: sum(": removed" in line for line in lines(system) if line not in known) >= 14, lambda: lines(system)[-20:])
+        eventually(lambda: lines(system)[before - 20:],
+                   lambda: sum("status=sent" in line for line in lines(system) if line not in known) == recipients)
+        eventually(lambda: lines(system)[-20:],
+                   lambda: sum(": removed" in line for line in lines(system) if line not in known) >= 14)
         new = [line for line in lines(system) if line not in known]
     log = tmp_path / "mail.log"
     log.write_text("\n".join(new) + "\n")
@@ -78,10 +75,12 @@ def test_pflogsumm_counts_what_happened(tmp_path):
 
 def test_a_mails_story_reads_as_postfixs(tmp_path):
     with Stack(postfix="divert", sinks=[SinkShape("a", ours=True)], divert=["a"]) as system:
-        wait(lambda: any("action=lane" in line for line in lines(system)) or send(system, ["probe@a.example"], 1), lambda: lines(system)[-20:])
+        eventually(lambda: lines(system)[-20:],
+                   lambda: any("action=lane" in line for line in lines(system)) or send(system, ["probe@a.example"], 1))
         story = next(line for line in lines(system) if "action=lane" in line)
         name = re.search(r"\]: (\w+): from=<", story)[1]
-        wait(lambda: any(f"{name}: removed" in line for line in lines(system)), lambda: lines(system)[-20:])
+        eventually(lambda: lines(system)[-20:],
+                   lambda: any(f"{name}: removed" in line for line in lines(system)))
         own = [line for line in lines(system) if f" {name}: " in line and "/dovelane-" in line]
     stamp = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d \S+ postfix/dovelane-"
     assert re.search(stamp + rf"milter\[\d+\]: {name}: from=<s@x\.example>, size=\d+, nrcpt=1, ", own[0])

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from parameter_values import value_of, why_not
 from support.raw_mail import BODIES, Message
-from test_byte_identity import Ways, envelope_of, eventually
+from support.waiting import eventually
+from support.ways import Ways, envelope_of
 from test_postfix_parameters import rows
 
 CLAIMS = ("obeyed", "harmless", "acts before us")

@@ -13,7 +13,8 @@ import pytest
 from support.scripted_hops import certificates
 from support.stack import pymilter
 from support.raw_mail import BODIES, HEADER, Message
-from test_byte_identity import Ways, envelope_of, eventually
+from support.waiting import eventually
+from support.ways import Ways, envelope_of
 from test_postfix_sameness import alike
 
 pytestmark = pytest.mark.long

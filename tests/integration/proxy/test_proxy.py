@@ -20,6 +20,7 @@ from support import sinks
 from support.stack import Stack, lanes, oracle, programs, resp
 from support.stack.generator import Generator
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 
 SINKS = [SinkShape("a", ours=True), SinkShape("b", ["lmtp"], ours=True), SinkShape("plain", ours=True)]
 DIVERTED = ["a", "b"]
@@ -53,13 +54,6 @@ def system(running):
     for node in ("mx1", "mx2"):
         with resp.Connection(running.nodes[node]) as redis:
             redis.call("FLUSHALL")
-
-
-def eventually(what, condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not true within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def send(system, *recipients, content=CONTENT, mail_options=(), rcpt_options=(), sender="s@x.example"):

@@ -9,7 +9,8 @@ import pytest
 
 from support.stack import Stack, lanes, resp
 from support.stack.shape import SinkShape
-from test_proxy import CONTENT, entries, eventually, log, send
+from support.waiting import eventually
+from test_proxy import CONTENT, entries, log, send
 
 SINKS = [SinkShape("a", ours=True), SinkShape("plain", ours=True)]
 LIMIT = 60

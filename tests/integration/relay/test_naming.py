@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.relay_peer import Peer
-from support.relay_world import QUICK, eventually
+from support.relay_world import QUICK
 from support.stack import SinkShape, Stack
 from support.mail import queue_id, send
+from support.waiting import eventually
 from test_relay_engine import certificates, server  # pylint: disable=unused-import
 
 pytestmark = pytest.mark.long

@@ -5,7 +5,8 @@ import pytest
 
 from support import envelope
 from support.relay_peer import HANG
-from support.relay_world import BODY, eventually
+from support.relay_world import BODY
+from support.waiting import eventually
 from test_relay_engine import certificates, server  # noqa: F401
 
 pytestmark = [pytest.mark.core, pytest.mark.long]

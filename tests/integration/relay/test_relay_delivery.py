@@ -5,7 +5,8 @@ import pytest
 
 from support import envelope
 from support.relay_peer import ALL
-from support.relay_world import BODY, eventually
+from support.relay_world import BODY
+from support.waiting import eventually
 
 pytestmark = pytest.mark.core
 SENT, WAITING = 1, 0

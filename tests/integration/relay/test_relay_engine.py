@@ -9,9 +9,10 @@ import pytest
 
 from support import scripted_hops
 from support.relay_peer import ALL, CHUNKS, CLOSE, HANG, RAW, RESET
-from support.relay_world import BODY, World, eventually, timeouts
+from support.relay_world import BODY, World, timeouts
 from support.stack import delivery_id, resp
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 
 pytestmark = pytest.mark.core
 EIGHT = "Subject: gr\u00fc\u00dfe\r\nMIME-Version: 1.0\r\n\r\n\u00e4\r\n".encode()

@@ -6,7 +6,8 @@ import pytest
 
 from support import envelope
 from support.relay_peer import ALL, CLOSE, HANG, RAW, RESET
-from support.relay_world import BODY, eventually, timeouts
+from support.relay_world import BODY, timeouts
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 WAITING, SENT, FAILED, BOUNCED = range(4)

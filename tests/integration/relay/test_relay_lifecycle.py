@@ -11,9 +11,10 @@ import pytest
 
 from support import envelope
 from support.relay_peer import CLOSE, HANG
-from support.relay_world import BODY, World, eventually, timeouts
+from support.relay_world import BODY, World, timeouts
 from support.stack import resp
 from support.stack.shape import SinkShape
+from support.waiting import eventually
 
 WAITING, SENT, FAILED, BOUNCED = range(4)
 core = pytest.mark.core

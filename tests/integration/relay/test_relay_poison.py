@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from support.relay_peer import HANG, Meeting
-from support.relay_world import BODY, World, eventually, timeouts
+from support.relay_world import BODY, World, timeouts
 from support.stack import resp
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 HOLD = "dovelane-hold.invalid"

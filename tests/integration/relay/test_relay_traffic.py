@@ -5,7 +5,8 @@ import pytest
 
 from support import envelope
 from support.relay_peer import CLOSE, HANG, Meeting
-from support.relay_world import eventually, timeouts
+from support.relay_world import timeouts
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 

@@ -4,8 +4,9 @@ import re
 import pytest
 
 from support import replicator_world
-from support.lane_server import BUILD, ReplyError, ident, wait_for
+from support.lane_server import BUILD, ReplyError, ident
 from support.stack.secure import Secure
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -147,7 +148,8 @@ def test_a_file_that_is_not_there_is_named(guarded):
     world = guarded(2)
     (world.files.directory / "site-a.replica").rename(world.files.directory / "elsewhere")
     world[0].start()
-    wait_for(lambda: world[0].says(f"replica_user_file {world.files.directory}/site-a.replica: No such file"), what="the log names it")
+    eventually("the log names it",
+               lambda: world[0].says(f"replica_user_file {world.files.directory}/site-a.replica: No such file"))
     (world.files.directory / "elsewhere").rename(world.files.directory / "site-a.replica")
     world[1].start()
     world[0].change("u1", "one")

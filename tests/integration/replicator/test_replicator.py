@@ -11,9 +11,11 @@ import time
 
 import pytest
 
-from support.lane_server import BUILD, SLOW, wait_for
-from support.replicator_worker import ANSWER, BATCH, CLEAN, NEW, num, text
+from support.lane_server import BUILD
+from support.frames import ANSWER, BATCH, NEW, num, text
+from support.replicator_worker import CLEAN
 from support.replicator_world import PROGRAM, World, users
+from support.waiting import SLOW, eventually
 
 LIVE, BULK = "dovelane:replica:{}>{}", "dovelane:replica:{}>{}:bulk"
 pytestmark = [pytest.mark.core, pytest.mark.long]
@@ -56,9 +58,9 @@ def test_hints_are_coalesced(world):
     begun = time.monotonic()
     for _ in range(200):
         w[0].change("u", "x")
-    wait_for(lambda: not w[0].site.state("u").mailbox, what="a look")
-    wait_for(lambda: w[0].metric("replicator_hints") == 200, what="all hints read")
-    wait_for(lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"), what="an end of the work")
+    eventually("a look", lambda: not w[0].site.state("u").mailbox)
+    eventually("all hints read", lambda: w[0].metric("replicator_hints") == 200)
+    eventually("an end of the work", lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"))
     assert w[0].site.state("u").looks <= 2 + (time.monotonic() - begun) / 0.3
 
 
@@ -69,7 +71,7 @@ def test_a_user_whose_changes_do_not_pause_is_looked_at_less_often(world):
     writer = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY)  # as Dovecot's processes have it: a FIFO without any is looked at every 0.2 s only
     for name in users(5):
         w[0].change(name, "first")
-        wait_for(lambda name=name: site.state(name).looks, what="a first look")
+        eventually("a first look", lambda name=name: site.state(name).looks)
         before, last, longest, begun = site.state(name).looks, time.monotonic(), 0., time.monotonic()
         while time.monotonic() < begun + 3:
             w[0].change(name, "x")
@@ -78,7 +80,8 @@ def test_a_user_whose_changes_do_not_pause_is_looked_at_less_often(world):
             longest, last = max(longest, now - last), now
         looks = site.state(name).looks - before
         w[0].change(name, "last")
-        wait_for(lambda name=name: not site.state(name).mailbox and site.items(name)[w[0].number][-1] == "last", what="the last change")
+        eventually("the last change",
+                   lambda name=name: not site.state(name).mailbox and site.items(name)[w[0].number][-1] == "last")
         if longest < 0.15:  # else this test itself paused
             break
     os.close(writer)
@@ -89,13 +92,13 @@ def test_of_many_mailboxes_named_at_once_those_that_changed_are_looked_into(worl
     """Not all that the user has: one question names 64, and a client that makes hundreds of folders would have each opened at each look."""
     w = world(1, hint_wait="300ms")
     w[0].change("u", "first")
-    wait_for(lambda: w[0].site.items("u") == {1: ["first"]}, what="a first look")
+    eventually("a first look", lambda: w[0].site.items("u") == {1: ["first"]})
     sweeps = w[0].site.state("u").sweeps
     w[0].site.add("u", "x")
     writer = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY)
     os.write(writer, b"".join(b"1\tu\t-\tM%d\n" % n for n in range(200)))  # one write, so that they are read together
-    wait_for(lambda: w[0].site.state("u").sweeps > sweeps, what="a look at what changed")
-    wait_for(lambda: w[0].site.items("u") == {1: ["first", "x"]}, what="the change")
+    eventually("a look at what changed", lambda: w[0].site.state("u").sweeps > sweeps)
+    eventually("the change", lambda: w[0].site.items("u") == {1: ["first", "x"]})
     os.close(writer)
 
 
@@ -107,7 +110,7 @@ def test_a_link_in_the_place_of_the_marks_leads_nowhere(world):
     (other / "u0").touch()
     (w[0].directory / "dirty").rename(w[0].directory / "elsewhere")
     (w[0].directory / "dirty").symlink_to(other)
-    wait_for(lambda: w[0].says(f"dirty_dir {w[0].directory}/dirty: "), what="the log names it")
+    eventually("the log names it", lambda: w[0].says(f"dirty_dir {w[0].directory}/dirty: "))
     assert os.listdir(other) == ["u0"]
     (w[0].directory / "dirty").unlink()
     (w[0].directory / "elsewhere").rename(w[0].directory / "dirty")
@@ -134,7 +137,7 @@ def test_dirty_marks_are_looked_into_and_removed(world):
     w[0].site.add("a/b".replace("/", "@"), "marked")
     w[0].mark("a%40b")
     w.converge(["a@b"])
-    wait_for(lambda: not os.listdir(w[0].directory / "dirty"), what="an empty directory")
+    eventually("an empty directory", lambda: not os.listdir(w[0].directory / "dirty"))
 
 
 def test_a_directory_in_a_marks_place_hides_no_change(world):
@@ -146,7 +149,8 @@ def test_a_directory_in_a_marks_place_hides_no_change(world):
     for user in ("a@b", "c@d"):
         w[0].site.add(user, "marked")
     w.converge(["a@b", "c@d"])
-    wait_for(lambda: os.listdir(w[0].directory / "dirty") == ["c%40d"], what="only what cannot be removed")
+    eventually("only what cannot be removed",
+               lambda: os.listdir(w[0].directory / "dirty") == ["c%40d"])
 
 
 @pytest.fixture
@@ -175,13 +179,13 @@ def test_whoever_is_new_while_the_disk_is_full_is_not_forgotten(small_disk):
     for n, tell in enumerate((w[0].mark, w[0].hint)):
         w[0].site.add(f"u{n}", "one")
         tell(f"u{n}")
-        wait_for(lambda n=n: w[0].site.items(f"u{n}") == {1: ["one"]}, what="a first look")
-    wait_for(lambda: w[0].says("replicator.db: COMMIT: database or disk is full"), what="an error")
+        eventually("a first look", lambda n=n: w[0].site.items(f"u{n}") == {1: ["one"]})
+    eventually("an error", lambda: w[0].says("replicator.db: COMMIT: database or disk is full"))
     seen = w[0].site.state("u0").looks
-    wait_for(lambda: w[0].site.state("u0").looks > seen, 60, "one look more, for the mark that stays")
+    eventually("one look more, for the mark that stays", lambda: w[0].site.state("u0").looks > seen)
     assert os.listdir(w[0].directory / "dirty") == ["u0"]
     free()
-    wait_for(lambda: not os.listdir(w[0].directory / "dirty"), what="an empty directory")
+    eventually("an empty directory", lambda: not os.listdir(w[0].directory / "dirty"))
     w[0].kill()
     for n in range(2):
         w[0].site.add(f"u{n}", "two, without a hint")
@@ -246,7 +250,7 @@ def test_redis_killed_and_back_loses_nothing(world):
     w[0].redis.process.wait()
     for name in names:
         w[0].change(name, "while it is away")
-    wait_for(lambda: all(not w[0].site.state(n).mailbox for n in names), what="ingest without Redis")
+    eventually("ingest without Redis", lambda: all(not w[0].site.state(n).mailbox for n in names))
     w[0].redis.start()
     w.quiet(names)
 
@@ -257,7 +261,7 @@ def test_a_full_lane_is_sent_later(world):
     names = users(20)
     for name in names:
         w[0].change(name, "x" * 1_000_000)
-    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    eventually("a full lane", lambda: w[0].says("FULL"))
     w[1].start()
     w.quiet(names)
 
@@ -268,7 +272,8 @@ NEVER = {"resend_after": "1h", "resend_most": "1h", "hello_every": "1h", "exchan
 def start_alone(w):
     """The first site, when it has asked nobody any more to send again what a run before may have lost."""
     w[0].start()
-    wait_for(lambda: "were asked to send it again" in w[0].log.read_text().partition("swept:")[2], what="the end of what a start sends again")
+    eventually("the end of what a start sends again",
+               lambda: "were asked to send it again" in w[0].log.read_text().partition("swept:")[2])
 
 
 def test_a_lane_that_was_full_and_has_room_is_filled_at_once(world):
@@ -278,9 +283,9 @@ def test_a_lane_that_was_full_and_has_room_is_filled_at_once(world):
     names = users(20)
     for name in names:
         w[0].change(name, "x" * 1_000_000)
-    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    eventually("a full lane", lambda: w[0].says("FULL"))
     w[1].start()
-    wait_for(lambda: w[0].says("was full and has room again"), what="room in the lane")
+    eventually("room in the lane", lambda: w[0].says("was full and has room again"))
     w.converge(names)
     assert w[1].site.twice == 0
 
@@ -291,9 +296,9 @@ def test_a_backlog_larger_than_the_lane_goes_on_where_it_was_full(world):
     start_alone(w)
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     w[0].change("u", *[str(n) * 1_000_000 for n in range(10)], *[str(n) * 500_000 for n in range(10, 40)])
-    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    eventually("a full lane", lambda: w[0].says("FULL"))
     w[0].change("u", "more")
-    wait_for(lambda: not w[0].site.state("u").mailbox, what="an ingest beside a full lane")
+    eventually("an ingest beside a full lane", lambda: not w[0].site.state("u").mailbox)
     w[1].start()
     w.converge(["u"])
     assert w[1].site.twice == 0
@@ -309,7 +314,7 @@ def test_little_is_under_way_when_a_lane_fills(world):
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     w[0].redis.process.send_signal(signal.SIGSTOP)
     w[0].change("u", *[str(n) * 500_000 for n in range(10, 50)])
-    wait_for(lambda: w[0].site.made, what="a parcel")
+    eventually("a parcel", lambda: w[0].site.made)
     time.sleep(2)
     w[0].redis.process.send_signal(signal.SIGCONT)
     assert w[0].site.made <= 6
@@ -326,8 +331,9 @@ def test_what_is_made_for_a_full_lane_while_nobody_takes_is_little(world):
     names = users(10)
     for name in names:
         w[0].change(name, *[f"{name}{n}" + "x" * 900_000 for n in range(8)])
-    wait_for(lambda: w[0].says("FULL") and not any(w[0].site.state(n).mailbox for n in names), what="a full lane and all ingested")
-    wait_for(lambda: w[0].log.read_text().count("ship new") > 4, what="tries", seconds=30)
+    eventually("a full lane and all ingested",
+               lambda: w[0].says("FULL") and not any(w[0].site.state(n).mailbox for n in names))
+    eventually("tries", lambda: w[0].log.read_text().count("ship new") > 4)
     assert w[0].site.made < 80
     w[1].start()
     w.converge(names)
@@ -339,7 +345,7 @@ def test_a_worker_that_dies_while_a_full_lane_is_filled_has_it_done_again(world)
     start_alone(w)
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     w[0].change("u", *[str(n) * 500_000 for n in range(10, 40)])
-    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    eventually("a full lane", lambda: w[0].says("FULL"))
     w[0].site.dying.append(NEW)
     w[1].start()
     w.converge(["u"])
@@ -353,7 +359,7 @@ def test_memory_that_is_short_is_not_taken_for_a_full_lane(world):
     w[0].redis.client()("CONFIG", "SET", "maxmemory", "1mb")
     for name in names:
         w[0].change(name, "mail")
-    wait_for(lambda: w[0].says("MEMORY"), what="a push that is refused")
+    eventually("a push that is refused", lambda: w[0].says("MEMORY"))
     time.sleep(3)
     assert not w[0].says("was full and has room")
     w[0].redis.client()("CONFIG", "SET", "maxmemory", "0")
@@ -366,7 +372,7 @@ def test_a_lane_that_memory_was_too_short_for_gets_its_bound_later(world):
     node = w[0].redis.client()
     node("CONFIG", "SET", "maxmemory", "1")
     w[0].start()
-    wait_for(lambda: w[0].says("cannot be made"), what="a lane that is refused")
+    eventually("a lane that is refused", lambda: w[0].says("cannot be made"))
     assert node("LANE.LIST", 0)[1] == []
     node("CONFIG", "SET", "maxmemory", "0")
     w[1].start()
@@ -420,7 +426,7 @@ def test_main_killed_finds_users_again_whom_nobody_lists(world):
     names = users(10)
     for name in names:
         w[0].change(name, "one")
-        wait_for(lambda name=name: w[0].site.items(name) == {1: ["one"]}, what="a first look")
+        eventually("a first look", lambda name=name: w[0].site.items(name) == {1: ["one"]})
     w[0].kill()
     for name in names:
         w[0].site.add(name, "two, without a hint")
@@ -475,17 +481,17 @@ def test_main_stopped_closes_its_users_and_sweeps_nobody(world):
 def test_a_sweep_that_a_stop_cuts_short_is_begun_anew(world):
     """Not the first one: that counted as done, and the next came an hour later."""
     w = world(2, sweep_all="1h")
-    wait_for(lambda: w[0].says("swept:"), what="the sweep of the first start")
+    eventually("the sweep of the first start", lambda: w[0].says("swept:"))
     w[0].stop()
     w[0].site.listed = [f"u{n}" for n in range(10)]
     w[0].start(sweep_rate="1")
     w[0].mark("+all")
     names = w[0].site.listed
-    wait_for(lambda: any(w[0].site.state(name).sweeps for name in names), what="its begin")
+    eventually("its begin", lambda: any(w[0].site.state(name).sweeps for name in names))
     w[0].stop()
     assert w[0].log.read_text().count("swept:") == 1
     w[0].start(sweep_rate="1000")
-    wait_for(lambda: all(w[0].site.state(name).sweeps for name in names), 60, "a look at all")
+    eventually("a look at all", lambda: all(w[0].site.state(name).sweeps for name in names))
 
 
 def test_a_hint_that_nobody_followed_survives_a_stop(world):
@@ -494,9 +500,9 @@ def test_a_hint_that_nobody_followed_survives_a_stop(world):
     w.quiet(["u"])
     w[0].site.failing.add("u")
     w[0].site.kill_workers()
-    wait_for(lambda: not w[0].site.open_users, what="no workers")
+    eventually("no workers", lambda: not w[0].site.open_users)
     w[0].change("u", "two")
-    wait_for(lambda: w[0].says("cannot be opened now"), what="a failure")
+    eventually("a failure", lambda: w[0].says("cannot be opened now"))
     w[0].stop()
     w[0].site.failing.clear()
     w[0].start()
@@ -509,7 +515,7 @@ def test_unconfirmed_changes_survive_a_restart(world):
     w = world(2, up=False)
     w[0].start()
     w[0].change("u", "x")
-    wait_for(lambda: w[0].admin("lag")[0][1][3] == "1", what="an unconfirmed change")
+    eventually("an unconfirmed change", lambda: w[0].admin("lag")[0][1][3] == "1")
     w[0].stop()
     w[0].redis.client()("FLUSHALL")
     w[0].start()
@@ -535,7 +541,7 @@ def test_a_parcel_that_kills_workers_is_given_up_and_others_flow(world):
     w[0].change("poison", "x")
     w[0].change("u", "y")
     w.converge(["u"])
-    wait_for(lambda: w[1].says("workers went away over one parcel"), 30, "a parcel given up")
+    eventually("a parcel given up", lambda: w[1].says("workers went away over one parcel"))
     w.quiet(["poison"])  # it was unconfirmed, so it came again
 
 
@@ -558,9 +564,10 @@ def test_an_unknown_user_holds_nobody_up(world):
     w[0].change("gone", "x")
     w[0].change("u", "y")
     w.converge(["u"])
-    wait_for(lambda: w[1].metric("replicator_dropped") >= 1, what="a dropped parcel")
+    eventually("a dropped parcel", lambda: w[1].metric("replicator_dropped") >= 1)
     assert w[1].redis.client()("LANE.LEN", LIVE.format("site-b", "site-a")) >= 0
-    wait_for(lambda: w[0].redis.client()("LANE.LEN", LIVE.format("site-a", "site-b")) == 0, what="an empty lane")
+    eventually("an empty lane",
+               lambda: w[0].redis.client()("LANE.LEN", LIVE.format("site-a", "site-b")) == 0)
     assert w[1].says("user=gone: cannot be replicated here")
 
 
@@ -585,7 +592,7 @@ def watch_most(measure, until, what):
         most = max(most, measure())
         return until()
 
-    wait_for(look, 60, what)
+    eventually(what, look)
     return most
 
 
@@ -599,7 +606,8 @@ def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how)
     getattr(w[1].site, how).add("full")
     for n in range(25):
         w[0].change("full", f"{n}{LARGE}")
-    wait_for(lambda: len(w[0].site.items("full").get(1, [])) == 25 and w[1].metric("replicator_dropped") >= 20, 60, "all of it taken, and most given back")
+    eventually("all of it taken, and most given back",
+               lambda: len(w[0].site.items("full").get(1, [])) == 25 and w[1].metric("replicator_dropped") >= 20)
 
     def in_hand():
         return w[1].metric("replicator_in_hand_bytes")
@@ -627,9 +635,9 @@ def test_a_user_whose_worker_does_not_answer_gives_his_room_to_others(world):
     w[1].site.slow["slow"] = 40
     for n in range(8):
         w[0].change("slow", f"{n}{LARGE}")
-    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") > 14_000_000, 60, "a hand that is full")
+    eventually("a hand that is full", lambda: w[1].metric("replicator_in_hand_bytes") > 14_000_000)
     w[0].change("u", "later")
-    wait_for(lambda: w.converged(["u"]), 30, "another user's change, before he answers")
+    eventually("another user's change, before he answers", lambda: w.converged(["u"]))
     assert len(w[1].site.items("slow")[1]) == 1
     w[1].site.slow.clear()
     w.quiet(["slow", "u"], 120)
@@ -639,7 +647,7 @@ def test_a_change_that_is_in_hand_is_not_held_once_more_when_it_comes_again(worl
     w = world(2, exchange_after="1h")
     w[1].site.refusing.add("full")
     w[0].change("full", "x" * 300_000)
-    wait_for(lambda: w[0].site.probes >= 3, 60, "the change sent again and again")
+    eventually("the change sent again and again", lambda: w[0].site.probes >= 3)
     assert 300_000 < w[1].metric("replicator_in_hand_bytes") < 400_000    # and hellos
     w[1].site.refusing.clear()
     w.quiet(["full"])
@@ -658,16 +666,17 @@ def test_what_is_in_hand_keeps_to_the_setting_and_is_given_back(world):
     for n in range(5):
         for user in some:
             w[0].change(user, f"{n}{'x' * 100_000}")
-        wait_for(lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"), what="changes that are shipped")
+        eventually("changes that are shipped",
+                   lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"))
 
     def in_hand():
         return w[1].metric("replicator_in_hand_bytes")
-    wait_for(lambda: in_hand() > 16_600_000, 60, "a hand that is full")
+    eventually("a hand that is full", lambda: in_hand() > 16_600_000)
     assert in_hand() < (16 << 20) + 110_000    # and a parcel
     full = resident(w[1].process)
     w[1].site.slow.clear()
     w.quiet(some, 120)
-    wait_for(lambda: in_hand() == 0, 60, "an empty hand")
+    eventually("an empty hand", lambda: in_hand() == 0)
     assert SLOW > 1 or resident(w[1].process) < full - (8 << 20)    # a sanitizer gives nothing back
 
 
@@ -678,12 +687,13 @@ def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
     w[1].site.refusing.update(full)
     for user in full:
         w[0].change(user, LARGE)
-    wait_for(lambda: w[1].metric("replicator_dropped") >= 8, 60, "most of it given back")
+    eventually("most of it given back", lambda: w[1].metric("replicator_dropped") >= 8)
     for n in range(10):
         w[0].change("u", f"{n}")
         w.converge(["u"])
     # Whose wait is over is tried again, with one parcel more. A slow host has several such tries at a time.
-    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") < 12_000_000, 60, "half of the hand, and a parcel")
+    eventually("half of the hand, and a parcel",
+               lambda: w[1].metric("replicator_in_hand_bytes") < 12_000_000)
     w[1].site.refusing.clear()
     w.quiet([*full, "u"])
 
@@ -692,7 +702,7 @@ def test_a_user_who_cannot_be_opened_now_is_opened_later(world):
     w = world(2)
     w[0].site.failing.add("u")
     w[0].change("u", "x")
-    wait_for(lambda: w[0].says("cannot be opened now"), what="a failure")
+    eventually("a failure", lambda: w[0].says("cannot be opened now"))
     w[0].site.failing.clear()
     w.converge(["u"])
 
@@ -715,8 +725,8 @@ def test_parcels_that_are_not_what_they_should_be_go_no_further(world):
     c = w[0].redis.client()
     for i, m in enumerate(bad):
         c("LANE.PUSH", 1, lane, "ENTRIES", 1, 1, b"%016d" % i, m, b"{}")
-    wait_for(lambda: w[1].metric("replicator_foreign") == len(bad), what="refusals")
-    wait_for(lambda: c("LANE.LEN", lane) == 0, what="an empty lane")
+    eventually("refusals", lambda: w[1].metric("replicator_foreign") == len(bad))
+    eventually("an empty lane", lambda: c("LANE.LEN", lane) == 0)
     w[0].change("u", "after")
     w.converge(["u"])
     assert all(p[0] == "u" for p in w[1].site.parcels[before:])
@@ -731,8 +741,8 @@ def test_a_parcel_of_unknown_kind_is_refused_by_the_worker_and_acked(world):
     lane = LIVE.format("site-a", "site-b")
     c = w[0].redis.client()
     c("LANE.PUSH", 1, lane, "ENTRIES", 1, 1, b"x" * 16, meta(digest, "u", kind=99), b"{}")
-    wait_for(lambda: w[1].says("parcel of kind 99"), what="a refusal")
-    wait_for(lambda: c("LANE.LEN", lane) == 0, what="an empty lane")
+    eventually("a refusal", lambda: w[1].says("parcel of kind 99"))
+    eventually("an empty lane", lambda: c("LANE.LEN", lane) == 0)
 
 
 def test_a_peer_of_another_group_is_not_listened_to(world):
@@ -740,7 +750,7 @@ def test_a_peer_of_another_group_is_not_listened_to(world):
     w[0].start()
     w[1].start(namespaces="{ inbox, shared }")
     w[0].change("u", "x")
-    wait_for(lambda: w[1].says("is of another group: its digest is"), what="the complaint")
+    eventually("the complaint", lambda: w[1].says("is of another group: its digest is"))
     assert w[1].says("of ids 1, 2; namespaces inbox, shared") and w[0].says("of ids 1, 2; namespaces inbox")
     assert "other group" in str(w[1].admin("status")[0])
     assert w[1].site.parcels == []
@@ -819,7 +829,7 @@ def test_a_line_that_never_ends_takes_no_hint_away(world, bytes_before):
         os.write(fd, b"x" * bytes_before)
         time.sleep(0.05)    # read by itself, mostly
         os.write(fd, b"1\tu\t-\tINBOX\n")
-        wait_for(lambda: w[0].site.state("u").looks == looks, what="a look")
+        eventually("a look", lambda: w[0].site.state("u").looks == looks)
     os.close(fd)
 
 
@@ -829,7 +839,7 @@ def test_hints_that_are_none_are_counted(world):
     os.write(fd, b"garbage\n1\t../x\t-\tINBOX\n" + b"x" * 5000 + b"\n1\tu\t-\tINBOX\n")
     os.close(fd)
     w[0].site.add("u", "x")
-    wait_for(lambda: w[0].site.state("u").looks == 1, what="a look")
+    eventually("a look", lambda: w[0].site.state("u").looks == 1)
     assert w[0].metric("replicator_hints_unreadable") == 3
 
 
@@ -841,13 +851,13 @@ def test_those_left_exchange_what_only_one_of_them_has_of_a_dead_one(world):
     w[0].start()
     w[1].start()
     w[0].change("u", "last words")
-    wait_for(lambda: w[1].site.items("u") == {1: ["last words"]}, what="B's copy")
+    eventually("B's copy", lambda: w[1].site.items("u") == {1: ["last words"]})
     w[0].kill()
     w[0].redis.process.kill()
     w[0].redis.process.wait()
     w[2].start()
     w[1].change("u", "alive")
-    wait_for(lambda: w[2].site.items("u") == {1: ["last words"], 2: ["alive"]}, 30, "C's copy")
+    eventually("C's copy", lambda: w[2].site.items("u") == {1: ["last words"], 2: ["alive"]})
     assert ("u", 2, ANSWER) in w[2].site.parcels
 
 
@@ -855,7 +865,7 @@ def test_a_backlog_over_its_bound_is_dropped_and_exchanged_on_return(world):
     w = world(2, up=False, backlog=1000)
     w[0].start()
     w[0].change("u", *[f"{n}" for n in range(1500)])
-    wait_for(lambda: w[0].site.state("u").first > 1500, what="FORGET")
+    eventually("FORGET", lambda: w[0].site.state("u").first > 1500)
     w[0].redis.client()("FLUSHALL")
     w[0].change("u", "after")
     w[1].start()
@@ -868,13 +878,13 @@ def test_a_peer_removed_for_ever_is_kept_nothing_for(world):
     w[0].start()
     w[1].start()
     w[0].change("u", "x")
-    wait_for(lambda: w[1].site.items("u") == {1: ["x"]}, what="B's copy")
+    eventually("B's copy", lambda: w[1].site.items("u") == {1: ["x"]})
     rows, code, _ = w[0].admin("peers", "", "--remove", "3")
     assert code == 0 and ["site-c", "3", f"unix:{w[2].redis.path}", "removed"] in rows
     w[0].change("u", "y")
-    wait_for(lambda: w[1].site.items("u") == {1: ["x", "y"]}, what="B's copy")
+    eventually("B's copy", lambda: w[1].site.items("u") == {1: ["x", "y"]})
     assert w[0].site.hellos[-1][0] == [1, 2]
-    wait_for(lambda: [row[3] for row in w[0].admin("lag")[0][1:]] == ["0", "0"], what="nothing kept")
+    eventually("nothing kept", lambda: [row[3] for row in w[0].admin("lag")[0][1:]] == ["0", "0"])
     w[0].stop()
     w[0].start()
     assert w[0].admin("peers")[0][3][3] == "removed"
@@ -914,7 +924,7 @@ def test_resync_exchanges_with_all(world):
     w[0].change("u", "x")
     w.quiet(["u"])
     assert w[0].admin("resync", "u")[1] == 0
-    wait_for(lambda: ("u", 2, ANSWER) in w[0].site.parcels, what="an answer")
+    eventually("an answer", lambda: ("u", 2, ANSWER) in w[0].site.parcels)
 
 
 # ---- all of it ----

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from support.lane_server import wait_for
-from support.replicator_worker import Ended, INGEST, NOTE, Worker, text
+from support.frames import INGEST, NOTE, text
+from support.replicator_worker import Ended, Worker
 from support.replicator_world import users
+from support.waiting import eventually
 from test_replicator import LIVE, meta, world  # noqa: F401
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
@@ -47,7 +48,8 @@ def test_who_answers_late_but_always_answers_leaves_workers_to_the_others(world)
     for name in bad:
         site.slow[name] = 11.
         w[0].change(name, "x")
-    wait_for(lambda: all(f"user={name}: ingest" in w[0].log.read_text() for name in bad) and held_by(site, bad) <= 2, 120, "a late answer of each")
+    eventually("a late answer of each",
+               lambda: all(f"user={name}: ingest" in w[0].log.read_text() for name in bad) and held_by(site, bad) <= 2, 120)
     most = 0
     for turn in range(5):
         for name in bad:
@@ -90,7 +92,7 @@ def test_who_lets_go_just_before_he_is_lengthy_is_so_by_the_sum(world):  # noqa:
     for name in bad:
         w[0].site.slow[name] = 9.
     with always_busy(w[0], bad):
-        wait_for(lambda: held_by(w[0].site, bad) == 4, 60, "all workers are theirs")
+        eventually("all workers are theirs", lambda: held_by(w[0].site, bad) == 4)
         for name in good:
             w[1].change(name, "x")
         w.converge(good, 60)    # before: one user in a minute
@@ -116,11 +118,12 @@ def test_who_says_a_word_holds_a_worker_no_less(world, monkeypatch, how):  # noq
     bad, good = [f"bad{n}" for n in range(4)], [f"good{n}" for n in range(4)]
     for name in bad:
         w[0].change(name, "x")
-    wait_for(lambda: held_by(w[0].site, bad) == 4, 60, "all workers are theirs")
+    eventually("all workers are theirs", lambda: held_by(w[0].site, bad) == 4)
     for name in good:
         w[0].change(name, "x")
     w.converge(good, 90)
-    wait_for(lambda: w[0].metric("replicator_workers_lost") >= (2 if how == "a word now and then" else 4), 60, "the end of those questions")
+    eventually("the end of those questions",
+               lambda: w[0].metric("replicator_workers_lost") >= (2 if how == "a word now and then" else 4))
     for _ in range(20):
         assert held_by(w[0].site, bad) <= 3, "one is left for the others"
         time.sleep(0.1)
@@ -140,13 +143,14 @@ def test_whatever_comes_all_the_time_each_class_has_its_turn(world):  # noqa: F8
     for name in bad:
         w[0].site.slow[name] = 11.
         w[0].change(name, "x")
-    wait_for(lambda: all(f"user={name}: ingest" in w[0].log.read_text() for name in bad), 120, "a late answer of each")
+    eventually("a late answer of each",
+               lambda: all(f"user={name}: ingest" in w[0].log.read_text() for name in bad), 120)
     w[0].site.slow.clear()
     w.quiet(bad)
     for name in many:
         w[0].site.slow[name] = 0.05
     with always_busy(w[0], many), always_busy(w[0], bad, 0.02):
-        wait_for(lambda: w[0].metric("replicator_waiting") > 100, 60, "a queue")
+        eventually("a queue", lambda: w[0].metric("replicator_waiting") > 100)
         for name in good:
             w[1].change(name, "y")
         w.converge(good, 60)
@@ -180,7 +184,8 @@ def test_all_spellings_of_a_name_are_one_user(world):  # noqa: F811
     assert not set(site.opened) - {"mallory", *good}
     site.slow.clear()
     w.quiet(["mallory", *good])
-    wait_for(lambda: ledger(w[0]) == {"mallory", *good} == ledger(w[1]), 60, "no row of another spelling")
+    eventually("no row of another spelling",
+               lambda: ledger(w[0]) == {"mallory", *good} == ledger(w[1]))
 
 
 def test_what_is_asked_under_another_spelling_is_done(world):  # noqa: F811
@@ -188,13 +193,13 @@ def test_what_is_asked_under_another_spelling_is_done(world):  # noqa: F811
     w = world(2)
     w[0].site.canonical = str.lower
     w[1].change("Bob", "of B")
-    wait_for(lambda: w[0].site.items("bob") == {2: ["of B"]}, 60, "it is bob's there")
+    eventually("it is bob's there", lambda: w[0].site.items("bob") == {2: ["of B"]})
     rows, code, errors = w[0].admin("status", "BOB")
     assert (code, errors) == (0, []) and rows
     w[0].mark("bOb")
     w[0].site.add("bob", "of A")
-    wait_for(lambda: w[1].site.items("bob").get(1) == ["of A"], 60, "what a mark told of him")
-    wait_for(lambda: ledger(w[0]) == {"bob"}, 60, "one row")
+    eventually("what a mark told of him", lambda: w[1].site.items("bob").get(1) == ["of A"])
+    eventually("one row", lambda: ledger(w[0]) == {"bob"})
 
 
 def test_a_slow_user_who_has_always_something_to_do_leaves_the_others_their_turn(world):  # noqa: F811
@@ -203,7 +208,8 @@ def test_a_slow_user_who_has_always_something_to_do_leaves_the_others_their_turn
     for name in bad:
         site.slow[name] = 3600.
         w[0].change(name, "x")
-    wait_for(lambda: all(f"user={name}: the worker did not answer within worker_timeout" in w[0].log.read_text() for name in bad), 120, "a failure of each")
+    eventually("a failure of each",
+               lambda: all(f"user={name}: the worker did not answer within worker_timeout" in w[0].log.read_text() for name in bad), 120)
     site.slow.clear()
     w.quiet(bad)
     stop = threading.Event()
@@ -228,10 +234,11 @@ def test_what_one_user_leaves_in_a_lane_silences_nobody_else(world):  # noqa: F8
     w = world(2, worker_timeout="1h", hello_every="12s", resend_after="1h", resend_most="1h")
     w[0].site.slow["bad"] = 3600.
     w[1].change("bad", "x")
-    wait_for(lambda: w[0].metric("replicator_in_hand_bytes") > 0, what="a parcel that stays")
+    eventually("a parcel that stays", lambda: w[0].metric("replicator_in_hand_bytes") > 0)
     w[1].change("good", "x")
     w.converge(["good"])
-    wait_for(lambda: "user=good: ship hello site-a" in w[1].log.read_text().split("user=good: ingest", 1)[1], 60, "a hello, after 12 seconds")
+    eventually("a hello, after 12 seconds",
+               lambda: "user=good: ship hello site-a" in w[1].log.read_text().split("user=good: ingest", 1)[1])
     w[0].site.slow.clear()
 
 
@@ -243,7 +250,7 @@ def test_names_that_are_made_up_hold_nobody_up_and_fill_no_memory(world):  # noq
     w[0].site.unknown = MadeUp()
     thread = threading.Thread(target=flood, args=(w[0], [f"x{i}" for i in range(60_000)]), daemon=True)
     thread.start()
-    wait_for(lambda: w[0].metric("replicator_users") > 9000, 120, "many names")
+    eventually("many names", lambda: w[0].metric("replicator_users") > 9000, 120)
     w[0].site.add("real", "one")
     w[0].mark("real")
     w[1].change("other", "two")
@@ -264,7 +271,8 @@ def test_parcels_without_bytes_count_in_memory(world):  # noqa: F811
     for _ in range(25):
         entries = [part for _ in range(1000) for part in (1, os.urandom(16), meta(digest, "u"), b"")]
         c("LANE.PUSH", 1, lane, "ENTRIES", 1000, *entries)
-    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") >= 8_000_000, 120, "as many as it takes")
+    eventually("as many as it takes",
+               lambda: w[1].metric("replicator_in_hand_bytes") >= 8_000_000, 120)
     time.sleep(1)
     assert w[1].metric("replicator_in_hand_bytes") < 10_000_000 and c("LANE.LEN", lane) > 5000
 
@@ -289,13 +297,16 @@ def test_the_mark_for_all_made_again_and_again_leaves_the_sweeps_a_rest(world): 
     w = world(2, sweep_rate="20")
     w[0].site.listed = [f"u{n}" for n in range(30)]
     w[0].mark("+all")
-    wait_for(lambda: all(w[0].site.state(user).sweeps == 1 for user in w[0].site.listed), 60, "a sweep")
-    wait_for(lambda: w[0].log.read_text().count("swept:") == 2, what="its end")    # the other one was at the start
+    eventually("a sweep",
+               lambda: all(w[0].site.state(user).sweeps == 1 for user in w[0].site.listed))
+    eventually("its end",
+               lambda: w[0].log.read_text().count("swept:") == 2)    # the other one was at the start
     w[0].mark("+all")
     for name in ("x", "y"):
         w[0].site.add(name, "marked")
         w[0].mark(name)
-        wait_for(lambda name=name: w[0].site.items(name) and name not in dirty(w[0]), what="another user's mark, which does not wait")
+        eventually("another user's mark, which does not wait",
+                   lambda name=name: w[0].site.items(name) and name not in dirty(w[0]))
     assert "+all" in dirty(w[0]) and w[0].log.read_text().count("swept:") == 2
     w[0].site.add("u7", "told by the mark for all")
     w.converge(["u7"])
@@ -314,7 +325,8 @@ def test_directories_in_the_place_of_marks_do_not_have_their_users_looked_at_all
         made = w[0].directory / "made" / name    # with what is in it at once, or it would be removed before
         (made / "x").mkdir(parents=True)
         made.rename(w[0].directory / "dirty" / name)
-    wait_for(lambda: w[0].metric("replicator_dirty") - before > 200 * 12, 60, "twelve looks at all marks")
+    eventually("twelve looks at all marks",
+               lambda: w[0].metric("replicator_dirty") - before > 200 * 12)
     assert sum(w[0].site.state(name).looks for name in names) - looks < 1000    # before: all of them each time
     w[0].site.add("another", "marked")
     w[0].mark("another")
@@ -330,7 +342,8 @@ def test_users_whose_workers_hang_have_one_worker_at_a_time(world):  # noqa: F81
     for name in bad:
         site.slow[name] = 3600.
         w[0].change(name, "x")
-    wait_for(lambda: all(f"user={name}: the worker did not answer within worker_timeout" in w[0].log.read_text() for name in bad), 120, "a failure of each")
+    eventually("a failure of each",
+               lambda: all(f"user={name}: the worker did not answer within worker_timeout" in w[0].log.read_text() for name in bad), 120)
     most, lost = 0, w[0].metric("replicator_workers_lost")
     for turn in range(8):
         for name in good:
@@ -366,7 +379,7 @@ def test_names_that_are_made_up_are_looked_up_behind_those_that_are_known(world)
     w[0].site.lookups.clear()
     thread = threading.Thread(target=flood, args=(w[0], [f"x{i}" for i in range(20_000)]), daemon=True)
     thread.start()
-    wait_for(lambda: len(w[0].site.lookups) > 100, 60, "the first lookups")
+    eventually("the first lookups", lambda: len(w[0].site.lookups) > 100)
     w[0].site.add("real", "after")
     w[0].mark("real")  # as the plugin does that finds the FIFO full
     w.converge(["real"])
@@ -424,7 +437,7 @@ class Stopped:
 def test_who_stops_his_process_behind_its_last_word_has_one(world, monkeypatch):  # noqa: F811
     s = Stopped(world, monkeypatch, 1, 4, replicator_workers="2")
     with always_busy(s.world[0], s.bad):
-        wait_for(lambda: s.stopped, what="a process that is stopped")
+        eventually("a process that is stopped", lambda: s.stopped)
         for turn in range(15):
             s.change_good(f"{turn}")
             assert s.most["of one"] == 1 and s.most["processes"] <= 6, s.most
@@ -443,8 +456,8 @@ def test_those_who_stop_theirs_behind_the_last_word_share_one(world, monkeypatch
             time.sleep(0.1)
             assert s.most["of one"] <= 1 and s.most["processes"] <= 6, s.most
         judged = [f"user={name}: its worker was done" for name in s.bad]
-        wait_for(lambda: all(s.world[0].says(each) for each in judged), 60, "a judgement of each")
-        wait_for(lambda: len(s.stopped) <= 1, 20, "the end of those that were not judged yet")
+        eventually("a judgement of each", lambda: all(s.world[0].says(each) for each in judged))
+        eventually("the end of those that were not judged yet", lambda: len(s.stopped) <= 1)
         s.most.clear()
         for turn in range(5):
             s.change_good(f"{turn}")
@@ -469,7 +482,8 @@ def a_full_hand(w, names):
     pushing = threading.Thread(target=push)
     pushing.start()
     try:
-        wait_for(lambda: w[0].metric("replicator_in_hand_bytes") > 7_000_000, 30, "a hand that is full")
+        eventually("a hand that is full",
+                   lambda: w[0].metric("replicator_in_hand_bytes") > 7_000_000)
         yield
     finally:
         over.set()
@@ -488,7 +502,7 @@ def test_a_site_that_fills_the_hand_keeps_no_answers_of_others_away(world):  # n
         for n in range(5):
             w[0].site.exchanged.clear()
             assert w[0].admin("resync", "victim")[1] == 0
-            wait_for(lambda: "victim" in w[0].site.exchanged, 30, "the third site's answer")
+            eventually("the third site's answer", lambda: "victim" in w[0].site.exchanged)
 
 
 def addresses(process):
@@ -515,7 +529,7 @@ def lying(redis, answer):
     accepting.start()
     call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     try:
-        wait_for(lambda: len(met) >= 4, 30, "some connections")
+        eventually("some connections", lambda: len(met) >= 4)
         yield
     finally:
         listener.shutdown(socket.SHUT_RDWR)
@@ -533,6 +547,6 @@ def test_a_server_that_names_lists_without_end_stops_nobody(world):  # noqa: F81
     before = addresses(w[0].process)
     with lying(w[1].redis, b"*500000000\r\n" * 7):
         w[0].change("u", "later")
-        wait_for(lambda: "later" in w[2].site.items("u").get(1, []), 60, "a change at the third site")
+        eventually("a change at the third site", lambda: "later" in w[2].site.items("u").get(1, []))
     assert addresses(w[0].process) < before + (1 << 30)    # each list has 4 GB
     w.quiet(["u"])

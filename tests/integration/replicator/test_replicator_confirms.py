@@ -6,9 +6,10 @@ import threading
 
 import pytest
 from support import replicator_worker
-from support.lane_server import wait_for
-from support.replicator_worker import ANSWER, ANSWER_READING, BATCH, QUESTION, Worker, batch_body
+from support.frames import ANSWER, ANSWER_READING, BATCH, QUESTION
+from support.replicator_worker import Worker, batch_body
 from support.replicator_world import users
+from support.waiting import eventually
 from test_replicator import meta, world  # noqa: F401
 
 STILL = {"hello_every": "1h", "resend_after": "1h", "resend_most": "1h", "worker_idle": "1h"}
@@ -37,7 +38,8 @@ def unconfirmed(replica):
 
 
 def closed_at(replica, user):
-    wait_for(lambda: user not in replica.site.open_users and user in replica.site.closed, 30, f"a close of {user}")
+    eventually(f"a close of {user}",
+               lambda: user not in replica.site.open_users and user in replica.site.closed)
 
 
 def test_a_hello_that_is_owed_is_said_before_its_user_is_closed_for_another(world):  # noqa: F811
@@ -55,18 +57,18 @@ def open_another(w, user, other):
     """user has a change that nobody has confirmed, and is closed; the other one is open."""
     with stopped(w[1]):
         w[0].change(user, "x")
-        wait_for(lambda: unconfirmed(w[0]), 30, "a change that is not confirmed")
+        eventually("a change that is not confirmed", lambda: unconfirmed(w[0]))
         w[0].change(other, "x")
         closed_at(w[0], user)
-        wait_for(lambda: unconfirmed(w[0]) == 2, 30, "both not confirmed")
+        eventually("both not confirmed", lambda: unconfirmed(w[0]) == 2)
 
 
 def test_what_confirms_all_opens_nobody_and_counts_at_once(world):  # noqa: F811
     w = world(2, replicator_workers=1, **STILL)
     open_another(w, "u", "other")
-    wait_for(lambda: unconfirmed(w[0]) == 0, 30, "a lag of 0")
+    eventually("a lag of 0", lambda: unconfirmed(w[0]) == 0)
     lane = w[1].redis.client()
-    wait_for(lambda: lane("LANE.LEN", "dovelane:replica:site-b>site-a") == 0, 30, "an empty lane")
+    eventually("an empty lane", lambda: lane("LANE.LEN", "dovelane:replica:site-b>site-a") == 0)
     assert w[0].site.opened.count("u") == 1
     assert ("u", 2, BATCH) not in w[0].site.parcels
     state = w[0].site.state("u")
@@ -96,11 +98,11 @@ def test_the_newest_of_each_site_is_kept(world):  # noqa: F811
     had = [before(("u", site, BATCH)) for site in (2, 3)]
     for site in (2, 3):
         confirm(w, "u", 1, 20, sender=site)
-    wait_for(lambda: w[0].metric("replicator_taken") >= done + 40, 30, "all of them in hand")
+    eventually("all of them in hand", lambda: w[0].metric("replicator_taken") >= done + 40)
     assert [before(("u", site, BATCH)) for site in (2, 3)] == had
     opened = w[0].site.opened.count("u")
     w[0].change("u", "y")
-    wait_for(lambda: w[0].site.state("u").looks == 2, 30, "a look")
+    eventually("a look", lambda: w[0].site.state("u").looks == 2)
     assert [before(("u", site, BATCH)) for site in (2, 3)] == [n + 1 for n in had]
     assert w[0].site.opened.count("u") == opened + 1
 
@@ -109,7 +111,7 @@ def test_it_waits_no_longer_than_sweep_active_whatever_comes_after_it(world):  #
     w = world(2, **STILL | {"worker_idle": "100ms", "sweep_active": "2s", "active_for": "1s"})
     w[0].change("u", "x")
     w.quiet(["u"])
-    wait_for(lambda: w[0].site.state("u").sweeps == 1, 30, "the last sweep")
+    eventually("the last sweep", lambda: w[0].site.state("u").sweeps == 1)
     closed_at(w[0], "u")
     opened, over = w[0].site.opened.count("u"), threading.Event()
 
@@ -119,7 +121,7 @@ def test_it_waits_no_longer_than_sweep_active_whatever_comes_after_it(world):  #
     speaking = threading.Thread(target=speak)
     speaking.start()
     try:
-        wait_for(lambda: w[0].site.opened.count("u") > opened, 30, "an opening")
+        eventually("an opening", lambda: w[0].site.opened.count("u") > opened)
     finally:
         over.set()
         speaking.join()
@@ -139,7 +141,7 @@ def test_what_does_not_confirm_just_all_is_taken_at_once(world, monkeypatch, num
     monkeypatch.setattr(replicator_worker, "EPOCH", epoch)
     confirm(w, "u", number)
     monkeypatch.undo()
-    wait_for(lambda: w[0].site.opened.count("u") == opened + 1, 30, "an opening")
+    eventually("an opening", lambda: w[0].site.opened.count("u") == opened + 1)
 
 
 def test_one_to_whom_a_new_state_owes_a_word_is_not_kept_waiting(world, monkeypatch):  # noqa: F811
@@ -153,11 +155,11 @@ def test_one_to_whom_a_new_state_owes_a_word_is_not_kept_waiting(world, monkeypa
         real(self, site, ANSWER_READING if kind == ANSWER else kind, body, bulk, first)
     monkeypatch.setattr(Worker, "send", send)
     assert w[1].admin("resync", "u")[1] == 0
-    wait_for(lambda: ("u", 2, QUESTION) in w[0].site.parcels, 30, "a question")
+    eventually("a question", lambda: ("u", 2, QUESTION) in w[0].site.parcels)
     closed_at(w[0], "u")
     opened = w[0].site.opened.count("u")
     confirm(w, "u", 1)
-    wait_for(lambda: w[0].site.opened.count("u") > opened, 30, "an opening")
+    eventually("an opening", lambda: w[0].site.opened.count("u") > opened)
 
 
 def test_a_resend_says_what_a_hello_would(world):  # noqa: F811

@@ -1,8 +1,8 @@
 """dovelane-replicator and its workers: a worker can open users of one user id only, and another one is asked for the others."""
 import pytest
 
-from support.lane_server import wait_for
 from support.replicator_world import World, users
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 N, IDS = 12, 5  # users, user ids
@@ -59,7 +59,7 @@ def test_a_user_whose_id_changes_is_opened_by_another_worker(world):
         replica.site.credentials[users(1)[0]] = 9
     w[0].change(users(1)[0], "after")
     w.quiet(users(1))
-    wait_for(lambda: w[0].metric("replicator_failures") == 0, what="no failure")
+    eventually("no failure", lambda: w[0].metric("replicator_failures") == 0)
 
 
 def test_a_user_who_is_always_elsewhere_holds_nobody_up(world):
@@ -70,7 +70,7 @@ def test_a_user_who_is_always_elsewhere_holds_nobody_up(world):
         w[0].site.always_elsewhere = 3
     w[0].change("somebody@example.net", "x")
     w[0].change(name, "x")
-    wait_for(lambda: w[0].site.always_elsewhere == 0, what="such answers")
+    eventually("such answers", lambda: w[0].site.always_elsewhere == 0)
     w.converge([name, "somebody@example.net"])
 
 
@@ -81,7 +81,7 @@ def test_who_hangs_when_he_is_looked_up_holds_up_only_lookups(world):
     w.quiet([known])
     w[0].site.slow_lookups = 3600.
     w[0].change(unknown, "x")
-    wait_for(lambda: unknown in w[0].site.lookups, what="a lookup")
+    eventually("a lookup", lambda: unknown in w[0].site.lookups)
     w[0].change(known, "y")
     w.converge([known])
     w[0].site.slow_lookups = 0
@@ -93,4 +93,4 @@ def test_a_user_of_whom_nothing_is_wanted_is_closed_after_worker_idle(world):
     (name,) = users(1)
     w[0].change(name, "x")
     w.converge([name])
-    wait_for(lambda: name in w[0].site.closed and name not in w[0].site.open_users, what="its close")
+    eventually("its close", lambda: name in w[0].site.closed and name not in w[0].site.open_users)

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from support.replicator_worker import HELLO, INGEST, Worker
+from support.frames import HELLO, INGEST
+from support.replicator_worker import Worker
 from test_replicator import world  # noqa: F401
 from test_replicator_attack import always_busy
 

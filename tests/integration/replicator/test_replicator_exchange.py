@@ -2,9 +2,10 @@
 import json
 
 import pytest
-from support.lane_server import wait_for
-from support.replicator_worker import ANSWER, ANSWER_READING, QUESTION, Worker
+from support.frames import ANSWER, ANSWER_READING, QUESTION
+from support.replicator_worker import Worker
 from support.replicator_world import users
+from support.waiting import eventually
 from test_replicator import world  # noqa: F401
 
 pytestmark = pytest.mark.long
@@ -42,4 +43,4 @@ def test_who_waits_for_an_answer_keeps_his_worker(world, monkeypatch, kind):  # 
     for name in names:
         w[1].site.slow[name] = 0.05
         assert w[0].admin("resync", name)[1] == 0
-    wait_for(lambda: ended >= set(names), 90, "all exchanges")
+    eventually("all exchanges", lambda: ended >= set(names))

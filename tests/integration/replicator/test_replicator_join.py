@@ -7,9 +7,10 @@ import threading
 import time
 
 import pytest
-from support.lane_server import wait_for
-from support.replicator_worker import ADMIN, BODIES, WANT, Worker
+from support.frames import ADMIN, BODIES, WANT
+from support.replicator_worker import Worker
 from support.replicator_world import users
+from support.waiting import eventually
 from test_replicator import BULK, meta, world  # noqa: F401
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
@@ -76,7 +77,7 @@ def test_a_site_that_does_not_know_its_users_yet_is_not_full(world, monkeypatch)
     row = table(w[0])["users"]
     assert (row["left"], row["time left"], row["progress"]) == ("-", "-", "[--------------------] 0 %")
     listed.set()
-    wait_for(lambda: counts(w[0])[0] == ("2", "0"), 60, "both")
+    eventually("both", lambda: counts(w[0])[0] == ("2", "0"))
 
 
 def test_users_join_one_by_one(world):  # noqa: F811
@@ -85,20 +86,21 @@ def test_users_join_one_by_one(world):  # noqa: F811
     w[0].start()
     names = users(4)
     w[0].change(names[3], "one")
-    wait_for(lambda: counts(w[0])[0] == ("1", "0"), 60, "one who has joined")
+    eventually("one who has joined", lambda: counts(w[0])[0] == ("1", "0"))
     w[0].site.joining.update(names[:3])
     for name in names[:3]:
         w[0].change(name, "one")
-    wait_for(lambda: counts(w[0])[0] == ("1", "3"), 60, "three who have not")
+    eventually("three who have not", lambda: counts(w[0])[0] == ("1", "3"))
     users_row, mails_row = table(w[0])["users"], table(w[0])["mails"]
     assert (mails_row["left"], mails_row["time left"], mails_row["progress"]) == ("0", "-", "[--------------------] 0 %"), "more may come"
     assert users_row["progress"] == "[#####---------------] 25 %" and re.fullmatch(r"-|\d+:\d\d:\d\d", users_row["time left"])
-    wait_for(lambda: {state(w[0], name)[0] for name in names[:3]} <= {"being asked", "waits for its turn"}, 60, "words for them")
+    eventually("words for them",
+               lambda: {state(w[0], name)[0] for name in names[:3]} <= {"being asked", "waits for its turn"})
     rows, code, _ = w[0].admin("join", "*", "--status")
     assert code == 0 and rows[0] == ["user", "state", "mails left"] and [row[0] for row in rows[1:]] == names
     assert rows[4][1:] == ["joined", "0"] and w[0].metric("replicator_joining") == 3
     w[1].start()
-    wait_for(lambda: counts(w[0])[0] == ("4", "0"), 120, "all joined")
+    eventually("all joined", lambda: counts(w[0])[0] == ("4", "0"), 120)
     assert {state(w[0], name) for name in names} == {("joined", "0")} and w[0].metric("replicator_joining") == 0
     w.quiet(names)
 
@@ -108,19 +110,19 @@ def test_a_state_that_is_new_again_has_not_joined(world):  # noqa: F811
     w = world(2, up=False, worker_idle="0ms")
     w[0].start()
     w[0].change("u", "one")
-    wait_for(lambda: counts(w[0])[0] == ("1", "0"), 60, "a user who has joined")
+    eventually("a user who has joined", lambda: counts(w[0])[0] == ("1", "0"))
     w[0].site.joining.add("u")
     w[0].hint("u")
-    wait_for(lambda: counts(w[0])[0] == ("0", "1"), 60, "a new state")
+    eventually("a new state", lambda: counts(w[0])[0] == ("0", "1"))
     w[0].site.joining.discard("u")
     for told, word in ((2, "a site has not answered"), (3, "a site reads its mailboxes")):
         w[0].site.not_whole["u"] = told
         w[0].hint("u")
-        wait_for(lambda word=word: state(w[0], "u")[0] == word, 60, word)
+        eventually(word, lambda word=word: state(w[0], "u")[0] == word)
         assert counts(w[0])[0] == ("0", "1")
     w[0].site.not_whole.clear()
     w[0].hint("u")
-    wait_for(lambda: state(w[0], "u") == ("joined", "0"), 60, "its end")
+    eventually("its end", lambda: state(w[0], "u") == ("joined", "0"))
 
 
 def test_mails_are_counted_while_they_come(world):  # noqa: F811
@@ -128,25 +130,26 @@ def test_mails_are_counted_while_they_come(world):  # noqa: F811
     w[0].start()
     w[0].site.want_most = 100
     lacks(w[0], "user1", 250, 2000)
-    wait_for(lambda: counts(w[0])[1] == ("0", "250"), 60, "what is left")
+    eventually("what is left", lambda: counts(w[0])[1] == ("0", "250"))
     row = table(w[0])["bytes"]
     assert (row["left"], row["time left"], row["progress"]) == ("-", "-", "[--------------------] 0 %")
     assert state(w[0], "user1") == ("mails left", "250") and table(w[0])["mails"]["progress"] == row["progress"]
     w[1].start()
-    wait_for(lambda: counts(w[0])[1:] == [("250", "0"), ("500000", "0")], 60, "all of it")
+    eventually("all of it", lambda: counts(w[0])[1:] == [("250", "0"), ("500000", "0")])
     assert [row["progress"] for row in table(w[0]).values()] == [FULL] * 3
     w[0].change("user1", "another")     # an ordinary change begins nothing new
     w.quiet(["user1"])
     assert counts(w[0])[1:] == [("250", "0"), ("500000", "0")]
     lacks(w[0], "user2", 1)
-    wait_for(lambda: counts(w[0]) == [("2", "0"), ("1", "0"), ("1000", "0")], 60, "the next one's first")
+    eventually("the next one's first",
+               lambda: counts(w[0]) == [("2", "0"), ("1", "0"), ("1000", "0")])
 
 
 def test_what_is_left_is_estimated_from_what_came(world):  # noqa: F811
     w = world(2, join_rate="1", **NEVER)
     w[0].site.want_most = 100
     lacks(w[0], "user1", 500, 2000)
-    wait_for(lambda: counts(w[0])[1:] == [("100", "400"), ("200000", "800000")], 60, "a first part")
+    eventually("a first part", lambda: counts(w[0])[1:] == [("100", "400"), ("200000", "800000")])
     assert {table(w[0])[row]["progress"] for row in ("mails", "bytes")} == {"[####----------------] 20 %"}
     assert re.fullmatch(r"\d+:\d\d:\d\d", table(w[0])["mails"]["time left"])
 
@@ -155,17 +158,17 @@ def test_a_restart_keeps_who_has_joined_and_what_was_placed(world):  # noqa: F81
     w = world(2, join_rate="1", **NEVER)
     w[0].site.want_most = 100
     w[0].change("user2", "one")
-    wait_for(lambda: counts(w[0])[0] == ("1", "0"), 60, "a first user")
+    eventually("a first user", lambda: counts(w[0])[0] == ("1", "0"))
     lacks(w[0], "user1", 500)
     told = [("2", "0"), ("100", "400"), ("100000", "400000")]
-    wait_for(lambda: counts(w[0]) == told, 60, "a first part")
+    eventually("a first part", lambda: counts(w[0]) == told)
     w[0].stop()
     w[0].site.lacking.pop("user1")      # so that its next word is another one
     w[0].site.failing.add("user1")
     w[0].start()
     assert counts(w[0]) == told
     w[0].site.failing.clear()
-    wait_for(lambda: counts(w[0]) == [("2", "0"), ("100", "0"), ("100000", "0")], 120, "its end")
+    eventually("its end", lambda: counts(w[0]) == [("2", "0"), ("100", "0"), ("100000", "0")], 120)
 
 
 def test_an_upgrade_is_no_join(world):  # noqa: F811
@@ -187,10 +190,10 @@ def test_a_user_who_is_gone_is_not_waited_for(world):  # noqa: F811
     w[0].start()
     w[0].site.joining.add("user1")
     w[0].change("user1", "one")
-    wait_for(lambda: counts(w[0])[0] == ("0", "1"), 60, "one who has not joined")
+    eventually("one who has not joined", lambda: counts(w[0])[0] == ("0", "1"))
     w[0].site.unknown.add("user1")
     w[0].site.kill_workers()
-    wait_for(lambda: counts(w[0])[0] == ("0", "0"), 60, "none")
+    eventually("none", lambda: counts(w[0])[0] == ("0", "0"))
     assert table(w[0])["users"]["progress"] == FULL and w[0].metric("replicator_joining") == 0
 
 
@@ -214,14 +217,14 @@ def test_requests_of_who_is_filled_wait_for_the_rate(world):  # noqa: F811
     w[0].change(names[2], "one")
     w.quiet(names[2:])
     lacks(w[0], names[0], 500)
-    wait_for(lambda: site.came.get(names[0]) == (100, 100_000), 60, "the first answer")
-    wait_for(lambda: w[0].metric("replicator_held_requests") == 1, 60, "its next request is held")
+    eventually("the first answer", lambda: site.came.get(names[0]) == (100, 100_000))
+    eventually("its next request is held", lambda: w[0].metric("replicator_held_requests") == 1)
     for times in range(1, 4):
         lacks(w[0], names[1], 500)
-        wait_for(lambda times=times: site.wants.count(names[1]) == times, 60, "a request")
-    wait_for(lambda: w[0].metric("replicator_held_requests") == 2, 60, "another one that is held")
+        eventually("a request", lambda times=times: site.wants.count(names[1]) == times)
+    eventually("another one that is held", lambda: w[0].metric("replicator_held_requests") == 2)
     lacks(w[0], names[2], 5)            # few: it is ordinary
-    wait_for(lambda: site.came.get(names[2]) == (5, 5000), 60, "an answer")
+    eventually("an answer", lambda: site.came.get(names[2]) == (5, 5000))
     assert site.came == {names[0]: (100, 100_000), names[2]: (5, 5000)} and w[0].metric("replicator_held_requests") == 2
     assert sum(kind == WANT for _, _, kind in w[1].site.parcels) == 2
 
@@ -232,12 +235,13 @@ def test_a_restart_loses_no_request_and_may_have_another_rate(world):  # noqa: F
     site.want_most = 100
     for name in names:
         lacks(w[0], name, 300)
-    wait_for(lambda: w[0].metric("replicator_held_requests") == 3, 60, "requests that are held")
+    eventually("requests that are held", lambda: w[0].metric("replicator_held_requests") == 3)
     assert len(site.came) == 1
     w[0].stop()
     w[0].start(join_rate="0")
-    wait_for(lambda: site.came == dict.fromkeys(names, (300, 300_000)), 60, "all of it")
-    wait_for(lambda: counts(w[0]) == [("3", "0"), ("900", "0"), ("900000", "0")], 60, "and it is told")
+    eventually("all of it", lambda: site.came == dict.fromkeys(names, (300, 300_000)))
+    eventually("and it is told",
+               lambda: counts(w[0]) == [("3", "0"), ("900", "0"), ("900000", "0")])
 
 
 def test_requests_go_in_the_order_in_which_they_came(world):  # noqa: F811
@@ -246,8 +250,8 @@ def test_requests_go_in_the_order_in_which_they_came(world):  # noqa: F811
     site, names = w[0].site, [f"user{n}" for n in range(6)]
     for name in names:      # 33 MB each, as far as is known
         lacks(w[0], name, 1000)
-        wait_for(lambda name=name: name in site.wants, 60, "a request")
-    wait_for(lambda: set(asked(w)) == set(names), 60, "all of them, one after the other")
+        eventually("a request", lambda name=name: name in site.wants)
+    eventually("all of them, one after the other", lambda: set(asked(w)) == set(names))
     assert list(dict.fromkeys(asked(w))) == names
 
 
@@ -267,7 +271,7 @@ def test_no_more_comes_than_the_rate_allows(world):  # noqa: F811
         assert had <= bound + rate + (1 + len(names)) * most * size, (had, bound)
         return len(site.came) == len(names) and not site.lacking
 
-    wait_for(ended, 120, "all of it")
+    eventually("all of it", ended, 120)
 
 
 def test_what_is_held_goes_with_its_user_or_its_site(world):  # noqa: F811
@@ -276,11 +280,11 @@ def test_what_is_held_goes_with_its_user_or_its_site(world):  # noqa: F811
     site.want_most = 100
     for name in names:
         lacks(w[0], name, 500)
-    wait_for(lambda: w[0].metric("replicator_held_requests") == 3, 60, "requests that are held")
+    eventually("requests that are held", lambda: w[0].metric("replicator_held_requests") == 3)
     site.unknown.add(names[2])
     site.kill_workers()
     w[0].hint(names[2])
-    wait_for(lambda: w[0].metric("replicator_held_requests") == 2, 60, "two of them")
+    eventually("two of them", lambda: w[0].metric("replicator_held_requests") == 2)
     assert w[0].admin("peers", "", "--remove", "2")[1] == 0
     assert w[0].metric("replicator_held_requests") == 0
 
@@ -296,7 +300,7 @@ def test_what_nobody_asked_for_costs_none_of_the_rate(world):  # noqa: F811
     for _ in range(60):     # a minute's worth, and two
         entry = [1, os.urandom(16), meta(digest, "ghost", kind=BODIES, sender=3, to=1), bytes(2_000_000)]
         call("LANE.PUSH", 1, lane, "ENTRIES", 1, *entry)
-        wait_for(lambda: int(call("LANE.LEN", lane)) < 10, 60, "room")
-    wait_for(lambda: int(call("LANE.LEN", lane)) == 0, 60, "all of it taken")
+        eventually("room", lambda: int(call("LANE.LEN", lane)) < 10)
+    eventually("all of it taken", lambda: int(call("LANE.LEN", lane)) == 0)
     lacks(w[0], "user1", 500)
-    wait_for(lambda: w[0].site.came.get("user1") == (500, 500_000), 30, "mails of the second site")
+    eventually("mails of the second site", lambda: w[0].site.came.get("user1") == (500, 500_000))

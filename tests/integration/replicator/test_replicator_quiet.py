@@ -2,8 +2,8 @@
 import time
 
 import pytest
-from support.lane_server import wait_for
 from test_replicator import world  # noqa: F401
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +34,7 @@ def test_two_sites_do_not_keep_each_other_awake_by_hellos(world):  # noqa: F811
         before, seen[0] = seen[0], done(w, names)
         time.sleep(2)
         return before == seen[0]
-    wait_for(still, 120, "two seconds in which nothing is done")
+    eventually("two seconds in which nothing is done", still, 120)
     for r in w.replicas:
         assert r.metric("replicator_waiting") == 0
     w[1].change("u5", "another")    # and it is not deaf
@@ -47,11 +47,11 @@ def test_who_is_quiet_is_looked_at_the_more_seldom(world):  # noqa: F811
     w[0].change("u", "x")
     w.converge(["u"])
     state = w[0].site.state("u")
-    wait_for(lambda: state.sweeps == 6, 60, "the sixth sweep")
+    eventually("the sixth sweep", lambda: state.sweeps == 6)
     assert time.monotonic() - begun > 3     # 0.1, 0.2, 0.4 ... after the change; before: 0.6
     looks = state.sweeps
     w[0].change("u", "y")
-    wait_for(lambda: state.sweeps >= looks + 3, 60, "a change: sweeps come soon again")
+    eventually("a change: sweeps come soon again", lambda: state.sweeps >= looks + 3)
     assert time.monotonic() - begun < 60
 
 
@@ -71,13 +71,14 @@ def test_the_length_of_an_empty_lane_is_not_asked_for_again_and_again(world):  #
     w = world(2, hello_every="1h", sweep_active="1h")
     w[0].change("u", "x")
     w.converge(["u"])
-    wait_for(lambda: (commands(w[0]), time.sleep(3)) == (commands(w[0]), None), 60, "three seconds without a command")
+    eventually("three seconds without a command",
+               lambda: (commands(w[0]), time.sleep(3)) == (commands(w[0]), None))
     # A peer that takes nothing is noticed all the same: what is pushed is asked after.
     w[1].process.kill()
     w[1].process.wait()
     w[0].change("u", "y")
-    wait_for(lambda: w[0].admin("lag")[0][1][3] == "1", what="one change that waits")
+    eventually("one change that waits", lambda: w[0].admin("lag")[0][1][3] == "1")
     before = commands(w[0])
-    wait_for(lambda: commands(w[0]) >= before + 4, 60, "further questions")
+    eventually("further questions", lambda: commands(w[0]) >= before + 4)
     w[1].start()
     w.converge(["u"])

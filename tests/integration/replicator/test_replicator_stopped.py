@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.lane_server import wait_for
-from support.replicator_worker import CLOSE, INGEST, OPEN, RESERVE, Ended, Worker, num
+from support.frames import CLOSE, INGEST, OPEN, RESERVE, num
+from support.replicator_worker import Ended, Worker
+from support.waiting import eventually
 from test_replicator import world  # noqa: F401
 from test_replicator_attack import always_busy
 
@@ -60,10 +61,10 @@ def test_a_worker_that_does_not_close_is_not_waited_for_while_others_are_free(wo
         real(self, kind, r)
     w = world(2, worker_timeout="15s", replicator_workers="4", worker_idle="200ms", hello_every="1h", resend_after="1h", resend_most="1h")
     users(w, ["bad"], ["good"])
-    wait_for(lambda: "good" not in w[0].site.open_users, 20, "good's close")
+    eventually("good's close", lambda: "good" not in w[0].site.open_users)
     monkeypatch.setattr(Worker, "answer", answer)
     with always_busy(w[0], ["bad"], 5):
-        wait_for(lambda: closing, 20, "a CLOSE that is not answered")
+        eventually("a CLOSE that is not answered", lambda: closing)
         assert max(waits_of(w, ["good"], 4)) < 10
     assert closing
 
@@ -83,7 +84,7 @@ def test_who_stops_his_worker_before_its_first_word_is_slow_then(world, monkeypa
     users(w, bad, good)
     monkeypatch.setattr(Worker, "answer", answer)
     with always_busy(w[0], bad, 0.5):
-        wait_for(lambda: len(stopped) >= 4, 60, "all four")
+        eventually("all four", lambda: len(stopped) >= 4)
         took = waits_of(w, good, 12)
     assert sum(t > 5 for t in took) <= 2, took     # before: nearly all
 
@@ -101,7 +102,7 @@ def test_who_kills_his_worker_before_its_first_word_keeps_nobody_from_new_worker
     users(w, bad, good)
     monkeypatch.setattr(Worker, "answer", answer)
     with always_busy(w[0], bad, 0.02):
-        wait_for(lambda: len(kills) == 12, 60, "each was killed")
+        eventually("each was killed", lambda: len(kills) == 12)
         took = waits_of(w, good, 6)
     assert sorted(took)[3] < 2, took       # before: 2.7 to 3.8
 
@@ -167,7 +168,7 @@ def test_a_worker_that_asks_before_it_was_answered_is_ended(world, monkeypatch, 
     w = world(2, worker_timeout="60s", replicator_workers="4")
     try:
         w[0].change("bad", "x")
-        wait_for(lambda: w[0].says("user=bad: worker: a frame of type"), 20, "a word on it")
+        eventually("a word on it", lambda: w[0].says("user=bad: worker: a frame of type"))
         w[0].change("good", "x")
         w.converge(["good"], 60)
     finally:

@@ -4,10 +4,10 @@ import os
 import threading
 
 import pytest
-from support.lane_server import wait_for
-from support.replicator_worker import (ANSWER, BATCH, DONE, INGEST, PARCEL, QUESTION, SHIP, TICK,
-                                       Worker, num, text)
+from support.frames import ANSWER, BATCH, DONE, INGEST, PARCEL, QUESTION, SHIP, TICK, num, text
+from support.replicator_worker import Worker
 from support.replicator_world import users
+from support.waiting import eventually
 from test_replicator import meta, world  # noqa: F401
 
 pytestmark = pytest.mark.long
@@ -27,7 +27,7 @@ def test_exchanges_of_more_users_than_workers_come_to_their_end(world, count):  
     before = w[0].metric("replicator_exchanges")
     for name in names:
         assert w[0].admin("resync", name)[1] == 0
-    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
+    eventually("an answer to each user's question", lambda: w[0].site.exchanged >= set(names))
     assert w[0].metric("replicator_exchanges") - before <= 3 * len(names)
 
 
@@ -37,7 +37,7 @@ def test_a_wish_for_a_tick_outlives_the_time_as_active(world):  # noqa: F811
     w[0].site.wishes["u"] = 32000
     w[0].change("u", "x")
     w.quiet(["u"])
-    wait_for(lambda: w[0].site.ticks == ["u"], 60, "a TICK")
+    eventually("a TICK", lambda: w[0].site.ticks == ["u"])
 
 
 def test_many_new_states_wait_for_their_turn(world):  # noqa: F811
@@ -53,7 +53,7 @@ def test_many_new_states_wait_for_their_turn(world):  # noqa: F811
     opened = len(w[0].site.opened)
     for name in names:
         w[0].change(name, "y")
-    wait_for(lambda: not w[0].site.joining, 60, "an answer to each new state")
+    eventually("an answer to each new state", lambda: not w[0].site.joining)
     w.quiet(names)
     assert w[0].site.joins_asked <= 3 * len(names)
     assert len(w[0].site.opened) - opened <= 15 * len(names)
@@ -69,10 +69,11 @@ def test_a_sweep_begins_no_more_new_states_than_get_their_turn_soon(world):  # n
     w[1].site.slow.update(dict.fromkeys(names, 0.02))
     for r in w.replicas:
         r.mark("+all")
-    wait_for(lambda: len(w[0].site.exchanged) >= 20, 60, "some answers")
+    eventually("some answers", lambda: len(w[0].site.exchanged) >= 20)
     begun = len(set(w[0].site.opened))
     assert begun <= len(w[0].site.exchanged) + 300, begun
-    wait_for(lambda: not w[0].site.joining and not w[1].site.joining, 120, "an answer to each new state")
+    eventually("an answer to each new state",
+               lambda: not w[0].site.joining and not w[1].site.joining, 120)
 
 
 @contextlib.contextmanager
@@ -95,7 +96,7 @@ def asking_for_ever(w, names, monkeypatch):
     for name in names:
         w[0].hint(name)
     try:
-        wait_for(lambda: began == set(names), 30, "all at it")
+        eventually("all at it", lambda: began == set(names))
         yield
     finally:
         over.set()
@@ -136,7 +137,7 @@ def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch, workers
             w[0].change(name, "y")
         for name in good[5:]:
             assert w[0].admin("resync", name)[1] == 0
-        wait_for(lambda: w[0].site.exchanged >= set(good), 90, "the others' exchanges")
+        eventually("the others' exchanges", lambda: w[0].site.exchanged >= set(good))
 
 
 def test_a_long_exchange_ends_though_others_wait_for_turns(world, monkeypatch):  # noqa: F811
@@ -163,7 +164,7 @@ def test_a_long_exchange_ends_though_others_wait_for_turns(world, monkeypatch): 
     w[1].site.slow["long"] = 0.9
     w[0].site.joining.add("long")
     w[0].hint("long")
-    wait_for(lambda: "long" not in w[0].site.joining, 120, "the end of the long exchange")
+    eventually("the end of the long exchange", lambda: "long" not in w[0].site.joining, 120)
 
 
 @pytest.mark.parametrize("idle,parcels", [("100ms", True), ("60s", False)])
@@ -180,7 +181,7 @@ def test_who_is_opened_while_he_waits_for_his_turn_keeps_his_place(world, idle, 
     w[0].site.joining.add("waits")
     w[0].hint("waits")
     with parcels_for(w, ["waits"] if parcels else []):
-        wait_for(lambda: "waits" not in w[0].site.joining, 75, "its exchange")
+        eventually("its exchange", lambda: "waits" not in w[0].site.joining)
 
 
 class Ghosts(set):
@@ -200,11 +201,11 @@ def test_a_site_that_makes_names_up_keeps_nobody_from_others(world):  # noqa: F8
         for n in range(0, 20000, 200):
             entries = [[1, os.urandom(16), meta(digest, f"ghost{n + i}", kind=kind, sender=2, to=1), b""] for i in range(200)]
             call("LANE.PUSH", 1, "dovelane:replica:site-b>site-a", "ENTRIES", 200, *sum(entries, []))
-    wait_for(lambda: w[0].metric("replicator_dropped") > 30000, 60, "names that are dropped")
+    eventually("names that are dropped", lambda: w[0].metric("replicator_dropped") > 30000)
     for name in ("known@example.net", "new@example.net"):
         w[0].change(name, "hinted")
-    wait_for(lambda: all("hinted" in w[2].site.items(name).get(1, []) for name in ("known@example.net", "new@example.net")),
-             60, "both at the third site")
+    eventually("both at the third site",
+               lambda: all("hinted" in w[2].site.items(name).get(1, []) for name in ("known@example.net", "new@example.net")))
     assert w[0].metric("replicator_users") < 1100
     assert w[0].says("names too many users")
 
@@ -220,7 +221,8 @@ def test_a_sweep_goes_on_while_all_turns_are_taken(world, monkeypatch):  # noqa:
             assert w[0].admin("resync", name)[1] == 0
         w[0].site.listed = ["one", "two", "three"]
         w[0].mark("+all")
-        wait_for(lambda: all(w[0].site.state(name).sweeps for name in w[0].site.listed), 60, "a look at the others")
+        eventually("a look at the others",
+                   lambda: all(w[0].site.state(name).sweeps for name in w[0].site.listed))
 
 
 @pytest.mark.parametrize("behind", ["already", "since", "not"])
@@ -233,8 +235,8 @@ def test_a_state_made_anew_while_its_user_is_open_is_asked_about_at_once(world, 
     for _ in range(2 if behind == "already" else 0):    # before the second look main has heard of it
         state.behind[2], looks = True, state.looks
         w[0].hint("u")
-        wait_for(lambda: state.looks > looks, 20, "a look")  # noqa: B023
+        eventually("a look", lambda: state.looks > looks)  # noqa: B023
     w[0].site.joining.add("u")
     state.behind[2] = behind != "not"
     w[0].hint("u")
-    wait_for(lambda: not w[0].site.joining, 20, "an answer")
+    eventually("an answer", lambda: not w[0].site.joining)

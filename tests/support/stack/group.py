@@ -34,67 +34,11 @@ PROGRAMS = {"replicator": "dovelane-replicator", "worker": "dovelane-worker"}
 # Below dovecot-plugin/; the second one is 0.1.0's, which is upgraded in tests.
 PLACES = {"replicator": ("replicator", "replicator/main"), "worker": ("worker", "replicator/worker")}
 
-# What both versions say alike: one separator, so that folder names are equal whatever the storage calls them.
-BOTH = """
-namespace inbox {
-  inbox = yes
-  separator = /
-}
-protocol imap {
-  imap_metadata = yes
-}
-"""
-ATTRIBUTES = {
-    "2.3": "mail_attribute_dict = file:%h/dovecot-attributes\n",
-    "2.4": "mail_attribute {\n  dict file {\n    path = %{home}/dovecot-attributes\n  }\n}\n",
-}
 # What an admin copies; beside it what a test's replica has elsewhere than a host.
 EXAMPLES = Path(__file__).resolve().parents[3] / "packaging" / "examples"
 PLUGIN = {
     "2.3": "plugin {{\n  dovelane_dirty_dir = {dirty}\n  dovelane_group_key_file = {key}\n}}\n",
     "2.4": "dovelane_dirty_dir = {dirty}\ndovelane_group_key_file = {key}\n",
-}
-# Other plugins that a group can be given, as a site has them.
-EXTRAS = {
-    "acl": {"2.3": """
-mail_plugins = $mail_plugins acl
-plugin {
-  acl = vfile
-}
-protocol imap {
-  mail_plugins = $mail_plugins imap_acl
-}
-""", "2.4": """
-mail_plugins {
-  acl = yes
-}
-acl_driver = vfile
-protocol imap {
-  mail_plugins {
-    imap_acl = yes
-  }
-}
-"""},
-    "sieve": {"2.3": """
-plugin {
-  sieve = file:~/sieve;active=~/.dovecot.sieve
-}
-protocol lmtp {
-  mail_plugins = $mail_plugins sieve
-}
-""", "2.4": """
-sieve_script personal {
-  type = personal
-  driver = file
-  path = ~/sieve
-  active_path = ~/.dovecot.sieve
-}
-protocol lmtp {
-  mail_plugins {
-    sieve = yes
-  }
-}
-"""},
 }
 GROUP_KEY = "the group key of a test, known to all"
 # Shorter than the defaults, so that a test sees within seconds what else takes a minute. settings=None in Group: the defaults.
@@ -326,7 +270,7 @@ class Group(Stack):
 
     def __init__(self, *specs, replication="dovelane", users=None, settings=FAST, workers=4, directory=None, debug=False, links=True,
                  extras=(), more=None, **options):
-        """extras: names of EXTRAS; more: {version: text} at the end of dovecot.conf."""
+        """extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf."""
         super().__init__(directory, Shape(postfix="none", nodes=0, relays=False, **options))
         if replication not in REPLICATIONS:
             raise StackError(f"replication {replication!r}: one of {', '.join(REPLICATIONS)}")
@@ -377,15 +321,17 @@ class Group(Stack):
         base.mkdir(exist_ok=True)
         log = base / "dovecot.log"
         mark = self.mark + letter
-        more = BOTH + ATTRIBUTES[spec.version]
+        number = dovecot.version(root)
+        # One separator, so that folder names are equal whatever the storage calls them.
+        more = dovecot.INBOX + "protocol imap {\n  imap_metadata = yes\n}\n"
+        more += dovecot.attributes(number, "dovecot-attributes")
         if self.debug:
             more += "mail_debug = yes\n" if spec.version == "2.3" else "log_debug = category=mail\n"
         enter = dovecot.entered(root)
         if self.replication == "dovelane":
             enter = modules.command(modules.lay(self.build_of(root), base / "modules", root), root=root)
             more += self.dovelane_part(letter, spec, base, root, letters, nodes)
-        more += "".join(EXTRAS[name][spec.version] for name in self.extras) + self.more.get(spec.version, "")
-        number = dovecot.version(root)
+        more += "".join(dovecot.EXTRAS[name][spec.version] for name in self.extras) + self.more.get(spec.version, "")
         note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number)
         inner = str(dovecot.seen(note["config"], root))
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
@@ -531,10 +477,3 @@ class Group(Stack):
         return {f"{found[2]}@{found[1]}" for found in re.finditer(r"mdbox[ (]\S*/([^/\s]+)/([^/\s]+)/mdbox/storage\)?: rebuilding indexes",
                                                                  self.logs("rebuilding indexes", 0))}
 
-    def wait_log(self, replica, pattern, seconds=240):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if re.search(pattern, Path(replica.log).read_text(errors="replace")):
-                return True
-            time.sleep(0.05)
-        return False

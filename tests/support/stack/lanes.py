@@ -2,6 +2,7 @@
 import re
 from dataclasses import dataclass
 
+from ..frames import Cut, Reader
 from . import resp
 
 PREFIX = "dovelane:"
@@ -26,47 +27,25 @@ class Recipient:
     last_attempt: int
 
 
-class Reader:
-    """Numbers (LEB128) and texts, as docs/envelope.md has them."""
-
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def number(self):
-        value = shift = 0
-        while True:
-            if self.at >= len(self.data) or shift > 63:
-                raise EnvelopeError("truncated or overlong number")
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if not byte & 0x80:
-                return value
-
-    def text(self):
-        size = self.number()
-        if size > len(self.data) - self.at:
-            raise EnvelopeError("truncated text")
-        self.at += size
-        return self.data[self.at - size:self.at].decode(errors="surrogateescape")
-
-
 def decode_envelope(data):
     """The fields by name; `recipients` is a list of Recipient."""
     if data[:1] not in (b"\x01", b"\x02"):
         raise EnvelopeError(f"version {data[:1]!r}")
-    reader = Reader(data)
-    reader.at = 1
-    envelope = {"arrived": reader.number(), "size": reader.number()}
-    for name in TEXTS:
-        envelope[name] = reader.text()
-    envelope["recipients"] = [
-        Recipient(reader.text(), reader.text(), reader.number(), reader.number(), reader.number(), reader.text(), reader.number())
-        for _ in range(reader.number())]
-    envelope["marks"] = reader.number() if data[:1] == b"\x02" else 0
-    if reader.at != len(data):
-        raise EnvelopeError("bytes behind the last recipient")
+    reader = Reader(data, 1)
+    number = reader.num
+
+    def text():
+        return reader.text().decode(errors="surrogateescape")
+
+    try:
+        envelope = {"arrived": number(), "size": number(), **{name: text() for name in TEXTS}}
+        envelope["recipients"] = [
+            Recipient(text(), text(), number(), number(), number(), text(), number())
+            for _ in range(number())]
+        envelope["marks"] = number() if data[:1] == b"\x02" else 0
+        reader.end()
+    except Cut as error:
+        raise EnvelopeError(str(error)) from None
     return envelope
 
 

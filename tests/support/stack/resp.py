@@ -7,7 +7,8 @@ class RedisError(Exception):
 
 
 class Connection:
-    """`call` for one command, `pipeline` for many; replies are bytes, int, None or lists of these."""
+    """`call` for one command, `pipeline` for many; replies are bytes, int, None or lists
+    of these."""
 
     def __init__(self, address, timeout=10.0):
         if address.startswith("unix:"):
@@ -34,9 +35,14 @@ class Connection:
     def encode(words):
         parts = [b"*%d\r\n" % len(words)]
         for word in words:
-            data = word if isinstance(word, bytes) else str(word).encode()
+            data = word if isinstance(word, (bytes, bytearray)) else str(word).encode()
             parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
         return b"".join(parts)
+
+    @staticmethod
+    def status(words):
+        """What "+OK" is returned as."""
+        return words
 
     def reply(self):
         """One reply; error replies are returned as RedisError, so that a pipeline keeps its place."""
@@ -45,7 +51,7 @@ class Connection:
             raise ConnectionError("the Redis server closed the connection")
         kind, rest = line[:1], line[1:-2]
         if kind == b"+":
-            return rest
+            return self.status(rest)
         if kind == b"-":
             return RedisError(rest.decode(errors="replace"))
         if kind == b":":
