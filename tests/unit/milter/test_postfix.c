@@ -89,8 +89,8 @@ END_TEST
 START_TEST(test_a_table_that_says_too_much)
 {
     struct buf text = {0};
-    for (unsigned i = 0; i < 400000; i++)
-        buf_printf(&text, "user%06u@some-name-that-is-long.example.org OK\n", i);
+    for (unsigned i = 0; i < 20000; i++) /* few lines, for postmap's sake */
+        buf_printf(&text, "user%06u%0900u@example.org OK\n", i, i);
     char *path = file("large", text.data), *table = mem_printf("texthash:%s", path);
     ck_assert(says(table, "too much"));
     free(path), free(table);
