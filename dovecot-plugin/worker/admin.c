@@ -39,6 +39,26 @@ static const char *folder_text(struct session *s, const struct orset_folder *f)
     return f->index == ORSET_INBOX ? "INBOX" : shown(name_text(f->name, f->name_len));
 }
 
+/* The folder is shown nowhere here, or not by its name (tree.c). */
+static bool name_waits(struct session *s, const struct box *x, const struct orset_folder *f)
+{
+    if (f->index == ORSET_INBOX || !f->named)
+        return FALSE;
+    const char *vname = vname_of_name(s, f->name, f->name_len);
+    return x == NULL || x->gone || vname == NULL || null_strcmp(x->vname, vname) != 0;
+}
+
+static unsigned count_names_waiting(struct session *s)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.live && f.home == i)
+            n += name_waits(s, box_by_folder(s, i), &f);
+    }
+    return n;
+}
+
 /* --- status ----------------------------------------------------------------------------------- */
 
 /* How much there is of what a site makes no more of from some number on; what is beyond is not
@@ -66,10 +86,12 @@ static enum frame_result status(struct session *s)
     count_waiting(s);
     (void)orset_out(s->os, &ops, &lowest);
     link_reply(s->link,
-               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s",
+               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu"
+               "\tnames=%u%s",
                (unsigned long long)o.site, (unsigned long long)o.epoch, (unsigned long long)counter,
                (unsigned long long)ops, (unsigned long long)unplaced,
-               (unsigned long long)s->quarantined, is_joining(s) ? "\texchange-first" : "");
+               (unsigned long long)s->quarantined, is_joining(s) ? 0 : count_names_waiting(s),
+               is_joining(s) ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
         link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s",
@@ -85,9 +107,14 @@ static enum frame_result status(struct session *s)
             continue;
         struct box *x = box_by_folder(s, i);
         unsigned held = x == NULL ? 0 : seq_range_count(&x->quarantine);
-        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f),
-                   (unsigned long long)f.messages, orset_uid_mismatches(s->os, i),
-                   x == NULL || x->gone ? "\tnot-here" : "",
+        bool here = x != NULL && !x->gone;
+        const char *waits =
+            here && name_waits(s, x, &f)
+                ? t_strdup_printf("\tto-be=%s", shown(name_text(f.name, f.name_len)))
+                : "";
+        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s%s",
+                   folder_text(s, &f), (unsigned long long)f.messages,
+                   orset_uid_mismatches(s->os, i), here ? "" : "\tnot-here", waits,
                    held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }
     return FRAME_OK;
@@ -243,12 +270,14 @@ static enum frame_result verify(struct session *s, bool bodies)
             session_read_end(&v.trans);
             mailbox_free(&v.box);
         }
+        bool waits = name_waits(s, x, &f);
         same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 &&
-               v.bodies == 0;
-        link_reply(
-            s->link,
-            "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u\tbodies=%u",
-            folder_text(s, &f), v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies);
+               v.bodies == 0 && !waits;
+        link_reply(s->link,
+                   "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u"
+                   "\tbodies=%u\tnames=%u",
+                   folder_text(s, &f), v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies,
+                   waits);
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",
