@@ -5,6 +5,8 @@
  *  - below itself, or to the name of its parent: rename(2) refuses it, and a Maildir++ renames the
  *    new one once more as a child of the old one, which the next look takes for a client's doing.
  *    It goes aside first.
+ *  - where a child would get the name of another mailbox: a Maildir++ leaves that child where it
+ *    was, and says nothing.
  *  - to a name that only children have. A Maildir++ has no such directory; elsewhere it is in the
  *    way. It goes aside with all that is in it, and what was in it comes back.
  *
@@ -21,8 +23,11 @@
 #include <guid.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-iter.h>
+#include <mailbox-list-private.h>
 #include <str.h>
 #include <unichar.h>
+
+#include <sys/stat.h>
 
 #define ASIDE "-dovelane-"
 #define ASIDE_SHOWN 100 /* bytes of the name that it had */
@@ -56,6 +61,16 @@ static const char *aside_name(struct session *s, const char *vname, const struct
     str_append(name, ASIDE);
     str_append(name, t_strndup(guid_128_to_string(x->guid) + half * 8, 8));
     return str_c(name);
+}
+
+/* It was given such a name, and is there. */
+static bool is_aside(struct session *s, const struct box *x)
+{
+    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, x->vname);
+    const char *end = t_strconcat(ASIDE, t_strndup(guid_128_to_string(x->guid), 8), NULL);
+    size_t len = strlen(x->vname), skip = I_MIN(ns->prefix_len, len), n = strlen(end);
+    return len - skip > n && strcmp(x->vname + len - n, end) == 0 &&
+           strchr(x->vname + skip, mail_namespace_get_sep(ns)) == NULL;
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -172,13 +187,14 @@ static bool is_only_parent(struct session *s, const char *vname)
     return only;
 }
 
-/* What is right below that parent. */
-static void children(struct session *s, const char *parent, ARRAY_TYPE(const_string) * names)
+/* Of the names below that parent, those that fit the pattern. */
+static void list_below(struct session *s, const char *parent, const char *pattern,
+                       ARRAY_TYPE(const_string) * names)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, parent);
     const struct mailbox_info *info;
     struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
-        ns->list, t_strdup_printf("%s%c%%", parent, mail_namespace_get_sep(ns)),
+        ns->list, t_strdup_printf("%s%c%s", parent, mail_namespace_get_sep(ns), pattern),
         MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
     while ((info = mailbox_list_iter_next(iter)) != NULL) {
         const char *vname = t_strdup(info->vname);
@@ -189,11 +205,24 @@ static void children(struct session *s, const char *parent, ARRAY_TYPE(const_str
                      mailbox_list_get_last_internal_error(ns->list, NULL));
 }
 
-/* A directory that this program made, and nothing is in it any more. */
-static void drop_directory(struct session *s, const char *vname)
+static int longest_first(const char *const *a, const char *const *b)
 {
-    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
-    (void)mailbox_list_delete_dir(ns->list, mailbox_list_get_storage_name(ns->list, vname));
+    size_t x = strlen(*a), y = strlen(*b);
+    return x > y ? -1 : x < y;
+}
+
+/* A directory that went aside, and all that are in it, but those in which there is a mailbox. */
+static void drop_directories(struct session *s, const char *aside)
+{
+    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, aside);
+    ARRAY_TYPE(const_string) names;
+    const char *const *name;
+    t_array_init(&names, 8);
+    list_below(s, aside, "*", &names);
+    array_push_back(&names, &aside);
+    array_sort(&names, longest_first);
+    array_foreach (&names, name)
+        (void)mailbox_list_delete_dir(ns->list, mailbox_list_get_storage_name(ns->list, *name));
 }
 
 /* What went along with the directory comes back below the mailbox that has its name now. What
@@ -205,7 +234,7 @@ static void bring_back(struct session *s, const char *aside, const char *parent)
     enum mail_error error;
     struct box *const *y;
     t_array_init(&names, 8);
-    children(s, aside, &names);
+    list_below(s, aside, "%", &names);
     array_foreach (&names, name) {
         struct step back = {*name, t_strconcat(parent, *name + strlen(aside), NULL)};
         crash_at("rename-back");
@@ -220,7 +249,7 @@ static void bring_back(struct session *s, const char *aside, const char *parent)
             (*y)->moving = i_strdup(to);
         }
     }
-    drop_directory(s, aside);
+    drop_directories(s, aside);
 }
 
 /* --- one mailbox ------------------------------------------------------------------------------ */
@@ -263,6 +292,26 @@ static bool rename_over(struct session *s, const struct box *x, const struct ste
     return TRUE;
 }
 
+/* A Maildir++ renames the children one by one, and leaves those whose new name is taken. */
+static void see_who_stayed(struct session *s, const struct box *x)
+{
+    struct box *const *y;
+    array_foreach (&s->boxes, y) {
+        struct stat st;
+        const char *path;
+        if (*y == x || (*y)->moving == NULL)
+            continue;
+        struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, (*y)->vname);
+        const char *name = mailbox_list_get_storage_name(ns->list, (*y)->vname);
+        if (strcmp(ns->list->name, MAILBOX_LIST_NAME_MAILDIRPLUSPLUS) != 0 ||
+            mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_DIR, &path) <= 0 ||
+            stat(path, &st) < 0)
+            continue;
+        i_free((*y)->moving);
+        (*y)->moving = i_strdup((*y)->vname);
+    }
+}
+
 /* 1; 0; -1; a directory is in the way: *parent_r */
 static int move(struct session *s, struct box *x, const char *to, bool *parent_r)
 {
@@ -279,7 +328,9 @@ static int move(struct session *s, struct box *x, const char *to, bool *parent_r
             crash_at("rename");
             done = rename_now(s, step.from, to, &error, &why);
             *parent_r = !done && error == MAIL_ERROR_EXISTS && is_only_parent(s, to);
-            if (!done && !*parent_r)
+            if (done)
+                see_who_stayed(s, x);
+            else if (!*parent_r)
                 note_waits(s, x->vname, to, why);
         }
         session_unlock_lists(s);
@@ -301,27 +352,26 @@ static int move_over(struct session *s, struct box *x, const char *to)
     return announced(s, any) < 0 || r < 0 ? -1 : done;
 }
 
-int rename_aside(struct session *s, struct box *x)
-{
-    bool parent;
-    const char *aside = aside_name(s, x->vname, x, 0), *was = t_strdup(x->vname);
-    int r = strcmp(aside, was) == 0 ? 1 : move(s, x, aside, &parent);
-    if (r == 0 && parent)
-        note_waits(s, was, aside, "a folder is there");
-    return r;
-}
-
-/* What was aside with a directory, and could not come back with it, leaves an empty one. */
+/* A mailbox that could not come back with its directory has left it. */
 static void drop_aside(struct session *s, const char *vname)
 {
-    char sep = separator_of(s, vname);
-    const char *end;
-    while ((end = strrchr(vname, sep)) != NULL) {
-        vname = t_strdup_until(vname, end);
-        if (strstr(vname, ASIDE) == NULL)
-            return;
-        drop_directory(s, vname);
-    }
+    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
+    const char *end = strchr(vname + I_MIN(ns->prefix_len, strlen(vname)), separator_of(s, vname));
+    const char *top = end == NULL ? NULL : t_strdup_until(vname, end);
+    if (top != NULL && strstr(top, ASIDE) != NULL)
+        drop_directories(s, top);
+}
+
+int rename_aside(struct session *s, struct box *x)
+{
+    bool parent = FALSE;
+    const char *aside = aside_name(s, x->vname, x, 0), *was = t_strdup(x->vname);
+    int r = is_aside(s, x) ? 1 : move(s, x, aside, &parent);
+    if (r == 0 && parent)
+        note_waits(s, was, aside, "a folder is there");
+    if (r > 0)
+        drop_aside(s, was);
+    return r;
 }
 
 int rename_box(struct session *s, struct box *x, const char *to)

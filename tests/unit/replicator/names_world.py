@@ -32,8 +32,8 @@ def settings(kind):
         f"namespace inbox {{\n  separator = {sep}\n}}\n" if sep != "/" else "")
 
 
-def names_world(tmp_path_factory, *kinds):
-    world = make_world(tmp_path_factory, [KINDS[kind][0] for kind in kinds],
+def names_world(tmp_path_factory, *kinds, crash=None):
+    world = make_world(tmp_path_factory, [KINDS[kind][0] for kind in kinds], crash,
                        more={n: settings(kind) for n, kind in enumerate(kinds, 1)})
     for site, kind in zip(world.sites.values(), kinds):
         site.sep = KINDS[kind][1]

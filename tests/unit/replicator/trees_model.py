@@ -20,11 +20,19 @@ class Tree:
         self.of = dict(names)       # name: folder
         self.renamed = set()        # folders that were given a name here
         self.deleted = {}           # folder: mails that were seen in it
+        self.last = {}              # folder that was deleted: its name then
+        self.retaken = set()        # such folders whose name another one has got since
         self.mails = {folder: set(seen) for folder, seen in mails.items()}
         self.created = set()
 
+    def take_names(self):
+        """After each step."""
+        self.retaken |= {folder for folder, name in self.last.items() if name in self.of}
+
     def rename(self, name, to):
         moved = {each: to + each[len(name):] for each in self.of if each[:len(name)] == name}
+        # A Maildir++ leaves a child where it is, whose new name another one has.
+        moved = {each: new for each, new in moved.items() if new not in self.of or new in moved}
         for each in moved:
             self.renamed.add(self.of[each])
         self.of = {moved.get(each, each): folder for each, folder in self.of.items()}
@@ -84,8 +92,10 @@ class Run:
         elif verb == "delete":
             folder = tree.of.pop(name)
             tree.deleted[folder] = tree.mails.pop(folder)
+            tree.last[folder] = name
         else:
             tree.mails[tree.of[name]].add(subject)
+        tree.take_names()
 
     def apart(self, names, mails, steps):
         """{site: Tree} after random steps at each."""
@@ -110,7 +120,9 @@ class Run:
             changed = {name for t in trees.values() for name, f in t.of.items()
                        if f == folder and folder in t.renamed | t.created}
             gone = [t for t in holders if folder in t.deleted]
-            # A folder that was renamed, and then deleted, may live on under either name.
+            # A folder that was renamed, and then deleted, may live on under either name; so may
+            # one whose name another one got before that was looked at (docs/replicator.md, "What
+            # is missing").
             alive = {m for t in trees.values() if folder in t.mails for m in t.mails[folder]}
             for t in gone:
                 alive -= t.deleted[folder]
@@ -121,7 +133,7 @@ class Run:
                                                        for f in t.created if f in t.of.values()}:
                 assert not alive
                 continue
-            unsure = any(folder in t.renamed for t in gone)
+            unsure = any(folder in t.renamed | t.retaken for t in gone)
             may[folder] = None if unsure else (changed or names)
             for mail in alive:
                 where[mail] = folder

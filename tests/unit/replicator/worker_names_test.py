@@ -94,6 +94,13 @@ def test_three_change_places(two, request):
                          "b": ["c"]}
 
 
+def test_a_child_would_get_the_name_of_another_folder(two, request):
+    start(two, request, "f", "f/k", "f/l")
+    act(two[2], ("rename", "f", "X"))
+    act(two[1], ("create", "X/k"), ("append_to", "X/k"))
+    assert meet(two) == {"INBOX": [], "X": ["f"], "X/k": ["f/k", "more"], "X/l": ["f/l"]}
+
+
 def test_renamed_onto_each_other_apart(two, request):
     start(two, request, "a", "b")
     act(two[1], ("rename", "a", "b/a"))
