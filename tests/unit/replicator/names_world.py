@@ -108,10 +108,10 @@ class Client:
     def append_to(self, name):
         self.append(name, "more")
 
-    def names(self):
-        """{name: whether it can be selected}"""
+    def names(self, command="list"):
+        """{name: whether it can be selected}; or, with "lsub", of what is subscribed."""
         found = {}
-        for line in self.ask("list"):
+        for line in filter(None, self.ask(command)):
             attributes, name = re.match(rb'\((.*?)\) (?:"(?:\\.|[^"\\])*"|NIL) (.*)', line).groups()
             name = name.decode()
             if name.startswith('"'):
