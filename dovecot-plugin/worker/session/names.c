@@ -2,6 +2,7 @@
  * names and back. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/state/shown.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -168,4 +169,13 @@ const char *name_text(const char *name, size_t len)
         if (text[i] == '\0')
             text[i] = '/';
     return text;
+}
+
+const char *folder_text(struct session *s, uint32_t folder)
+{
+    const struct box *x = box_by_folder(s, folder);
+    struct orset_folder f;
+    if (folder == ORSET_INBOX || orset_folder_get(s->os, folder, &f) < 0)
+        return "INBOX";
+    return x != NULL && x->vname != NULL ? x->vname : name_text(f.name, f.name_len);
 }

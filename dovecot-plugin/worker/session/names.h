@@ -18,7 +18,8 @@ bool vname_is_inbox(struct session *, const char *vname);
 const char *vname_of_name(struct session *, const char *name, size_t len);
 /* The name as it is, where the layout can hold it. NULL: its namespace is not here. */
 const char *vname_as_is(struct session *, const char *name, size_t len);
-/* For the log. */
+/* For the log, and for an admin. */
+const char *folder_text(struct session *, uint32_t folder);
 const char *name_text(const char *name, size_t len);
 
 #endif

@@ -8,7 +8,7 @@ import shutil
 
 import worker_world
 from worker_sites import make_world
-from worker_world import CLOSE, LOCATION, dovecot_version
+from worker_world import CLOSE, USER, dovecot_version
 
 # Storage, separator, further settings of 2.3 and of 2.4.
 KINDS = {
@@ -37,11 +37,17 @@ def names_world(tmp_path_factory, *kinds, crash=None):
                        more={n: settings(kind) for n, kind in enumerate(kinds, 1)})
     for site, kind in zip(world.sites.values(), kinds):
         site.sep = KINDS[kind][1]
+    stop = world.stop
+
+    def stop_all():
+        worker_world.USER = USER
+        stop()
+    world.stop = stop_all
     return world
 
 
 def another_user(world, name):
-    """From now on all is his; one at a time."""
+    """From now on all is his, until this world is stopped; one at a time."""
     for site in world.sites.values():
         if site.opened:
             site.work(CLOSE)
@@ -170,7 +176,3 @@ def same(world):
     told = differences(world)
     assert not told, "\n".join(told)
     return subjects_of(shown(world[1]))
-
-
-__all__ = ["LOCATION", "Client", "KINDS", "Refused", "another_user", "differences", "names_world",
-           "same", "shown", "subjects_of"]
