@@ -270,6 +270,8 @@ int orset_folder_get(const struct orset *, uint32_t index, struct orset_folder *
 /* The index of the live folder with that name (the one whose mailbox shows it), ORSET_NO_FOLDER
  * when there is none. */
 uint32_t orset_folder_by_name(const struct orset *, const char *name, size_t len);
+/* Whether a live folder has that name, or one below it. */
+bool orset_has_name(const struct orset *, const char *name, size_t len);
 
 /* 1 and the message that has this UID in the mailbox of folder (its dot with the smallest
  * (SHA-256, dot), whose facts are the message's), 0 when there is none. */

@@ -43,7 +43,7 @@
 
 #include "dovecot-plugin/orset/base/bytes.h"
 
-#define FRAME_VERSION 5
+#define FRAME_VERSION 6
 #define FRAME_HEADER 4               /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024) /* bytes behind it */
 #define FRAME_SITES_MAX 64           /* replicas of a group */
@@ -178,6 +178,7 @@ struct frame_done {
     } site[FRAME_SITES_MAX];
     uint64_t unplaced; /* messages in the state that no mailbox holds yet */
     uint64_t held;     /* removals that wait for an admin */
+    uint64_t names;    /* folders that are not shown here, or not by their name */
     enum frame_joins joins;
     /* mails of other sites that were saved here since the last DONE, and their bytes */
     uint64_t placed, placed_bytes;

@@ -31,12 +31,32 @@ static const char *shown(const char *text)
     return str_tabescape(text);
 }
 
-static const char *folder_text(struct session *s, const struct orset_folder *f)
+/* The folder is shown nowhere here, or not by its name (tree.c). */
+static bool name_waits(struct session *s, const struct box *x, const struct orset_folder *f)
 {
-    struct box *x = box_by_folder(s, f->index);
-    if (x != NULL && x->vname != NULL)
-        return shown(x->vname);
-    return f->index == ORSET_INBOX ? "INBOX" : shown(name_text(f->name, f->name_len));
+    if (f->index == ORSET_INBOX || !f->named)
+        return FALSE;
+    const char *vname = vname_of_name(s, f->name, f->name_len);
+    return x == NULL || x->gone || vname == NULL || null_strcmp(x->vname, vname) != 0;
+}
+
+static const char *to_be(struct session *s, const struct orset_folder *f)
+{
+    const char *vname = vname_of_name(s, f->name, f->name_len);
+    if (vname == NULL)
+        vname = vname_as_is(s, f->name, f->name_len);
+    return vname != NULL ? vname : name_text(f->name, f->name_len);
+}
+
+static unsigned count_names_waiting(struct session *s)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.live && f.home == i)
+            n += name_waits(s, box_by_folder(s, i), &f);
+    }
+    return n;
 }
 
 /* --- status ----------------------------------------------------------------------------------- */
@@ -66,10 +86,12 @@ static enum frame_result status(struct session *s)
     count_waiting(s);
     (void)orset_out(s->os, &ops, &lowest);
     link_reply(s->link,
-               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s",
+               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu"
+               "\tnames=%u%s",
                (unsigned long long)o.site, (unsigned long long)o.epoch, (unsigned long long)counter,
                (unsigned long long)ops, (unsigned long long)unplaced,
-               (unsigned long long)s->quarantined, is_joining(s) ? "\texchange-first" : "");
+               (unsigned long long)s->quarantined, is_joining(s) ? 0 : count_names_waiting(s),
+               is_joining(s) ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
         link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s",
@@ -85,9 +107,12 @@ static enum frame_result status(struct session *s)
             continue;
         struct box *x = box_by_folder(s, i);
         unsigned held = x == NULL ? 0 : seq_range_count(&x->quarantine);
-        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f),
-                   (unsigned long long)f.messages, orset_uid_mismatches(s->os, i),
-                   x == NULL || x->gone ? "\tnot-here" : "",
+        bool here = x != NULL && !x->gone;
+        const char *waits =
+            here && name_waits(s, x, &f) ? t_strdup_printf("\tto-be=%s", shown(to_be(s, &f))) : "";
+        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s%s",
+                   shown(folder_text(s, f.index)), (unsigned long long)f.messages,
+                   orset_uid_mismatches(s->os, i), here ? "" : "\tnot-here", waits,
                    held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }
     return FRAME_OK;
@@ -205,7 +230,8 @@ static enum frame_result verify_duplicates(struct session *s)
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         struct orset_folder f;
         if (orset_folder_get(s->os, i, &f) == 0 && f.live && f.home == i)
-            link_reply(s->link, "folder\t%s\tduplicates=%u", folder_text(s, &f), duplicates(s, i));
+            link_reply(s->link, "folder\t%s\tduplicates=%u", shown(folder_text(s, f.index)),
+                       duplicates(s, i));
     }
     return FRAME_OK;
 }
@@ -222,6 +248,7 @@ static enum frame_result verify(struct session *s, bool bodies)
     for (uint32_t home = 0; home < orset_folders(s->os); home++) {
         struct orset_folder f;
         struct verify v = {.s = s};
+        struct mailbox_status status = {.uidvalidity = 0};
         unsigned unknown = 0;
         if (orset_folder_get(s->os, home, &f) < 0 || !f.live || f.home != home)
             continue;
@@ -241,14 +268,19 @@ static enum frame_result verify(struct session *s, bool bodies)
         if (v.box != NULL) {
             unknown = verify_mails(&v, home, bodies);
             session_read_end(&v.trans);
+            mailbox_get_open_status(v.box, STATUS_UIDVALIDITY, &status);
             mailbox_free(&v.box);
         }
+        /* The state's own is raised by the next look, or it is later than is believed. */
+        bool other = status.uidvalidity != 0 && status.uidvalidity != f.uid_validity;
+        bool waits = name_waits(s, x, &f);
         same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 &&
-               v.bodies == 0;
-        link_reply(
-            s->link,
-            "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u\tbodies=%u",
-            folder_text(s, &f), v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies);
+               v.bodies == 0 && !waits && !other;
+        link_reply(s->link,
+                   "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u"
+                   "\tbodies=%u\tnames=%u\tuidvalidity=%u",
+                   shown(folder_text(s, f.index)), v.bound, v.unplaced, v.missing, unknown, v.flags,
+                   v.bodies, waits, other);
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",

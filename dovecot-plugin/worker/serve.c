@@ -109,6 +109,7 @@ static void say_progress(struct session *s, struct frame_done *d)
     count_waiting(s);
     d->unplaced = s->unplaced;
     d->held = s->quarantined;
+    d->names = s->names_waiting;
     switch (s->join.phase) {
     case JOIN_ASKING: d->joins = FRAME_JOINING; break;
     case JOIN_ALONE: d->joins = FRAME_UNASKED; break;

@@ -229,7 +229,7 @@ class Worker:
         joins = b"" if self.old else bytes([1 if self.user in self.site.joining else self.site.not_whole.get(self.user, 0)])
         placed = b"" if self.old else b"".join(map(num, self.placed))
         self.placed = [0, 0]
-        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(0) + joins + placed + num(tick))
+        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(0) + num(0) + joins + placed + num(tick))
 
     def peers(self):
         return [s for s in self.sites if s != self.site.number]
@@ -248,7 +248,7 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert version in (2, 5) and own == self.site.number
+        assert version in (2, 6) and own == self.site.number
         self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))

@@ -118,6 +118,7 @@ struct orset {
     struct orset_store store;
     bool open, broken;      /* in a transaction; it can only be rolled back */
     uint64_t place_changes; /* orset_place_changes() */
+    uint64_t tree_changes;  /* orset_tree_changes() */
     bool tree_dirty;
     bool meta_dirty;
     bool holds_rounds; /* orset_uid_hold() */

@@ -162,6 +162,7 @@ static int renumber_folder(struct renumber *n, struct folder *f)
     if (!known && id.origin != ORSET_INBOX_ORIGIN && orset_renumber_dot(n, &id)) {
         orset_folder_reidentify(os, f, id);
         os->tree_dirty = true;
+        os->tree_changes++;
     }
     orset_restamp(n, &f->name_stamp);
     if (orset_restamp(n, &f->keeper_stamp))

@@ -387,6 +387,7 @@ int orset_folder_uid_next(struct orset *os, struct folder *f, uint32_t uid_next)
 int orset_folder_changed(struct orset *os, struct folder *f)
 {
     os->tree_dirty = true;
+    os->tree_changes++;
     struct orset_buf none = {0};
     int r = os->open ? orset_task_put(os, ORSET_TASK_FOLDER, f->index, "", 0, &none) : 0;
     return r < 0 ? r : orset_folder_touch(os, f);

@@ -118,3 +118,14 @@ uint32_t orset_folder_by_name(const struct orset *os, const char *name, size_t l
     }
     return best ? best->index : ORSET_NO_FOLDER;
 }
+
+bool orset_has_name(const struct orset *os, const char *name, size_t len)
+{
+    for (uint32_t i = 1; i < os->nfolders; i++) {
+        const struct folder *f = os->folder[i];
+        if (orset_folder_live(f) && f->name_stamp.clock && f->name_len >= len &&
+            memcmp(f->name, name, len) == 0 && (f->name_len == len || f->name[len] == '\0'))
+            return true;
+    }
+    return false;
+}

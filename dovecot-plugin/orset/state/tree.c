@@ -53,28 +53,7 @@ int orset_tree(struct orset *os, orset_mailbox_fn *fn, void *arg)
     return r;
 }
 
-static bool is_hex(char c)
+uint64_t orset_tree_changes(const struct orset *os)
 {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
-}
-
-size_t orset_escape(const char *s, size_t len, char separator, char *out)
-{
-    static const char digit[] = "0123456789ABCDEF";
-    bool dots = (len == 1 && s[0] == '.') || (len == 2 && s[0] == '.' && s[1] == '.');
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
-        bool percent = c == '%' && i + 2 < len && is_hex(s[i + 1]) && is_hex(s[i + 2]);
-        if (c < 0x20 || c == 0x7f || c == '/' || s[i] == separator || (c == '~' && i == 0) ||
-            dots || percent) {
-            out[n++] = '%';
-            out[n++] = digit[c >> 4];
-            out[n++] = digit[c & 15];
-        } else {
-            out[n++] = s[i];
-        }
-    }
-    out[n] = '\0';
-    return n;
+    return os->tree_changes;
 }

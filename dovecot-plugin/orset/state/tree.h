@@ -29,10 +29,7 @@ struct orset_mailbox {
 typedef int orset_mailbox_fn(void *arg, const struct orset_mailbox *);
 int orset_tree(struct orset *, orset_mailbox_fn *, void *arg);
 
-/* One component as a local layout can hold it: bytes below 0x20, 0x7f, '/', the separator, a
- * leading '~' and "." or ".." whole become %XX, as does a '%' before two hex digits; so no two
- * components share an escaped form. out: 3 * len + 1 bytes. Returns its length. The name stays
- * mapped to its folder; it is not published as a rename (F26). */
-size_t orset_escape(const char *component, size_t len, char separator, char *out);
+/* How often a folder came, went or got another name since the state was opened. */
+uint64_t orset_tree_changes(const struct orset *);
 
 #endif

@@ -36,6 +36,9 @@ enum {
     GET_TOTALS,
     GET_UNCONFIRMED,
     GET_WAITING,
+    SET_NAMES,
+    DROP_NAMES,
+    GET_NAMES,
     STATEMENTS
 };
 
@@ -64,6 +67,9 @@ static const char *const sql[STATEMENTS] = {
     "SELECT ops, since FROM unconfirmed WHERE site = ?2 AND name = ?1",
     "SELECT coalesce(sum(unplaced), 0), coalesce(sum(held), 0) FROM waiting WHERE name = ?1 OR ?1 "
     "IS NULL",
+    "INSERT OR REPLACE INTO names VALUES (?1, ?2)",
+    "DELETE FROM names WHERE name = ?1",
+    "SELECT coalesce(sum(folders), 0), 0 FROM names WHERE name = ?1 OR ?1 IS NULL",
 };
 
 static const char schema[] =
@@ -74,6 +80,7 @@ static const char schema[] =
     "PRIMARY KEY (site, name)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS waiting (name TEXT PRIMARY KEY, unplaced INTEGER, held INTEGER) "
     "WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, folders INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS look (name TEXT PRIMARY KEY) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS of_user ON unconfirmed (name);"
     "CREATE TABLE IF NOT EXISTS peers (site INTEGER PRIMARY KEY);";
@@ -491,6 +498,7 @@ void ledger_forget_user(struct ledger *l, const char *name)
     counted(l, -users, -write_row(l, DROP_JOINED, "s", name));
     write_row(l, DROP_USERS_OPS, "s", name);
     write_row(l, DROP_WAITING, "s", name);
+    write_row(l, DROP_NAMES, "s", name);
 }
 
 void ledger_note(struct ledger *l, const char *key, uint64_t value)
@@ -555,6 +563,21 @@ void ledger_get_waiting(struct ledger *l, const char *name, uint64_t *unplaced_r
     two_numbers(l, GET_WAITING, name, 0, &unplaced, &held);
     *unplaced_r = (uint64_t)unplaced;
     *held_r = (uint64_t)held;
+}
+
+void ledger_names(struct ledger *l, const char *name, uint64_t folders)
+{
+    if (folders)
+        write_row(l, SET_NAMES, "sn", name, (int64_t)folders);
+    else
+        write_row(l, DROP_NAMES, "s", name);
+}
+
+uint64_t ledger_get_names(struct ledger *l, const char *name)
+{
+    int64_t folders, none;
+    two_numbers(l, GET_NAMES, name, 0, &folders, &none);
+    return (uint64_t)folders;
 }
 
 bool ledger_remove_peer(struct ledger *l, uint64_t site)

@@ -3,6 +3,7 @@
  *     users        (name)                        who was ever seen here, for sweeps
  *     unconfirmed  (site, name, ops, since)      whose changes a peer has not confirmed
  *     waiting      (name, unplaced, held)        whose mails wait here: for their bytes or a mailbox, for an admin
+ *     names        (name, folders)               whose folders are not shown here, or not by their name, and how many
  *     look         (name)                        who was to be looked at when the last run was stopped
  *     peers        (site)                        removed for ever
  *     joined       (name)                        whose state has what the other sites have
@@ -65,6 +66,9 @@ void ledger_get_unconfirmed(struct ledger *, uint64_t site, const char *name, ui
 void ledger_waiting(struct ledger *, const char *name, uint64_t unplaced, uint64_t held);
 /* Of a user, or (name NULL) of all. */
 void ledger_get_waiting(struct ledger *, const char *name, uint64_t *unplaced_r, uint64_t *held_r);
+/* folders that are not shown here by their name, of a user, or (name NULL) of all */
+void ledger_names(struct ledger *, const char *name, uint64_t folders);
+uint64_t ledger_get_names(struct ledger *, const char *name);
 void ledger_look(struct ledger *, const char *name);
 /* Whether that is on disk; else it is written again each second (r->group.peer[].removed). */
 bool ledger_remove_peer(struct ledger *, uint64_t site);

@@ -16,7 +16,7 @@
 
 struct progress {
     struct replicator *r;
-    uint64_t unplaced, held; /* of all users, also those who are not in memory */
+    uint64_t unplaced, held, names; /* of all users, also those who are not in memory */
     bool fills;
     uint64_t mails, bytes; /* placed since the filling began */
     double since;          /* it began, or this run did */
@@ -31,6 +31,7 @@ static void show_waiting(const struct progress *p)
 {
     metric_set(replicator_unplaced, (long long)p->unplaced);
     metric_set(replicator_held, (long long)p->held);
+    metric_set(replicator_names, (long long)p->names);
 }
 
 /* ---- a filling ---- */
@@ -100,6 +101,7 @@ void progress_load(struct user *u)
 {
     struct ledger *l = u->r->ledger;
     ledger_get_waiting(l, u->name, &u->unplaced, &u->held);
+    u->names = ledger_get_names(l, u->name);
     u->joining = ledger_has_joined(l, u->name) ? FRAME_JOINED : FRAME_JOINING;
 }
 
@@ -113,6 +115,17 @@ static void waits(struct user *u, uint64_t unplaced, uint64_t held)
     u->unplaced = unplaced;
     u->held = held;
     ledger_waiting(u->r->ledger, u->name, unplaced, held);
+    show_waiting(p);
+}
+
+static void names_wait(struct user *u, uint64_t names)
+{
+    struct progress *p = u->r->progress;
+    if (u->names == names)
+        return;
+    p->names += names - u->names;
+    u->names = names;
+    ledger_names(u->r->ledger, u->name, names);
     show_waiting(p);
 }
 
@@ -136,6 +149,7 @@ void progress_done(struct user *u, const struct frame_done *d)
         begin(p);
     count_placed(p, d->placed, d->placed_bytes);
     waits(u, d->unplaced, d->held);
+    names_wait(u, d->names);
     progress_joins(u, d->joins);
     if (p->unplaced >= PROGRESS_MANY)
         begin(p);
@@ -145,6 +159,7 @@ void progress_done(struct user *u, const struct frame_done *d)
 void progress_forget(struct user *u)
 {
     waits(u, 0, 0);
+    names_wait(u, 0);
     u->joining = FRAME_JOINING;
     end_if_full(u->r->progress);
 }
@@ -224,6 +239,7 @@ struct progress *progress_open(struct replicator *r)
     struct progress *p = mem_zero(sizeof *p);
     p->r = r;
     ledger_get_waiting(r->ledger, NULL, &p->unplaced, &p->held);
+    p->names = ledger_get_names(r->ledger, NULL);
     show_waiting(p);
     p->fills = ledger_noted(r->ledger, "filling");
     p->mails = ledger_noted(r->ledger, "placed");

@@ -150,6 +150,7 @@ struct user {
     double said;              /* when its last failure was logged */
     /* of its mails: as a worker counted, kept over restarts (progress.c) */
     uint64_t unplaced, held;
+    uint64_t names;           /* of its folders, those that are not shown here by their name */
     enum frame_joins joining; /* the same of its state */
     bool known;               /* in the ledger */
     bool unproven;            /* perhaps its name is made up (unproven.h) */

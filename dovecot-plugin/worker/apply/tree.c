@@ -7,6 +7,7 @@
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/orset/state/tree.h"
 #include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/rename.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
@@ -25,11 +26,16 @@
 #include <seq-range-array.h>
 #include <str.h>
 
+#define NAMES_AGAIN 60000 /* milliseconds until what could not be shown is tried again */
+
 struct wanted {
     uint32_t folder;
+    const char *vname; /* where it is to be shown; NULL: nowhere here */
     const char *name;
     size_t len;
 };
+ARRAY_DEFINE_TYPE(wanted, struct wanted);
+ARRAY_DEFINE_TYPE(boxes, struct box *);
 
 /* Whoever makes or deletes a mailbox, or looks for one that is not there, has the list's index
  * read all names: once for each of a thousand. Meanwhile it is not read, and once when all is
@@ -183,115 +189,6 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     return r;
 }
 
-/* --- rename ----------------------------------------------------------------------------------- */
-
-/* The library renames the children with their parent; those that the state does not want moved
- * go back later. */
-static int announce(struct session *s, struct box *x, const char *to)
-{
-    char sep = mail_namespace_get_sep(mail_namespace_find(s->user->namespaces, x->vname));
-    const char *from = t_strdup_printf("%s%c", x->vname, sep);
-    struct box *const *y;
-    if (session_begin(s) < 0)
-        return -1;
-    array_foreach (&s->boxes, y) {
-        bool child = (*y)->vname != NULL && str_begins_with((*y)->vname, from);
-        if (*y != x && !child)
-            continue;
-        i_free((*y)->moving);
-        (*y)->moving =
-            *y == x ? i_strdup(to) : i_strdup_printf("%s%c%s", to, sep, (*y)->vname + strlen(from));
-        (*y)->astray = TRUE;
-        if (rows_put_box(s, *y) < 0) {
-            session_rollback(s);
-            return -1;
-        }
-    }
-    return session_commit(s);
-}
-
-/* done: it happened, else it did not. */
-static int announced(struct session *s, bool done)
-{
-    struct box *const *y;
-    if (session_begin(s) < 0)
-        return -1;
-    array_foreach (&s->boxes, y) {
-        if ((*y)->moving == NULL)
-            continue;
-        if (done)
-            box_set_vname(s, *y, (*y)->moving);
-        i_free((*y)->moving);
-        if (rows_put_box(s, *y) < 0) {
-            session_rollback(s);
-            return -1;
-        }
-    }
-    return session_commit(s);
-}
-
-/* The row's mailbox is where the row says, or there is none at all; asked under the lists' lock,
- * so that it stays so. */
-static bool nobody_moved(struct session *s, const struct box *x, bool may_be_gone)
-{
-    struct mailbox *box = session_mailbox(s, x->vname, 0);
-    enum mail_error error;
-    bool ours = session_open_refreshed(box) == 0 ? session_is_box(s, x, box) : may_be_gone;
-    if (!ours) {
-        session_note(s, NOTE_INFO, "%s: %s", x->vname,
-                     mailbox_get_last_internal_error(box, &error));
-        s->scan_again = s->scan_again || error == MAIL_ERROR_NOTFOUND;
-        session_want_tick(s, 1000);
-    }
-    mailbox_free(&box);
-    return ours;
-}
-
-static bool rename_locked(struct session *s, struct box *x, const char *to)
-{
-    bool done = nobody_moved(s, x, FALSE);
-    if (!done)
-        return FALSE;
-    struct mailbox *src = session_mailbox(s, x->vname, 0), *dest = session_mailbox(s, to, 0);
-    crash_at("rename");
-    done = mailbox_rename(src, dest) == 0;
-    /* The directory of a parent whose children were all deleted: a dbox keeps it. */
-    if (!done && mailbox_get_last_mail_error(src) == MAIL_ERROR_EXISTS &&
-        mailbox_list_delete_dir(dest->list, dest->name) == 0)
-        done = mailbox_rename(src, dest) == 0;
-    if (!done)
-        session_note(s, NOTE_WARNING, "%s: cannot be renamed to %s and waits: %s", x->vname, to,
-                     mailbox_get_last_internal_error(src, NULL));
-    mailbox_free(&src);
-    mailbox_free(&dest);
-    return done;
-}
-
-static int rename_box(struct session *s, struct box *x, const char *to)
-{
-    bool done = FALSE;
-    if (announce(s, x, to) < 0)
-        return -1;
-    int r = session_lock_lists(s);
-    if (r == 0) {
-        done = rename_locked(s, x, to);
-        session_unlock_lists(s);
-    }
-    return announced(s, done) < 0 || r < 0 ? -1 : done;
-}
-
-/* Who has the name that x should have goes aside; its own turn comes (a swap of names), or its
- * deletion. */
-static int make_room(struct session *s, const char *vname)
-{
-    struct box *other = box_by_vname(s, vname);
-    if (other == NULL || other->gone)
-        return 1;
-    return rename_box(
-        s, other,
-        t_strdup_printf("%s-dovelane-%s", vname, t_strndup(guid_128_to_string(other->guid), 8)));
-}
-
 /* --- one folder ------------------------------------------------------------------------------- */
 
 static int raise_uid_validity(struct session *s, struct box *x, const struct orset_folder *f)
@@ -321,9 +218,23 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     return r;
 }
 
+/* Who has the name that x should have goes aside; its own turn comes (a swap of names), or its
+ * deletion. */
+static int make_room(struct session *s, const char *vname)
+{
+    struct box *other = box_by_vname(s, vname);
+    return other == NULL || other->gone ? 1 : rename_aside(s, other);
+}
+
 static bool is_pending(const ARRAY_TYPE(seq_range) * pending, uint32_t folder)
 {
     return seq_range_exists(pending, folder + 1);
+}
+
+static bool is_misplaced(const struct box *x, const struct wanted *w)
+{
+    return w->folder != ORSET_INBOX && w->vname != NULL && x->vname != NULL &&
+           strcmp(x->vname, w->vname) != 0;
 }
 
 static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq_range) * pending)
@@ -341,24 +252,24 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     if (x == NULL && w->folder == ORSET_INBOX && f.uid_validity == 0 &&
         (s->join.phase == JOIN_ALONE || f.messages == 0))
         return 0;
-    if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
+    if (x != NULL && !x->gone && !x->astray && !is_misplaced(x, w) &&
+        !is_pending(pending, w->folder))
         return raise_uid_validity(s, x, &f);
-    const char *vname = w->folder == ORSET_INBOX ? "INBOX" : vname_of_name(s, w->name, w->len);
-    if (vname == NULL) {
-        session_note(s, NOTE_WARNING, "folder %s: its namespace is not here",
-                     name_text(w->name, w->len));
+    if (w->vname == NULL) {
+        session_note(
+            s, NOTE_WARNING, "folder %s is not shown and waits: %s", name_text(w->name, w->len),
+            vname_as_is(s, w->name, w->len) == NULL ? "its namespace is not here"
+                                                    : "the storage can hold no form of its name");
         return 0;
     }
     if (x == NULL || x->gone) {
-        if (w->folder != ORSET_INBOX && (r = make_room(s, vname)) <= 0)
+        if (w->folder != ORSET_INBOX && (r = make_room(s, w->vname)) <= 0)
             return r;
-        return create(s, x, &f, vname);
+        return create(s, x, &f, w->vname);
     }
-    if (w->folder != ORSET_INBOX && (x->astray || is_pending(pending, w->folder)) &&
-        strcmp(x->vname, vname) != 0) {
-        if ((r = make_room(s, vname)) <= 0 || (r = rename_box(s, x, vname)) <= 0)
-            return r;
-    }
+    if (is_misplaced(x, w) &&
+        ((r = make_room(s, w->vname)) <= 0 || (r = rename_box(s, x, w->vname)) <= 0))
+        return r;
     if (x->astray) {
         x->astray = FALSE;
         if (put_box(s, x) < 0)
@@ -407,19 +318,123 @@ static int drop_pending(struct session *s, const ARRAY_TYPE(seq_range) * pending
 }
 
 struct collect {
-    ARRAY(struct wanted) list;
+    struct session *s;
+    ARRAY_TYPE(wanted) list;
 };
+
+/* What a mailbox is called already, the layout can hold. */
+static const char *shown_name(struct session *s, const struct wanted *w)
+{
+    const struct box *x = box_by_folder(s, w->folder);
+    const char *as_is = x == NULL || x->gone ? NULL : vname_as_is(s, w->name, w->len);
+    return as_is != NULL && null_strcmp(as_is, x->vname) == 0 ? as_is
+                                                              : vname_of_name(s, w->name, w->len);
+}
 
 static int collect_wanted(void *arg, const struct orset_mailbox *m)
 {
     struct collect *c = arg;
-    struct wanted w = {m->folder, NULL, m->name_len};
+    struct wanted w = {m->folder, "INBOX", NULL, m->name_len};
     if (m->folder == ORSET_NO_FOLDER) /* a parent without a folder is there when its child is */
         return 0;
-    if (m->name != NULL)
+    if (m->name != NULL) {
         w.name = p_memdup(pool_datastack_create(), m->name, m->name_len);
+        w.vname = shown_name(c->s, &w);
+    }
     array_push_back(&c->list, &w);
     return 0;
+}
+
+/* --- where they are to be --------------------------------------------------------------------- */
+
+static int shape_all(struct session *s, const ARRAY_TYPE(wanted) * list,
+                     const ARRAY_TYPE(seq_range) * pending)
+{
+    const struct wanted *w;
+    array_foreach (list, w) {
+        if (shape(s, w, pending) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The mailboxes that are not where they are to be shown. */
+static void find_misplaced(struct session *s, const ARRAY_TYPE(wanted) * list,
+                           ARRAY_TYPE(boxes) * boxes)
+{
+    const struct wanted *w;
+    array_clear(boxes);
+    array_foreach (list, w) {
+        struct box *x = box_by_folder(s, w->folder);
+        if (x != NULL && !x->gone && !x->now.leaving && is_misplaced(x, w))
+            array_push_back(boxes, &x);
+    }
+}
+
+static int deepest_first(struct box *const *a, struct box *const *b)
+{
+    size_t x = strlen((*a)->vname), y = strlen((*b)->vname);
+    return x > y ? -1 : x < y;
+}
+
+/* Those, and all that is below them, go aside: from there each goes to its place with nothing
+ * below it, and displaces none. */
+static int all_aside(struct session *s, const ARRAY_TYPE(boxes) * misplaced)
+{
+    ARRAY_TYPE(boxes) boxes;
+    struct box *const *x, *const *y;
+    t_array_init(&boxes, 16);
+    array_foreach (&s->boxes, x) {
+        bool goes = FALSE;
+        if ((*x)->gone || (*x)->vname == NULL)
+            continue;
+        array_foreach (misplaced, y)
+            goes = goes || *x == *y || is_below(s, (*x)->vname, (*y)->vname);
+        if (goes)
+            array_push_back(&boxes, x);
+    }
+    array_sort(&boxes, deepest_first);
+    array_foreach (&boxes, x) {
+        if (rename_aside(s, *x) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Each mailbox in turn, parents before their children. One that moves takes its children along, of
+ * which some were in their place: so once more, as long as fewer are misplaced each time. */
+static int arrange(struct session *s, const ARRAY_TYPE(wanted) * list,
+                   const ARRAY_TYPE(seq_range) * pending)
+{
+    ARRAY_TYPE(boxes) misplaced;
+    unsigned before = UINT_MAX, renames;
+    t_array_init(&misplaced, 16);
+    for (;;) {
+        renames = s->renames;
+        if (shape_all(s, list, pending) < 0)
+            return -1;
+        find_misplaced(s, list, &misplaced);
+        unsigned left = array_count(&misplaced);
+        if (left == 0 || s->renames == renames)
+            return 0; /* those that are left wait */
+        if (left >= before)
+            break;
+        before = left;
+    }
+    return all_aside(s, &misplaced) < 0 ? -1 : shape_all(s, list, pending);
+}
+
+/* Folders that are not shown here, or not by their name. */
+static unsigned count_names_waiting(struct session *s, const ARRAY_TYPE(wanted) * list)
+{
+    const struct wanted *w;
+    unsigned n = 0;
+    array_foreach (list, w) {
+        const struct box *x = box_by_folder(s, w->folder);
+        if (w->folder != ORSET_INBOX && (x == NULL || !x->now.leaving))
+            n += x == NULL || x->gone || w->vname == NULL || is_misplaced(x, w);
+    }
+    return n;
 }
 
 /* The mailbox of an id that is now shown in another id's mailbox becomes that one's, if that has
@@ -495,35 +510,43 @@ static bool anything(struct session *s, const ARRAY_TYPE(seq_range) * pending)
         if ((*x)->gone || (*x)->astray)
             return TRUE;
     }
-    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL || tree_is_behind(s);
+    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL ||
+           s->names_waiting > 0 || s->tree_changes != orset_tree_changes(s->os) + 1 ||
+           tree_is_behind(s);
+}
+
+/* Where folders changed, or some are not where they are to be. */
+static int apply_all(struct session *s, const ARRAY_TYPE(seq_range) * pending)
+{
+    struct collect c = {.s = s};
+    uint64_t changes = orset_tree_changes(s->os) + 1;
+    t_array_init(&c.list, 16);
+    if (orset_tree(s->os, collect_wanted, &c) < 0)
+        return session_core_failed(s, "tree");
+    if (arrange(s, &c.list, pending) < 0)
+        return -1;
+    s->names_waiting = count_names_waiting(s, &c.list);
+    if (s->names_waiting > 0)
+        session_want_tick(s, NAMES_AGAIN);
+    s->tree_changes = changes;
+    return drop_pending(s, pending);
 }
 
 int tree_apply(struct session *s)
 {
-    struct collect c;
     ARRAY_TYPE(seq_range) pending;
-    const struct wanted *w;
     int r = 0;
     T_BEGIN
     {
         t_array_init(&pending, 8);
-        t_array_init(&c.list, 16);
-        if (adopt(s) < 0 || pending_folders(s, &pending) < 0) {
+        if (adopt(s) < 0 || pending_folders(s, &pending) < 0)
             r = -1;
-        } else if (anything(s, &pending)) {
-            if (orset_tree(s->os, collect_wanted, &c) < 0)
-                r = session_core_failed(s, "tree");
-            array_foreach (&c.list, w) {
-                if (r == 0)
-                    r = shape(s, w, &pending);
-            }
-            if (r == 0)
-                r = drop_pending(s, &pending);
-        }
+        else if (anything(s, &pending))
+            r = apply_all(s, &pending);
     }
     T_END;
     list_indexes_catch_up(s);
-    return I_MIN(r, 0);
+    return r;
 }
 
 /* --- delete ----------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -163,9 +164,9 @@ static int note_step(struct session *s, uint32_t folder)
                        : rows_put(s, ROW_STEPPED, k.b, k.n, row.data, row.len);
     orset_buf_free(&row);
     session_note(s, NOTE_WARNING,
-                 "another site's UIDNEXT of folder %u is more than %u above the one here: it is "
+                 "another site's UIDNEXT of %s is more than %u above the one here: it is "
                  "followed in steps, one each %u s",
-                 folder, ORSET_UID_STEP, STEP_SECS);
+                 folder_text(s, folder), ORSET_UID_STEP, STEP_SECS);
     return r;
 }
 
@@ -179,12 +180,13 @@ static int settle(struct session *s, uint32_t folder, settled_fn *settled)
         r = orset_uid_settle(s->os, folder, array_count(&a.list) > 0 ? array_front(&a.list) : NULL,
                              array_count(&a.list));
         if (r == ORSET_E_MALFORMED || r == ORSET_E_LIMIT || r == ORSET_E_ABSENT) {
-            session_note(s, NOTE_WARNING, "a UID round failed: %s", orset_error_text(s->os));
+            session_note(s, NOTE_WARNING, "%s: a UID round failed: %s", folder_text(s, folder),
+                         orset_error_text(s->os));
             r = 0;
         } else if (r < 0) {
             r = session_core_failed(s, "UID round");
         } else if ((r = note_step(s, folder)) == 0) {
-            session_note(s, NOTE_INFO, "UIDs of folder %u settled with %u answers", folder,
+            session_note(s, NOTE_INFO, "UIDs of %s settled with %u answers", folder_text(s, folder),
                          array_count(&a.list));
         }
     }

@@ -26,6 +26,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+/* As METADATA shows it. Each site's configuration has it, and it cannot be set. */
+#define SPECIAL_USE "specialuse"
 #define ACL_PREFIX MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT "acl/"
 
 /* --- attributes ------------------------------------------------------------------------------- */
@@ -38,6 +40,11 @@ static const struct {
 static enum mail_attribute_type key_type(const char *key)
 {
     return attribute_types[*key == 's' ? 1 : 0].type;
+}
+
+static bool is_configured(const char *key)
+{
+    return strcmp(key + 1, SPECIAL_USE) == 0;
 }
 
 static void seen_key(struct orset_key *k, uint32_t folder, const char *key, size_t len)
@@ -223,6 +230,8 @@ static int value_changed(struct session *s, struct mailbox *box, uint32_t folder
 int attribute_ingest(struct session *s, struct mailbox *box, uint32_t folder, const char *key,
                      enum attributes_said said, bool unset_too)
 {
+    if (is_configured(key))
+        return 0;
     size_t len = strlen(key);
     buffer_t *value = buffer_create_dynamic(default_pool, 256);
     struct attribute_seen seen;
@@ -312,7 +321,7 @@ int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder, 
         return -1;
     array_foreach (&k.list, key) {
         bool right = is_right(*key);
-        if ((!lost && !right) || str_begins_with(*key + 1, SIEVE_PREFIX) ||
+        if ((!lost && !right) || is_configured(*key) || str_begins_with(*key + 1, SIEVE_PREFIX) ||
             attribute_read(box, *key, value, NULL) != 0)
             continue;
         /* A right is in a file of its own, which goes with no index: its owner has perhaps
@@ -413,6 +422,18 @@ static int set_attribute(struct mailbox *box, const char *key, const uint8_t *va
     return mailbox_transaction_commit(&t);
 }
 
+/* A site of 0.1.0 tells of one that its configuration has. */
+static int leave_out(struct session *s, uint32_t folder, const char *name, size_t len)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    if (orset_done_attribute(s->os, folder, name, len) < 0) {
+        session_rollback(s);
+        return session_core_failed(s, "attribute");
+    }
+    return session_commit(s);
+}
+
 int attribute_apply(struct session *s, uint32_t folder, const char *name, size_t len)
 {
     struct box *x = box_of_folder(s, folder);
@@ -423,6 +444,8 @@ int attribute_apply(struct session *s, uint32_t folder, const char *name, size_t
     int got = orset_attribute_get(s->os, folder, name, len, &value, &value_len);
     if (got < 0)
         return session_core_failed(s, key);
+    if (len > 1 && is_configured(key))
+        return leave_out(s, folder, name, len);
     if (x == NULL || x->gone || x->vname == NULL || len < 2 || strlen(key) != len)
         return 0;
     if (got == 0)

@@ -160,6 +160,9 @@ struct session {
     uint64_t modseq_repairs_anew;
     /* mailboxes were made or deleted that the list's index does not know yet */
     bool reshaped;
+    unsigned renames;       /* of mailboxes, by this program */
+    unsigned names_waiting; /* folders that are not shown here by their name */
+    uint64_t tree_changes;  /* for which mailboxes were arranged last, + 1; 0: not yet */
     /* mails that could not be saved, and when they are tried again */
     ARRAY(struct failing) failing;
     struct plan *plan;                 /* in which order mailboxes get the mails that they lack */

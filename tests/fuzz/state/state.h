@@ -7,6 +7,7 @@
 #include "dovecot-plugin/orset/ops/join.h"
 #include "tests/support/memstore/memstore.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/state/shown.h"
 #include "dovecot-plugin/orset/state/tree.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 

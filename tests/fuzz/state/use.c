@@ -45,13 +45,29 @@ static int see_message(void *arg, const struct orset_message *m, const struct or
     return 0;
 }
 
-static int see_mailbox(void *arg, const struct orset_mailbox *m)
+static bool holds_plain(void *arg, const char *shown, size_t len, bool last)
 {
     (void)arg;
+    (void)last;
+    for (size_t i = 0; i < len; i++)
+        if (shown[i] == '/' || shown[i] == '.')
+            return false;
+    return true;
+}
+
+static bool exists(void *arg, const char *name, size_t len)
+{
+    struct using *u = arg;
+    return orset_has_name(u->os, name, len);
+}
+
+static int see_mailbox(void *arg, const struct orset_mailbox *m)
+{
     if (m->name) {
-        char *out = malloc(3 * m->name_len + 1);
+        char *out = malloc(ORSET_SHOWN_MAX(m->name_len));
         require(out != NULL, "memory");
-        orset_escape(m->name, m->name_len, '/', out);
+        const struct orset_layout layout = {arg, "/.", holds_plain, exists};
+        sum(out, orset_show(&layout, m->name, m->name_len, out));
         free(out);
     }
     return 0;

@@ -238,20 +238,6 @@ START_TEST(test_a_deleted_folder_that_lives_on_is_to_be_made_again)
 }
 END_TEST
 
-START_TEST(test_escaped_names_are_unique)
-{
-    char out[40];
-    ck_assert_uint_eq(orset_escape("a/b", 3, '.', out), 5);
-    ck_assert_str_eq(out, "a%2Fb");
-    orset_escape("a%2Fb", 5, '.', out);
-    ck_assert_str_eq(out, "a%252Fb");
-    orset_escape("100%", 4, '.', out);
-    ck_assert_str_eq(out, "100%");
-    orset_escape("..", 2, '/', out);
-    ck_assert_str_eq(out, "%2E%2E");
-}
-END_TEST
-
 START_TEST(test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given)
 {
     struct replica a, b;
@@ -509,7 +495,6 @@ int main(void)
     tcase_add_test(t, test_cyclic_renames_lose_nothing_and_show_parents);
     tcase_add_test(t, test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed);
     tcase_add_test(t, test_a_deleted_folder_that_lives_on_is_to_be_made_again);
-    tcase_add_test(t, test_escaped_names_are_unique);
     tcase_add_test(t, test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given);
     tcase_add_test(t, test_a_state_knows_what_its_vector_covers);
     tcase_add_test(t, test_a_uidvalidity_of_the_far_future_is_refused);

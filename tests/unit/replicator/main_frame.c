@@ -205,6 +205,7 @@ START_TEST(answers_of_a_worker_come_through)
                             .text = TEXT("disk full"),
                             .nsites = 2,
                             .unplaced = 5,
+                            .names = 7,
                             .held = 6,
                             .tick = 200,
                             .joins = FRAME_READING,
@@ -218,7 +219,8 @@ START_TEST(answers_of_a_worker_come_through)
     ck_assert(g.u.done.site[1].behind && !g.u.done.site[1].owed && g.u.done.site[0].owed);
     ck_assert(g.u.done.site[1].more && !g.u.done.site[0].more);
     ck_assert(g.u.done.site[1].asking && !g.u.done.site[0].asking);
-    ck_assert(g.u.done.unplaced == 5 && g.u.done.held == 6 && g.u.done.tick == 200);
+    ck_assert(g.u.done.unplaced == 5 && g.u.done.held == 6 && g.u.done.names == 7 &&
+              g.u.done.tick == 200);
     ck_assert(g.u.done.joins == FRAME_READING && g.u.done.placed == 7 &&
               g.u.done.placed_bytes == 1ULL << 40);
     orset_buf_free(&b);
