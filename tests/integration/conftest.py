@@ -1,13 +1,9 @@
 """Fixtures for all tests against real servers."""
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from relay_world import World  # noqa: E402
-from stack import Stack  # noqa: E402
+from support.relay_world import World
+from support.stack import Stack
 
 
 def end_and_look(entry, complaints):
@@ -41,9 +37,9 @@ def stack(request):
     assert not complaints, "\n".join(complaints)
 
 
-@pytest.fixture(scope="module", params=["own", "libmilter"])
+@pytest.fixture(scope="module", params=["own", pytest.param("libmilter", marks=pytest.mark.long)])
 def engine(request):
-    """For the tests of the milter: each runs with both engines. Other tests have the one that DOVELANE_MILTER_ENGINE names
+    """For the tests of the milter: each runs with both engines, with libmilter in the tier "long". Other tests have the one that DOVELANE_MILTER_ENGINE names
     (not for test_versions.py: the earlier version has no such setting)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOVELANE_MILTER_ENGINE", request.param)

@@ -1,7 +1,7 @@
 """What an admin reads of all users."""
 import pytest
 from site_user import Site
-from stack.digest import wait_equal
+from support.stack.digest import wait_equal
 
 pytestmark = pytest.mark.long
 
