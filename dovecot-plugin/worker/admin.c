@@ -36,8 +36,10 @@ static bool name_waits(struct session *s, const struct box *x, const struct orse
 {
     if (f->index == ORSET_INBOX || !f->named)
         return FALSE;
-    const char *vname = vname_of_name(s, f->name, f->name_len);
-    return x == NULL || x->gone || vname == NULL || null_strcmp(x->vname, vname) != 0;
+    if (x == NULL || x->gone || x->vname == NULL)
+        return TRUE;
+    return null_strcmp(x->vname, vname_as_is(s, f->name, f->name_len)) != 0 &&
+           null_strcmp(x->vname, vname_of_name(s, f->name, f->name_len)) != 0;
 }
 
 static const char *to_be(struct session *s, const struct orset_folder *f)

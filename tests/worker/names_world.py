@@ -9,7 +9,7 @@ import shutil
 from support import worker_world
 from worker_sites import make_world
 from support.frames import CLOSE
-from support.stack.dovecot import version as dovecot_version
+from support.stack import dovecot
 from support.worker_world import USER
 
 # Storage, separator, further settings of 2.3 and of 2.4.
@@ -30,7 +30,7 @@ KINDS = {
 
 def settings(kind):
     _, sep, old, new = KINDS[kind]
-    return (new if dovecot_version() >= (2, 4) else old) + (
+    return (new if dovecot.version() >= (2, 4) else old) + (
         f"namespace inbox {{\n  separator = {sep}\n}}\n" if sep != "/" else "")
 
 

@@ -227,12 +227,22 @@ static bool is_different(const struct admin_request *q, struct text t)
            !memcmp(t.p, different, t.n);
 }
 
+/* Of status for all users, one line each: the state's. A row may begin with a mark. */
+static bool is_left_out(const struct client *c, const struct admin_request *q, struct text t)
+{
+    static const char state[] = "state\t";
+    if (!c->all || strcmp(q->arg[0], "status") != 0 || (t.n && strchr("#-", t.p[0])))
+        return false;
+    size_t skip = t.n && t.p[0] == '+';
+    return t.n - skip < sizeof state - 1 || memcmp(t.p + skip, state, sizeof state - 1) != 0;
+}
+
 static void on_row(struct admin_request *q, struct text t)
 {
     struct part *p = part_of(q);
     struct client *c = p->client;
     char mark = t.n && strchr("+#-", t.p[0]) ? (char)t.p[0] : '+';
-    if (!c || memchr(t.p, '\n', t.n) || (mark == '#' && c->titled))
+    if (!c || is_left_out(c, q, t) || memchr(t.p, '\n', t.n) || (mark == '#' && c->titled))
         return;
     if (t.n && mark == (char)t.p[0]) {
         t.p++;
