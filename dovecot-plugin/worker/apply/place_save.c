@@ -55,7 +55,7 @@ static struct mail_save_context *save_init(struct placing *p, const struct orset
     mailbox_save_set_received_date(ctx, (time_t)facts->received, 0);
     mailbox_save_set_save_date(ctx, (time_t)facts->saved);
     if (p->f.peer_modseq != 0)
-        mailbox_save_set_min_modseq(ctx, p->f.peer_modseq + 1);
+        mailbox_save_set_min_modseq(ctx, p->f.peer_modseq);
     return ctx;
 }
 
