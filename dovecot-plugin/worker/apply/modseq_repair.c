@@ -31,14 +31,16 @@
 #include <mail-transaction-log-private.h>
 #include <seq-range-array.h>
 
+#include <time.h>
+
 /* A conflict is settled when the mailbox was still for so long, or after so many looks: while
  * clients work at both sites, raising is mostly too late. Nothing depends on it. */
 #define STILL_MSECS 300
 #define LOOKS_MOST 30
 #define GAP_MOST 4096
-/* A RAISE that is not confirmed is sent again, then after twice as long. */
-#define AGAIN_MSECS 30000
-#define AGAIN_MOST (AGAIN_MSECS * 128)
+/* A RAISE that is not confirmed is sent again, then after twice as long, up to 64 minutes. */
+#define AGAIN_SECS 30
+#define AGAIN_DOUBLED 7
 
 /* --- what is to be done ----------------------------------------------------------------------- */
 
@@ -161,7 +163,7 @@ struct settling {
     struct box *x;
     struct mailbox *box;
     struct modseq_row row;
-    bool raises; /* this site tells the others */
+    uint64_t raises; /* to what, and the others are to; 0: it does not */
     bool later;
 };
 
@@ -194,6 +196,11 @@ static void drop_raised(struct settling *t, struct mail_index_view *view)
     seq_range_array_merge(&row->raised, &gone);
 }
 
+static uint64_t believed(uint64_t now, uint64_t modseq)
+{
+    return modseq <= now + MODSEQ_AHEAD_MOST ? modseq : 0;
+}
+
 static bool is_conflict(const struct settling *t, struct mail_index_view *view, uint64_t now)
 {
     const struct modseq_row *row = &t->row;
@@ -201,7 +208,7 @@ static bool is_conflict(const struct settling *t, struct mail_index_view *view, 
         return TRUE;
     if (array_is_empty(&row->changed))
         return FALSE;
-    if (row->conflict || row->lo == 0)
+    if (row->conflict || row->lo == 0 || believed(now, row->hi) == 0)
         return TRUE;
     if (row->before == 0)
         return now >= row->lo;
@@ -229,17 +236,15 @@ static bool raise_all(struct settling *t, struct mail_index_view *view, uint64_t
     struct modseq_row *row = &t->row;
     struct orset_folder f;
     bool late = !array_is_empty(&row->raised) && now >= row->raise_lo;
-    uint64_t value = I_MAX(I_MAX(now, row->hi), I_MAX(row->raise, row->value));
+    uint64_t value = I_MAX(I_MAX(now, believed(now, row->hi)), row->raise);
     if (orset_folder_get(t->s->os, t->folder, &f) == 0)
-        value = I_MAX(value, f.peer_modseq);
+        value = I_MAX(value, believed(now, f.peer_modseq));
     row->gap = late ? I_MIN(row->gap * 2 + 1, GAP_MOST) : row->gap;
     value += 1 + rank(t->s) + row->gap;
-    seq_range_array_merge(&row->told, &row->changed);
-    seq_range_array_merge(&row->told, &row->raised);
-    if (value > ORSET_MODSEQ_MAX || !modseq_write(t->box, view, now, &row->told, value, NULL, 0))
+    if (value > ORSET_MODSEQ_MAX ||
+        !modseq_write(t->box, view, now, &row->changed, value, &row->raised, value))
         return FALSE;
-    row->value = value;
-    t->raises = TRUE;
+    t->raises = value;
     return TRUE;
 }
 
@@ -251,6 +256,8 @@ static bool settle_locked(struct settling *t)
         return FALSE;
     struct mail_index_view *view = mail_index_view_open(t->box->index);
     bool done = mail_index_map_get_modseq_header(view->map) != NULL;
+    if (believed(now, row->raise) == 0)
+        array_clear(&row->raised);
     if (done && !array_is_empty(&row->raised))
         drop_raised(t, view);
     if (done && is_conflict(t, view, now)) {
@@ -283,17 +290,38 @@ static bool settle_box(struct settling *t)
     return done;
 }
 
+/* Who has not answered yet gets all at once: what he was told before is too late, too, when his
+ * HIGHESTMODSEQ is there. */
+static void owe(struct modseq_row *row, uint64_t site, uint64_t value)
+{
+    unsigned i = 0;
+    while (i < row->nowing && row->owing[i].site != site)
+        i++;
+    struct raise_owed *o = &row->owing[i];
+    if (i == row->nowing) {
+        i_assert(row->nowing < FRAME_SITES_MAX);
+        row->nowing++;
+        o->site = site;
+        o->lo = value;
+        t_array_init(&o->uids, 8);
+    }
+    o->value = value;
+    seq_range_array_merge(&o->uids, &row->changed);
+    seq_range_array_merge(&o->uids, &row->raised);
+}
+
 static void settled(struct settling *t)
 {
     struct modseq_row *row = &t->row;
     struct session *s = t->s;
-    if (t->raises) {
+    if (t->raises != 0) {
         session_explain(s, "%s: %u mails get modseq %llu here, and are to get it everywhere",
-                        t->x->vname, seq_range_count(&row->told), (unsigned long long)row->value);
-        row->nowing = s->npeers;
+                        t->x->vname, seq_range_count(&row->changed) + seq_range_count(&row->raised),
+                        (unsigned long long)t->raises);
         for (unsigned i = 0; i < s->npeers; i++)
-            row->owing[i] = s->peer[i].site;
-        s->raises_again = 0;
+            owe(row, s->peer[i].site, t->raises);
+        row->tells = 0;
+        row->told_at = 0;
     }
     array_clear(&row->changed);
     array_clear(&row->raised);
@@ -305,12 +333,11 @@ static void settled(struct settling *t)
         t->x->now.looked_at_modseqs = 0;
 }
 
-static int settle(struct settling *t)
+static void settle(struct settling *t)
 {
     t->x = box_of_folder(t->s, t->folder);
     if (t->x == NULL || t->x->gone || t->x->vname == NULL) {
         /* What is made there again is new to all clients. */
-        array_clear(&t->row.told);
         t->row.nowing = 0;
     } else {
         if (!t->x->now.waits) {
@@ -321,11 +348,10 @@ static int settle(struct settling *t)
             t->later = TRUE;
         }
         if (t->later)
-            return t->row.seen != 0 ? modseq_row_put(t->s, t->folder, &t->row) : 0;
+            return;
     }
     crash_at("modseqs");
     settled(t);
-    return modseq_row_put(t->s, t->folder, &t->row);
 }
 
 /* --- telling ---------------------------------------------------------------------------------- */
@@ -352,19 +378,27 @@ static uint32_t read_folder(struct session *s, struct orset_reader *in)
     return ORSET_NO_FOLDER;
 }
 
-static void tell(struct session *s, uint32_t folder, const struct modseq_row *row)
+static bool is_due(const struct modseq_row *row)
+{
+    time_t now = time(NULL);
+    return row->nowing > 0 &&
+           (row->told_at > now || now - row->told_at >= AGAIN_SECS << row->tells);
+}
+
+static void tell_one(struct session *s, uint32_t folder, const struct raise_owed *o)
 {
     struct orset_buf b = {.alloc = session_alloc()};
     const struct seq_range *range;
     put_folder(s, folder, &b);
-    orset_buf_num(&b, row->value);
-    orset_buf_num(&b, array_count(&row->told));
-    array_foreach (&row->told, range) {
+    orset_buf_num(&b, o->value);
+    orset_buf_num(&b, o->lo);
+    orset_buf_num(&b, array_count(&o->uids));
+    array_foreach (&o->uids, range) {
         orset_buf_num(&b, range->seq1);
         orset_buf_num(&b, range->seq2);
     }
-    for (unsigned i = 0; i < row->nowing && !b.failed; i++)
-        session_send(s, row->owing[i], PARCEL_RAISE, FALSE, b.data, b.len);
+    if (!b.failed)
+        session_send(s, o->site, PARCEL_RAISE, FALSE, b.data, b.len);
     orset_buf_free(&b);
 }
 
@@ -379,10 +413,8 @@ static bool is_peer(const struct session *s, uint64_t site)
 static void drop_owing(struct modseq_row *row, unsigned i)
 {
     row->owing[i] = row->owing[--row->nowing];
-    if (row->nowing > 0)
-        return;
-    array_clear(&row->told);
-    row->gap = 0;
+    if (row->nowing == 0)
+        row->gap = 0;
 }
 
 static int repair(struct session *s, uint32_t folder)
@@ -392,14 +424,18 @@ static int repair(struct session *s, uint32_t folder)
         return -1;
     int r = modseq_row_get(s, folder, &t.row);
     bool waits = r == 0 && (!array_is_empty(&t.row.changed) || !array_is_empty(&t.row.raised));
-    unsigned was = t.row.nowing;
     for (unsigned i = t.row.nowing; i-- > 0;)
-        if (!is_peer(s, t.row.owing[i]))
+        if (!is_peer(s, t.row.owing[i].site))
             drop_owing(&t.row, i);
     if (waits)
-        r = settle(&t);
-    else if (r == 0 && (was != t.row.nowing || was == 0))
-        r = modseq_row_put(s, folder, &t.row);
+        settle(&t);
+    bool due = r == 0 && is_due(&t.row);
+    if (due) {
+        t.row.tells = t.row.told_at == 0 ? 0 : I_MIN(t.row.tells + 1, AGAIN_DOUBLED);
+        t.row.told_at = time(NULL);
+    }
+    if (r == 0 && modseq_row_put(s, folder, &t.row) < 0)
+        r = -1;
     if (r < 0) {
         session_rollback(s);
         return -1;
@@ -409,45 +445,28 @@ static int repair(struct session *s, uint32_t folder)
     s->modseq_repairs = s->modseq_repairs || t.later;
     if (t.row.nowing > 0)
         s->raises_owed = TRUE;
-    if (t.row.nowing > 0 && (t.raises || s->raises_due))
-        tell(s, folder, &t.row);
+    for (unsigned i = 0; due && i < t.row.nowing; i++)
+        tell_one(s, folder, &t.row.owing[i]);
     return 0;
-}
-
-/* Whether what was told before is told again now. */
-static void look_at_clock(struct session *s)
-{
-    uint64_t ms = clock_msecs();
-    if (s->raises_again == 0)
-        s->raises_wait = AGAIN_MSECS;
-    s->raises_due = s->raises_owed && ms >= s->raises_again;
-    if (s->raises_due && s->raises_again != 0)
-        s->raises_wait = I_MIN(s->raises_wait * 2, AGAIN_MOST);
 }
 
 int modseq_repair_apply(struct session *s)
 {
-    look_at_clock(s);
-    if (s->modseq_repairs || s->raises_due) {
-        bool due = s->raises_due;
-        s->modseq_repairs = s->raises_owed = FALSE;
-        if (modseq_rows(s, repair) < 0) {
-            s->modseq_repairs = TRUE;
-            return -1;
-        }
-        if (due || s->raises_again == 0)
-            s->raises_again = clock_msecs() + s->raises_wait;
-    }
-    return 0;
+    if (!s->modseq_repairs && !s->raises_owed)
+        return 0;
+    s->modseq_repairs = s->raises_owed = FALSE;
+    if (modseq_rows(s, repair) == 0)
+        return 0;
+    s->modseq_repairs = TRUE;
+    return -1;
 }
 
 void modseq_repair_wanted(struct session *s)
 {
-    uint64_t ms = clock_msecs();
     if (s->modseq_repairs)
         session_want_tick(s, STILL_MSECS);
     if (s->raises_owed)
-        session_want_tick(s, s->raises_again > ms ? (unsigned)(s->raises_again - ms) : 1);
+        session_want_tick(s, AGAIN_SECS * 1000);
 }
 
 /* --- what is told ----------------------------------------------------------------------------- */
@@ -466,7 +485,7 @@ static void read_uids(struct orset_reader *in, ARRAY_TYPE(seq_range) * uids)
 
 /* It is this site's to do, and to tell, from here on. */
 static int take_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids,
-                      uint64_t value)
+                      uint64_t lo, uint64_t value)
 {
     struct modseq_row row;
     if (session_begin(s) < 0)
@@ -476,7 +495,7 @@ static int take_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_r
         return -1;
     }
     /* Of two, the lower one decides whether it is too late, and none is raised less. */
-    row.raise_lo = array_is_empty(&row.raised) ? value : I_MIN(row.raise_lo, value);
+    row.raise_lo = array_is_empty(&row.raised) ? lo : I_MIN(row.raise_lo, lo);
     row.raise = array_is_empty(&row.raised) ? value : I_MAX(row.raise, value);
     seq_range_array_merge(&row.raised, uids);
     s->modseq_repairs = TRUE;
@@ -495,10 +514,11 @@ static enum frame_result raise_parcel(struct session *s, const struct peer *p, s
     uint32_t folder = read_folder(s, &in);
     uint64_t value = orset_read_num(&in, ORSET_MODSEQ_MAX);
     size_t head = (size_t)(in.at - body.p); /* which RAISED repeats */
+    uint64_t lo = orset_read_num(&in, ORSET_MODSEQ_MAX);
     read_uids(&in, &uids);
-    if (in.bad || value == 0)
+    if (in.bad || lo == 0 || lo > value)
         return FRAME_REFUSED;
-    if (folder != ORSET_NO_FOLDER && take_raise(s, folder, &uids, value) < 0)
+    if (folder != ORSET_NO_FOLDER && take_raise(s, folder, &uids, lo, value) < 0)
         return FRAME_TEMPORARY;
     session_send(s, p->site, PARCEL_RAISED, FALSE, body.p, head);
     return FRAME_OK;
@@ -517,8 +537,8 @@ static enum frame_result raised_parcel(struct session *s, const struct peer *p, 
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
     int r = modseq_row_get(s, folder, &row);
-    for (unsigned i = row.nowing; r == 0 && value == row.value && i-- > 0;)
-        if (row.owing[i] == p->site)
+    for (unsigned i = row.nowing; r == 0 && i-- > 0;)
+        if (row.owing[i].site == p->site && row.owing[i].value == value)
             drop_owing(&row, i);
     if (r < 0 || modseq_row_put(s, folder, &row) < 0) {
         session_rollback(s);

@@ -56,11 +56,17 @@ static void read_row(struct orset_reader *in, struct modseq_row *row)
     read_set(in, &row->raised);
     row->raise_lo = orset_read_num(in, UINT64_MAX);
     row->raise = orset_read_num(in, UINT64_MAX);
-    read_set(in, &row->told);
-    row->value = orset_read_num(in, UINT64_MAX);
     row->nowing = (unsigned)orset_read_num(in, FRAME_SITES_MAX);
-    for (unsigned i = 0; i < row->nowing && !in->bad; i++)
-        row->owing[i] = orset_read_num(in, UINT64_MAX);
+    for (unsigned i = 0; i < row->nowing && !in->bad; i++) {
+        struct raise_owed *o = &row->owing[i];
+        o->site = orset_read_num(in, UINT64_MAX);
+        o->lo = orset_read_num(in, UINT64_MAX);
+        o->value = orset_read_num(in, UINT64_MAX);
+        t_array_init(&o->uids, 8);
+        read_set(in, &o->uids);
+    }
+    row->told_at = (time_t)orset_read_num(in, INT64_MAX);
+    row->tells = (unsigned)orset_read_num(in, 30);
     row->gap = (unsigned)orset_read_num(in, UINT32_MAX);
     row->seen = orset_read_num(in, UINT64_MAX);
     row->looks = (unsigned)orset_read_num(in, UINT32_MAX);
@@ -75,7 +81,6 @@ int modseq_row_get(struct session *s, uint32_t folder, struct modseq_row *row)
     i_zero(row);
     t_array_init(&row->changed, 8);
     t_array_init(&row->raised, 8);
-    t_array_init(&row->told, 8);
     int r = rows_get(s, ROW_MODSEQ_REPAIR, k.b, k.n, &value, &len);
     if (r <= 0)
         return r;
@@ -106,11 +111,15 @@ int modseq_row_put(struct session *s, uint32_t folder, struct modseq_row *row)
     put_set(&b, &row->raised);
     orset_buf_num(&b, row->raise_lo);
     orset_buf_num(&b, row->raise);
-    put_set(&b, &row->told);
-    orset_buf_num(&b, row->value);
     orset_buf_num(&b, row->nowing);
-    for (unsigned i = 0; i < row->nowing; i++)
-        orset_buf_num(&b, row->owing[i]);
+    for (unsigned i = 0; i < row->nowing; i++) {
+        orset_buf_num(&b, row->owing[i].site);
+        orset_buf_num(&b, row->owing[i].lo);
+        orset_buf_num(&b, row->owing[i].value);
+        put_set(&b, &row->owing[i].uids);
+    }
+    orset_buf_num(&b, (uint64_t)row->told_at);
+    orset_buf_num(&b, row->tells);
     orset_buf_num(&b, row->gap);
     orset_buf_num(&b, row->seen);
     orset_buf_num(&b, row->looks);

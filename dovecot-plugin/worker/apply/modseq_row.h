@@ -9,6 +9,13 @@
 
 struct session;
 
+/* Mails that this site raised, and another one is to: to what, first and last. */
+struct raise_owed {
+    uint64_t site;
+    uint64_t lo, value;
+    ARRAY_TYPE(seq_range) uids;
+};
+
 struct modseq_row {
     /* Mails that peers changed. Where they were changed, their modseqs are lo to hi; lo 0: nobody
      * said so. */
@@ -19,11 +26,10 @@ struct modseq_row {
     /* mails that peers raised, and to what: the least and the most */
     ARRAY_TYPE(seq_range) raised;
     uint64_t raise_lo, raise;
-    /* mails that this site raised, to what, and which sites have not confirmed it */
-    ARRAY_TYPE(seq_range) told;
-    uint64_t value;
-    unsigned nowing;
-    uint64_t owing[FRAME_SITES_MAX];
+    unsigned nowing; /* sites that have not answered */
+    struct raise_owed owing[FRAME_SITES_MAX];
+    time_t told_at; /* last; 0: not yet */
+    unsigned tells; /* how often again */
     /* while it waits for the mailbox to be still: HIGHESTMODSEQ then, and how often */
     uint64_t seen;
     unsigned looks;

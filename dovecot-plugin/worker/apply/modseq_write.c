@@ -61,6 +61,11 @@ bool modseq_any_below(struct mail_index_view *view, const ARRAY_TYPE(seq_range) 
     return FALSE;
 }
 
+bool modseq_is_believed(struct mailbox *box, uint64_t modseq)
+{
+    return modseq <= mail_index_modseq_get_highest(box->view) + MODSEQ_AHEAD_MOST;
+}
+
 static void put_modseq(buffer_t *b, uint32_t uid, uint64_t value)
 {
     const struct mail_transaction_modseq_update u = {

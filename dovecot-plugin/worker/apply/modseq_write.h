@@ -6,6 +6,10 @@
 
 #include <seq-range-array.h>
 
+/* Peers' modseqs further above HIGHESTMODSEQ are not believed: they could use up all that there
+ * are. */
+#define MODSEQ_AHEAD_MOST (1ULL << 32)
+
 struct mail_index_view;
 struct mailbox;
 
@@ -13,6 +17,8 @@ struct mailbox;
 void modseq_split(struct mail_index_view *, const ARRAY_TYPE(seq_range) * uids, uint64_t min,
                   ARRAY_TYPE(seq_range) * below, ARRAY_TYPE(seq_range) * gone);
 bool modseq_any_below(struct mail_index_view *, const ARRAY_TYPE(seq_range) * uids, uint64_t min);
+
+bool modseq_is_believed(struct mailbox *, uint64_t modseq);
 
 /* The mails of one set get modseq value, those of the other one other, at once; either may be
  * NULL. The expunge of what is gone is written again, so that it counts as one of that modseq.

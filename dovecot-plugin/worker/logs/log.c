@@ -527,6 +527,8 @@ static bool is_own_change(struct reading *in, const struct mail_transaction_head
 {
     ARRAY_TYPE(seq_range) uids;
     const struct seq_range *range;
+    if ((hdr->type & (MAIL_TRANSACTION_EXPUNGE | MAIL_TRANSACTION_EXPUNGE_GUID)) == 0)
+        return (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
     t_array_init(&uids, 8);
     expunge_uids(hdr, data, &uids);
     if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0) {

@@ -147,11 +147,7 @@ struct session {
     uint64_t unplaced, quarantined;
     bool uncounted;       /* the state has had others since */
     unsigned other_bytes; /* mails whose bytes are not those agreed on, as counted last */
-    /* RAISEs that some sites have not confirmed: there are some; they are told again now; when
-     * they are, and after how long, by the monotonic clock in milliseconds */
-    bool raises_owed, raises_due;
-    uint64_t raises_again;
-    unsigned raises_wait;
+    bool raises_owed;     /* some sites have not answered a RAISE */
     ARRAY_TYPE(scan_modseqs) scan_modseqs; /* of what scans made ops of (scan_modseqs.h) */
     /* mailboxes were made or deleted that the list's index does not know yet */
     bool reshaped;

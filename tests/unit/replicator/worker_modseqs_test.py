@@ -3,13 +3,15 @@
 """
 import random
 import re
+import time
 
 import pytest
-from worker_sites import append, imap, mail, make_world, needs_dovecot
+from worker_sites import append, crash_world, imap, mail, make_world, needs_dovecot
+from worker_world import CLOSE, GUARD, HELLO_TOO, TICK, Failed
 
 pytestmark = needs_dovecot
 
-RAISE = 12
+RAISE, RAISED = 12, 13
 MIXES = ["sdbox,sdbox", pytest.param("maildir,sdbox,mdbox", marks=pytest.mark.long)]
 
 
@@ -65,6 +67,11 @@ def truth(site):
 
 def start(formats, mails=6):
     world = make_world(None, formats.split(","))
+    begin(world, mails)
+    return world
+
+
+def begin(world, mails=6):
     box = world[1].imap()
     for i in range(mails):
         assert box.append("INBOX", None, None, mail(f"m{i}"))[0] == "OK"
@@ -72,7 +79,6 @@ def start(formats, mails=6):
     world.settle()
     for site in world.sites.values():  # from now on each mail has a modseq of its own
         Client().visit(site)
-    return world
 
 
 def missed(client, site):
@@ -113,6 +119,65 @@ def test_a_quiet_group_counts_alike():
             imap(world[turn % 2 + 1], "INBOX", ("store", "2", "+FLAGS", f"(kw{turn})"))
             world.settle()
         assert not [kind for _, _, kind, _ in world.carried[before:] if kind == RAISE]
+    finally:
+        world.stop()
+
+
+def conflict(world, client):
+    """Each site gives one modseq to another change. The client knows that of site 1 only."""
+    client.visit(world[1])
+    for number, site in world.sites.items():
+        imap(site, "INBOX", ("store", str(number), "+FLAGS", "(\\Flagged)"))
+        site.ingest()
+    client.visit(world[1])
+
+
+@pytest.mark.long
+def test_a_raise_that_is_lost_is_sent_again():
+    world, client, lost = start("sdbox,sdbox"), Client(), []
+    carry = world.carry
+
+    def drop(_, to, kind):
+        if kind == RAISE and to == 2 and not lost:
+            lost.append(to)
+            return True
+        return False
+
+    try:
+        conflict(world, client)
+        world.carry = lambda: carry(drop)
+        world.settle(ingest=False)
+        assert lost
+        world[1].work(CLOSE)  # what it owes is in a row
+        end = time.monotonic() + GUARD
+        while sum(kind == RAISED and to == 1 for _, to, kind, _ in world.carried) == 0:
+            assert time.monotonic() < end, "the RAISE does not come again"
+            time.sleep(0.5)
+            world[1].work(TICK)
+            world.settle(ingest=False)
+        client.visit(world[2])
+        assert not missed(client, world[2])
+    finally:
+        world.stop()
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_between_raising_and_saying_so():
+    (world, flag), client = crash_world(None, ["sdbox", "sdbox"], "modseqs"), Client()
+    try:
+        begin(world)
+        conflict(world, client)
+        flag.write_text("")
+        with pytest.raises(Failed, match="went away"):
+            world.settle(ingest=False)
+        for site in world.sites.values():
+            site.disconnect()
+            site.done = {}
+        world[1].ship(2, HELLO_TOO)
+        world[2].ship(1, HELLO_TOO)
+        world.settle()
+        client.visit(world[2])
+        assert not missed(client, world[2])
     finally:
         world.stop()
 
