@@ -33,10 +33,8 @@
 
 #include <time.h>
 
-/* A conflict is settled when the mailbox was still for so long, or after so many looks: while
- * clients work at both sites, raising is mostly too late. Nothing depends on it. */
-#define STILL_MSECS 300
-#define LOOKS_MOST 30
+/* Between two RAISEs of a mailbox: while clients work at both sites, each is mostly too late. */
+#define PAUSE_MSECS 300
 #define GAP_MOST 4096
 /* A RAISE that is not confirmed is sent again, then after twice as long, up to 64 minutes. */
 #define AGAIN_SECS 30
@@ -216,18 +214,11 @@ static bool is_conflict(const struct settling *t, struct mail_index_view *view, 
            (now >= row->hi && row->hi != row->before + 1);
 }
 
-/* True: others change the mailbox right now. An earlier session of the user may have looked. */
-static bool is_busy(struct settling *t, uint64_t now)
+/* True: it raised some a moment ago. */
+static bool is_too_soon(const struct settling *t)
 {
-    uint64_t ms = clock_msecs(), last = t->x->now.looked_at_modseqs;
-    bool still = t->row.seen == now, first = last == 0 || !still;
-    if ((last == 0 || ms - last >= STILL_MSECS) && (still || t->row.looks >= LOOKS_MOST))
-        return FALSE;
-    t->row.seen = now;
-    t->row.looks += last == 0 || ms - last >= STILL_MSECS;
-    if (first)
-        t->x->now.looked_at_modseqs = ms;
-    return TRUE;
+    uint64_t last = t->x->now.raised_at;
+    return last != 0 && clock_msecs() - last < PAUSE_MSECS;
 }
 
 /* All of it, above whatever this site has heard of. */
@@ -261,7 +252,7 @@ static bool settle_locked(struct settling *t)
     if (done && !array_is_empty(&row->raised))
         drop_raised(t, view);
     if (done && is_conflict(t, view, now)) {
-        done = !is_busy(t, now) && raise_all(t, view, now);
+        done = !is_too_soon(t) && raise_all(t, view, now);
     } else if (done) {
         /* Written under a modseq that is the origin's already: nothing is to be done. */
         bool changed = !array_is_empty(&row->changed) && now < row->hi;
@@ -322,15 +313,12 @@ static void settled(struct settling *t)
             owe(row, s->peer[i].site, t->raises);
         row->tells = 0;
         row->told_at = 0;
+        t->x->now.raised_at = clock_msecs();
     }
     array_clear(&row->changed);
     array_clear(&row->raised);
     row->lo = row->hi = row->before = row->raise = row->raise_lo = 0;
     row->conflict = FALSE;
-    row->seen = 0;
-    row->looks = 0;
-    if (t->x != NULL)
-        t->x->now.looked_at_modseqs = 0;
 }
 
 static void settle(struct settling *t)
@@ -464,7 +452,7 @@ int modseq_repair_apply(struct session *s)
 void modseq_repair_wanted(struct session *s)
 {
     if (s->modseq_repairs)
-        session_want_tick(s, STILL_MSECS);
+        session_want_tick(s, PAUSE_MSECS);
     if (s->raises_owed)
         session_want_tick(s, AGAIN_SECS * 1000);
 }

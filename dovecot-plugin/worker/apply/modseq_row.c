@@ -68,8 +68,6 @@ static void read_row(struct orset_reader *in, struct modseq_row *row)
     row->told_at = (time_t)orset_read_num(in, INT64_MAX);
     row->tells = (unsigned)orset_read_num(in, 30);
     row->gap = (unsigned)orset_read_num(in, UINT32_MAX);
-    row->seen = orset_read_num(in, UINT64_MAX);
-    row->looks = (unsigned)orset_read_num(in, UINT32_MAX);
     in->bad = in->bad || in->at != in->end;
 }
 
@@ -121,8 +119,6 @@ int modseq_row_put(struct session *s, uint32_t folder, struct modseq_row *row)
     orset_buf_num(&b, (uint64_t)row->told_at);
     orset_buf_num(&b, row->tells);
     orset_buf_num(&b, row->gap);
-    orset_buf_num(&b, row->seen);
-    orset_buf_num(&b, row->looks);
     int r = b.failed ? session_fail(s, "out of memory")
                      : rows_put(s, ROW_MODSEQ_REPAIR, k.b, k.n, b.data, b.len);
     orset_buf_free(&b);

@@ -30,10 +30,7 @@ struct modseq_row {
     struct raise_owed owing[FRAME_SITES_MAX];
     time_t told_at; /* last; 0: not yet */
     unsigned tells; /* how often again */
-    /* while it waits for the mailbox to be still: HIGHESTMODSEQ then, and how often */
-    uint64_t seen;
-    unsigned looks;
-    unsigned gap; /* above what is needed, since raising was too late before */
+    unsigned gap;   /* above what is needed, since raising was too late before */
 };
 
 /* In data stack memory; empty when there is none. -1: it cannot be read. */
