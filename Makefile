@@ -54,7 +54,7 @@ fuzz:
 	$(PYTHON) tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED) $(TARGETS)
 
 test-long:
-	./setup long
+	./setup long beside
 	$(PYTHON) tests/run.py long
 
 # Debian 12 and 13 with systemd, two machines at a time, follow the guides (root; tests/machines/machine.py says what is needed).
@@ -70,7 +70,7 @@ chaos:
 	./setup test
 	$(MAKE) --no-print-directory all
 	DOVELANE_SEED=$(SEED) DOVELANE_ROUNDS=$(ROUNDS) DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pytest -q -s -p no:cacheprovider \
-		tests/integration/test_chaos.py --tier check,test,long
+		tests/integration/gateway/test_chaos.py --tier check,test,long
 
 # make bench, make bench-gateway: tables on the screen, figures in build/bench/NAME.json
 bench:

@@ -12,28 +12,28 @@
 #include "relay/delivery/destination.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
-#include "relay/state/inflight.h"
-#include "relay/state/lanes.h"
+#include "relay/tables/inflight.h"
+#include "relay/tables/lanes.h"
 #include "lib/base/log.h"
 #include "lib/daemon/notify.h"
 #include "lib/base/mem.h"
 #include "lib/daemon/program.h"
 #include "relay/delivery/mail.h"
 #include "relay/heartbeat/membership.h"
-#include "relay/state/agent_settings.h"
+#include "relay/tables/agent_settings.h"
 #include "relay/heartbeat/notices.h"
 #include "relay/heartbeat/admin_requests.h"
-#include "relay/owners/owners.h"
-#include "relay/state/poison.h"
+#include "relay/acks/owners.h"
+#include "relay/tables/poison.h"
 #include "lib/postfix/postfix.h"
-#include "relay/owners/pressure.h"
+#include "relay/intake/memory_pressure.h"
 #include "relay/delivery/reinject.h"
-#include "relay/state/lane_pause.h"
-#include "relay/state/whole_sets.h"
+#include "relay/tables/lane_pause.h"
+#include "relay/cluster/whole_sets.h"
 #include "relay/relay.h"
 #include "relay/smtp/smtp.h"
 #include "relay/intake/ordered_lanes.h"
-#include "relay/intake/spill.h"
+#include "relay/intake/spill_to_postfix.h"
 #include "relay/intake/stall.h"
 #include "relay/heartbeat/heartbeat.h"
 
@@ -72,6 +72,8 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
     struct relay *r = stop->relay;
     if (r->kicked & RELAY_LIST)
         lane_watch_list(r);
+    if (r->kicked & RELAY_WANT)
+        destinations_want_all(r);
     r->kicked = 0;
     intake_run(r);
     spill_run(r);

@@ -6,21 +6,21 @@
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
  * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what
- * becomes of one mail, owners.h tells the nodes, stall.h when not to take. spill.h is the second
- * way out, back into Postfix's own queue; admin_requests.h is what an admin wants here, notices.h
- * what he wants everywhere.
+ * becomes of one mail, owners.h tells the nodes, stall.h when not to take. spill_to_postfix.h is
+ * the second way out, back into Postfix's own queue; admin_requests.h is what an admin wants here,
+ * notices.h what he wants everywhere.
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ lane_scan, backfill: what other owners hold and we do not
  *
- *                                                                  rereplicate ─▶ lane_scan, backfill: another owner for what a lost node held
+ *                                                                  rereplicate ─▶ lost_lanes, backfill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, role.h says what follows from that, cluster_view.h is where
- * the rest of the relay looks it up; resync.h makes this node hold what it promised;
+ * heartbeat.h hears the other nodes, takeover_rules.h says what follows from that, cluster_view.h
+ * is where the rest of the relay looks it up; resync.h makes this node hold what it promised;
  * membership.h learns which nodes there are.
  *
- * Calls go down: smtp, state, owners, delivery, intake, repair, heartbeat, main. What a room finds
- * for one above it goes through state (destination_want(), cluster_wake(), lanes_mark()), a
- * callback (struct entry_calls, lanes_open()) or relay_kick(). */
+ * Calls go down: smtp, cluster, tables, acks, delivery, intake, repair, heartbeat, main. What a
+ * room finds for one above it goes through tables (destination_want(), lanes_mark()),
+ * cluster_wake(), a callback (struct entry_calls, lanes_open()) or relay_kick(). */
 #ifndef DOVELANE_RELAY_RELAY_H
 #define DOVELANE_RELAY_RELAY_H
 
@@ -67,6 +67,7 @@ struct relay {
 /* What a room asks of one above it; main.c sees to it at the end of this turn of the loop. */
 enum relay_kick {
     RELAY_LIST = 1 << 0, /* lane_watch_list() */
+    RELAY_WANT = 1 << 1, /* destinations_want_all() */
 };
 
 static inline void relay_kick(struct relay *r, enum relay_kick what)

@@ -1,4 +1,4 @@
-/* agents - see agents.h. */
+/* agents - reads the settings of smtp and lmtp, and resolves what they name. */
 #include "lib/postfix/agents.h"
 
 #include <arpa/inet.h>
@@ -11,9 +11,12 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/base/mem.h"
+#include "lib/base/subprocess.h"
 #include "lib/config/config.h"
+#include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
 
 struct agents {
@@ -49,7 +52,9 @@ static struct agent *add(struct agents *all, const char *transport, const char *
                         .trust = TRUST_NONE,
                         .v4 = true,
                         .v6 = true,
-                        .first = AF_UNSPEC};
+                        .first = AF_UNSPEC,
+                        .addresses = 5,
+                        .sessions = 2};
     return a;
 }
 
@@ -149,6 +154,23 @@ static void set_from(struct agent *a, const struct postconf *conf, const char *k
         !good4 || !good6 || is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
 }
 
+/* One that cannot be had keeps mail in Postfix (features.h); what waits goes without it. */
+static void set_fallback(struct agent *a, const struct postconf *conf, const char *key,
+                         const char *command)
+{
+    char *whole = mem_printf("%s:%s", command, parameter(conf, key, command, "fallback_relay")),
+         *spelled = nexthop_spell(whole);
+    struct nexthop hop;
+    if (nexthop_parse(spelled, &hop)) {
+        a->fallback = hop.port ? mem_strdup(spelled) : NULL;
+        nexthop_free(&hop);
+    }
+    a->addresses = (unsigned)atoi(parameter(conf, key, command, "mx_address_limit"));
+    a->sessions = (unsigned)atoi(parameter(conf, key, command, "mx_session_limit"));
+    free(spelled);
+    free(whole);
+}
+
 static void add_service(struct agents *all, const struct postconf *conf, const char *host_name,
                         const char *transport, const char *command)
 {
@@ -171,6 +193,7 @@ static void add_service(struct agents *all, const struct postconf *conf, const c
     a->v6 = all_of_them || strcasestr(protocols, "ipv6");
     a->first = is_word(first, "ipv4") ? AF_INET : is_word(first, "ipv6") ? AF_INET6 : AF_UNSPEC;
     set_from(a, conf, key, command);
+    set_fallback(a, conf, key, command);
     free(key);
 }
 
@@ -185,8 +208,11 @@ static bool is_there(const char *file)
 static bool by_postfix(struct agents *all, const char *host_name, const char *directory,
                        bool expected)
 {
-    char *error = NULL, *file = mem_printf("%s/main.cf", directory);
-    bool there = *directory && (expected || is_there(file));
+    char *error = NULL, *file = mem_printf("%s/main.cf", directory),
+         *services = mem_printf("%s/master.cf", directory);
+    bool missing = *directory && !is_there(file);
+    bool there =
+        *directory && (expected || !missing || is_there(services) || subprocess_exists("postconf"));
     struct postconf *conf = there ? postconf_read(directory, &error) : NULL;
     const struct postconf_service *s;
     bool good = conf && (*host_name || speakable(postconf_get(conf, NULL, "myhostname")));
@@ -199,11 +225,16 @@ static bool by_postfix(struct agents *all, const char *host_name, const char *di
     if (good)
         all->source = *host_name ? mem_strdup("host_name") : mem_strdup(file);
     all->by_postfix = good;
-    if (!good && there)
+    if (missing && there)
+        all->unread = mem_printf("there is a Postfix, but no %s: put it back, or set "
+                                 "postfix_config = \"\" if this host's Postfix is none to go by",
+                                 file);
+    else if (!good && there)
         all->unread = error ? error : mem_printf("%s has no myhostname", file);
-    else
+    if (all->unread != error)
         free(error);
     postconf_free(conf);
+    free(services);
     free(file);
     return good;
 }
@@ -271,6 +302,7 @@ void agents_free(struct agents *all)
     for (size_t i = 0; i < all->n; i++) {
         free(all->agent[i].transport);
         free(all->agent[i].name);
+        free(all->agent[i].fallback);
     }
     free(all->agent);
     free(all->source);
@@ -289,6 +321,15 @@ const struct agent *agents_for(const struct agents *all, const char *destination
     return &all->agent[0];
 }
 
+/* Of a transport; smtp's for one that is not known. */
+static const struct agent *agents_at(const struct agents *all, const char *transport)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (!strcmp(all->agent[i].transport, transport))
+            return &all->agent[i];
+    return &all->agent[0];
+}
+
 const char *agents_source(const struct agents *all)
 {
     return all->source;
@@ -302,6 +343,23 @@ bool agents_by_postfix(const struct agents *all)
 const char *agents_unread(const struct agents *all)
 {
     return all->unread;
+}
+
+void agents_doubt(struct agents *all, char *why)
+{
+    free(all->unread);
+    all->unread = why;
+}
+
+bool agents_stricter(const struct agents *before, const struct agents *all)
+{
+    bool stricter = false;
+    for (size_t i = 0; i < all->n; i++)
+        stricter |= all->agent[i].tls > agents_at(before, all->agent[i].transport)->tls;
+    for (size_t i = 0; i < before->n; i++)
+        if (agents_at(all, before->agent[i].transport)->tls < before->agent[i].tls)
+            return false;
+    return stricter;
 }
 
 const char *agents_wrong(const struct agents *all)

@@ -23,9 +23,13 @@ struct agent {
     /* smtp_tls_security_level: TLS_NONE, TLS_MAY, TLS_ENCRYPT (config.h). Of others, for which mail
      * is not diverted, TLS_ENCRYPT, so that none of what waits goes out open */
     int tls;
-    int trust;         /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
-    bool v4, v6;       /* inet_protocols */
-    sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
+    /* smtp_fallback_relay as a list of hosts: "smtp:[a],[b]"; NULL: none */
+    char *fallback;
+    unsigned addresses; /* smtp_mx_address_limit: of one host, 0: all */
+    unsigned sessions;  /* smtp_mx_session_limit: likewise, that said something */
+    int trust;          /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
+    bool v4, v6;        /* inet_protocols */
+    sa_family_t first;  /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
     /* smtp_bind_address, smtp_bind_address6; without them the one address that inet_interfaces
      * has of that family, unless it is a loopback one. AF_UNSPEC: the kernel chooses. len 0: what
      * main.cf has is no address of that family, and cannot be bound to */
@@ -37,9 +41,9 @@ struct agent {
 
 struct agents;
 
-/* Both are settings, "" when they are empty. expected: there was a Postfix before, so that a
- * main.cf that is missing counts as unread: somebody moved it away to edit it. Blocks: runs
- * postconf(1) (about 50 ms), or asks the resolver. Never NULL. */
+/* Both are settings, "" when they are empty. expected: there was a Postfix before. Then, and where
+ * there is a master.cf or a postconf(1), a main.cf that is missing counts as unread: somebody moved
+ * it away to edit it. Blocks: runs postconf(1) (about 50 ms), or asks the resolver. Never NULL. */
 struct agents *agents_find(const char *host_name, const char *postfix_config, bool expected);
 void agents_free(struct agents *);
 
@@ -56,6 +60,12 @@ bool agents_by_postfix(const struct agents *);
 /* NULL, or why postconf(1) could not read the settings, though there are some: as in the middle of
  * an edit. They are as without Postfix then. */
 const char *agents_unread(const struct agents *);
+
+/* Makes them unread, for that reason (malloc'd; theirs from now on). */
+void agents_doubt(struct agents *, char *why);
+
+/* True when a transport's TLS is stricter than before, and no transport's is less strict. */
+bool agents_stricter(const struct agents *before, const struct agents *);
 
 /* NULL, or what is wrong with the names, and what to set. */
 const char *agents_wrong(const struct agents *);

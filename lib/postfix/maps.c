@@ -1,4 +1,4 @@
-/* maps - see maps.h. */
+/* maps - asks postmap(1) about addresses in Postfix's order, and keeps the answers. */
 #include "lib/postfix/maps.h"
 
 #include <pthread.h>
@@ -114,6 +114,22 @@ void maps_add(struct maps *m, enum maps_of of, const char *parameter, const char
     m->map = mem_grow(m->map, (m->n + 1) * sizeof *m->map);
     m->map[m->n++] =
         (struct map){of, mem_strdup(parameter), mem_strdup(table), takes_patterns(table), -1};
+}
+
+void maps_add_all(struct maps *m, const struct maps *more)
+{
+    for (size_t i = 0; i < more->n; i++)
+        maps_add(m, more->map[i].of, more->map[i].parameter, more->map[i].table);
+}
+
+bool maps_has_all(const struct maps *m, const struct maps *wanted)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < wanted->n; i++)
+        for (size_t k = 0; k < m->n; k++)
+            found +=
+                m->map[k].of == wanted->map[i].of && !strcmp(m->map[k].table, wanted->map[i].table);
+    return found == wanted->n;
 }
 
 static bool any(const struct maps *m, enum maps_of of)

@@ -13,7 +13,7 @@
  * An expunge has no modseq, but a place in the log: its record is written once more. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/worker/apply/modseq_repair.h"

@@ -17,6 +17,7 @@ int main(void)
     suite_add_tcase(s, match_tests());
     suite_add_tcase(s, liveness_tests());
     suite_add_tcase(s, members_tests());
+    suite_add_tcase(s, queue_tests());
     suite_add_tcase(s, listener_tests());
     suite_add_tcase(s, store_tests());
     suite_add_tcase(s, verdict_tests());

@@ -14,6 +14,7 @@ TCase *log_tests(void);
 TCase *match_tests(void);
 TCase *liveness_tests(void);
 TCase *members_tests(void);
+TCase *queue_tests(void);
 TCase *listener_tests(void);
 TCase *store_tests(void);
 TCase *verdict_tests(void);
