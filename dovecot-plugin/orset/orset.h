@@ -192,6 +192,9 @@ struct orset_folder {
     uint64_t messages;    /* live dots */
     uint64_t keeper_site; /* 0: nobody chosen, the lowest site of the group */
     uint64_t peer_modseq; /* highest HIGHESTMODSEQ a peer told for it (F33) */
+    /* of the batch applied last: the modseqs that its changes have where they were made; 0: it
+     * did not tell */
+    uint64_t batch_lo, batch_hi;
 };
 
 /* --- life
@@ -250,8 +253,10 @@ uint64_t orset_vector_get(const struct orset *, uint16_t index); /* highest numb
 /* The state covers that number of that origin: what is not in it was removed, or never was. */
 bool orset_knows(const struct orset *, uint64_t site, uint64_t epoch, uint64_t counter);
 uint16_t orset_self(const struct orset *); /* index of this replica */
-/* How often a peer told a HIGHESTMODSEQ above a folder's peer_modseq, since the open. */
-uint64_t orset_modseqs_risen(const struct orset *);
+/* fn is called for each mail that an op of a peer, or an exchange, gives flags, even those that it
+ * has, or lets be removed; in the middle of that, so it calls nothing here. NULL: none is. */
+typedef void orset_changed_fn(void *arg, uint32_t home, uint32_t uid);
+void orset_on_changed(struct orset *, orset_changed_fn *fn, void *arg);
 /* keywords of mails that orset_local_flags() did not set, since the open: a bound */
 uint64_t orset_left_out(const struct orset *);
 size_t orset_keywords(const struct orset *); /* different ones */

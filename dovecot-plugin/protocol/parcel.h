@@ -36,6 +36,8 @@ enum parcel_kind {
     PARCEL_BODIES,         /* whole ones that were asked for */
     PARCEL_READING,        /* u8 enum parcel_reading */
     PARCEL_ANSWER_READING, /* as ANSWER, of a new state that has not read its mailboxes yet */
+    PARCEL_RAISE,          /* mails get a modseq: apply/modseq_repair.c */
+    PARCEL_RAISED,         /* that will be done */
     PARCEL_KINDS
 };
 

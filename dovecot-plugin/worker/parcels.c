@@ -127,12 +127,34 @@ static int apply_batch(struct session *s, struct peer *p, struct text batch,
     return orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
 }
 
+static void note_changed(void *arg, uint32_t home, uint32_t uid)
+{
+    const struct changed_mail m = {home, uid};
+    ARRAY_TYPE(changed_mail) *changed = arg;
+    array_push_back(changed, &m);
+}
+
+/* With what it changes, of which modseqs are to tell. */
+static int apply_and_note(struct session *s, struct peer *p, struct text batch,
+                          struct orset_batch_result *r)
+{
+    ARRAY_TYPE(changed_mail) changed;
+    i_array_init(&changed, 64);
+    orset_on_changed(s->os, note_changed, &changed);
+    int e = apply_batch(s, p, batch, r);
+    orset_on_changed(s->os, NULL, NULL);
+    if (!fatal(e) && !orset_must_roll_back(s->os) && modseq_repair_note(s, &changed) < 0)
+        e = ORSET_E_STORAGE;
+    array_free(&changed);
+    return e;
+}
+
 static enum frame_result take_batch(struct session *s, struct peer *p, struct text batch)
 {
     struct orset_batch_result r;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
-    int e = apply_batch(s, p, batch, &r);
+    int e = apply_and_note(s, p, batch, &r);
     if (e == ORSET_E_ROLLED_BACK)
         return rolled_back(s, p->site);
     const char *text = t_strdup(orset_error_text(s->os));
@@ -142,8 +164,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
         session_rollback(s);
         return batch_refused(s, p, e, text);
     }
-    if (fatal(e) || heard(s, p, &r) < 0 ||
-        (r.applied > 0 && modseq_repair_note(s, p, r.confirmed) < 0)) {
+    if (fatal(e) || heard(s, p, &r) < 0) {
         session_core_failed(s, "batch");
         session_rollback(s);
         return FRAME_TEMPORARY;
@@ -151,8 +172,6 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     crash_at("batch");
     if (session_commit(s) < 0)
         return FRAME_TEMPORARY;
-    if (r.applied > 0)
-        modseq_repair_noted(s, p, r.confirmed);
     if (!r.lost)
         p->lost_since = 0;
     else if (p->lost_since == 0)
@@ -405,6 +424,12 @@ static enum frame_result reading(struct session *s, struct peer *p, struct text 
     return over && round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : result;
 }
 
+static enum frame_result raises(struct session *s, struct peer *p, const struct frame_parcel *f)
+{
+    enum frame_result result = modseq_repair_parcel(s, p, f);
+    return result == FRAME_OK && round_apply(s, 0) < 0 ? FRAME_TEMPORARY : result;
+}
+
 /* What was begun is found out before anything new comes: a mail that was saved and is not bound
  * yet looks like a user's new one when its message is gone. -1 also while a Maildir's lock keeps
  * it from being found out. */
@@ -458,6 +483,8 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_ANSWER_READING:
         return peer_is_reading(s, p) < 0 ? FRAME_TEMPORARY : answer_parcel(s, p, f->body);
     case PARCEL_READING: return reading(s, p, f->body);
+    case PARCEL_RAISE:
+    case PARCEL_RAISED: return raises(s, p, f);
     default:
         session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site,
                      f->kind);

@@ -89,10 +89,10 @@ int round_apply(struct session *s, uint64_t ask)
     }
     /* Where a mail turns out to be another than the one it is bound to, that one is to be
      * placed. */
-    if (modseq_repair_apply(s) < 0 || apply_folders(s) < 0 || bodies_apply(s, ask) < 0 ||
-        place_apply(s, ask, ingest_one) < 0 || flags_apply(s) < 0 || uid_rounds_follow(s) < 0 ||
-        renumber_apply(s) < 0 || removals_apply(s) < 0 || tree_apply_deletions(s) < 0 ||
-        named_apply(s) < 0)
+    if (apply_folders(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask, ingest_one) < 0 ||
+        flags_apply(s) < 0 || uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
+        removals_apply(s) < 0 || tree_apply_deletions(s) < 0 || named_apply(s) < 0 ||
+        modseq_repair_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {
         body_requests_forget(s);
@@ -142,6 +142,7 @@ enum frame_result round_end(struct session *s, enum frame_result result)
     if (send_new_ops(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;
     uid_rounds_wanted(s);
+    modseq_repair_wanted(s);
     peer_join_waits(s);
     keep_look(s);
     if (array_count(&s->pending_wants) > 0)

@@ -309,6 +309,7 @@ struct session *session_open(struct link *link, struct group *group,
     s->ask_next = (unsigned)time(NULL);
     i_array_init(&s->pending_wants, 1);
     i_array_init(&s->failing, 4);
+    i_array_init(&s->scan_modseqs, 4);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;
     if (session_init(s, permanent_r, error_r) < 0) {
@@ -384,6 +385,7 @@ void session_close(struct session **_s)
     plan_free(&s->plan);
     give_free(s);
     array_free(&s->failing);
+    array_free(&s->scan_modseqs);
     i_close_fd(&s->lock_fd);
     event_unref(&s->event);
     compat_user_deinit(&s->user);

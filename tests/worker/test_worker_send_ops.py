@@ -18,15 +18,15 @@ def append_many(site, number, size):
 def test_what_is_committed_goes_out_while_the_rest_of_a_mailbox_is_read(world):
     append(world[1], "INBOX", "first")
     world.settle()
-    append_many(world[1], 70, 100000)
     _, highest = fetch_changed(world[1], 1)
+    append_many(world[1], 70, 100000)
     world[1].ingest()
     frames = world[1].frames
     reserved = max(at for at, kind in enumerate(frames) if kind == RESERVE)
     assert 3 <= frames[:reserved].count(SEND) < frames.count(SEND), frames
     assert all(kind == BATCH for kind, _, _ in world[1].outbox[2])
     world.carry()
-    changed, _ = fetch_changed(world[2], highest)  # a client that comes from there sees them, though the last batch has not come
+    changed, _ = fetch_changed(world[2], highest)  # who was there before sees them, though the last batch has not come
     assert len(changed) >= 15
     world.settle()
     assert subjects(equal(world), "INBOX") == 71

@@ -103,6 +103,8 @@ struct folder {
     struct stamp keeper_stamp;
     uint64_t keeper;
     uint64_t peer_modseq;
+    /* of the batch with that number (orset.batches); in memory only */
+    uint64_t batch, batch_lo, batch_hi;
     uint64_t round_term; /* last settled round seen */
     uint32_t round;
     uint32_t ask;   /* the keeper's last question */
@@ -127,8 +129,10 @@ struct orset {
     uint64_t clock;         /* highest Lamport clock seen */
     struct orset_sum named; /* of subscriptions and attributes */
     uint64_t left_out;      /* keywords that were not set, since it was opened */
-    uint64_t modseqs_risen; /* how often a folder's peer_modseq did, since it was opened */
-    size_t subscriptions;   /* their bytes + 1; 0: not counted yet */
+    void (*changed)(void *arg, uint32_t home, uint32_t uid); /* orset_on_changed() */
+    void *changed_arg;
+    uint64_t batches;     /* applied since it was opened */
+    size_t subscriptions; /* their bytes + 1; 0: not counted yet */
     uint64_t remembered;
     uint64_t shared;       /* own number up to which a peer has the same ops (epoch.c) */
     uint64_t shared_clock; /* up to which own stamps are the same everywhere */

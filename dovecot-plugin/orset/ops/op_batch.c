@@ -109,6 +109,15 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
 /* --- applying
  * ---------------------------------------------------------------------------------------------- */
 
+/* A folder's first number is the least of what changed, if it has a second, the HIGHESTMODSEQ. */
+static void tell_folder(struct orset *os, struct folder *f, uint64_t modseq)
+{
+    bool first = f->batch != os->batches;
+    f->batch = os->batches;
+    f->batch_lo = first ? 0 : f->batch_hi < modseq ? f->batch_hi : modseq;
+    f->batch_hi = first || modseq > f->batch_hi ? modseq : f->batch_hi;
+}
+
 static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p)
 {
     struct op_run x = {.os = os,
@@ -126,9 +135,10 @@ static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p
             return e;
         *r = x.in;
         uint64_t highest = orset_read_num(r, ORSET_MODSEQ_MAX);
+        if (f && !r->bad)
+            tell_folder(os, f, highest);
         if (f && !r->bad && highest > f->peer_modseq) {
             f->peer_modseq = highest;
-            os->modseqs_risen++;
             if ((e = orset_folder_touch(os, f)) < 0)
                 return e;
         }
@@ -220,6 +230,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     memset(out, 0, sizeof *out);
     if (e < 0)
         return e;
+    os->batches++;
     uint8_t version = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION)
         return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,

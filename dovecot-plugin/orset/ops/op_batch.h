@@ -12,7 +12,9 @@
 
 struct orset_modseq {
     uint32_t folder;
-    uint64_t highest; /* HIGHESTMODSEQ of the sender's mailbox (F33) */
+    /* HIGHESTMODSEQ of the sender's mailbox (F33). Of two for one folder: the lowest one that a
+     * change in the batch has, and that */
+    uint64_t highest;
 };
 
 #define ORSET_MODSEQS_MAX 1000

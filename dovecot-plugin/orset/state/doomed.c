@@ -26,6 +26,8 @@ int orset_doom(struct orset *os, struct folder *home, const uint8_t guid[16], ui
         r = v.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a row")
                      : orset_task_uid(os, ORSET_TASK_REMOVE, home->index, uid, &v);
     orset_buf_free(&v);
+    if (r == 0 && os->changed)
+        os->changed(os->changed_arg, home->index, uid);
     return r;
 }
 

@@ -446,6 +446,8 @@ int orset_folder_get(const struct orset *os, uint32_t index, struct orset_folder
     r->messages = f->messages;
     r->keeper_site = f->keeper;
     r->peer_modseq = f->peer_modseq;
+    r->batch_lo = f->batch == os->batches ? f->batch_lo : 0;
+    r->batch_hi = f->batch == os->batches ? f->batch_hi : 0;
     return 0;
 }
 

@@ -222,9 +222,10 @@ uint64_t orset_left_out(const struct orset *os)
     return os->left_out;
 }
 
-uint64_t orset_modseqs_risen(const struct orset *os)
+void orset_on_changed(struct orset *os, orset_changed_fn *fn, void *arg)
 {
-    return os->modseqs_risen;
+    os->changed = fn;
+    os->changed_arg = arg;
 }
 
 bool orset_must_roll_back(const struct orset *os)

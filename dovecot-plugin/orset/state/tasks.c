@@ -118,6 +118,8 @@ int orset_task_flags(struct orset *os, uint32_t home, uint32_t uid,
     int got = orset_task_seen(os, home, uid, &recorded);
     if (got < 0)
         return got;
+    if (!seen && os->changed)
+        os->changed(os->changed_arg, home, uid);
     if (!seen)
         seen = got ? &recorded : before;
     if (orset_flags_equal(now, seen))

@@ -6,6 +6,7 @@
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/modseq_repair.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
@@ -49,7 +50,7 @@ struct run {
     struct mailbox_transaction_context *trans;
     ARRAY(struct item) items;
     struct write_intent writing;
-    uint64_t min_modseq;
+    uint64_t before; /* HIGHESTMODSEQ */
 };
 
 static int run_open(struct run *r)
@@ -72,19 +73,9 @@ static int run_open(struct run *r)
     return 1;
 }
 
-/* Modseqs above what any peer told: a client that comes from there misses nothing (F33). */
-static uint64_t run_modseq(struct run *r)
-{
-    struct orset_folder f;
-    if (orset_folder_get(r->s->os, r->folder, &f) < 0 || f.peer_modseq == 0 ||
-        session_enable_modseq(r->box) < 0)
-        return 0;
-    return f.peer_modseq + 1;
-}
-
 static void run_begin(struct run *r, const char *why)
 {
-    r->min_modseq = run_modseq(r);
+    r->before = modseq_repair_begin(r->box);
     r->trans = mailbox_transaction_begin(
         r->box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, why);
 }
@@ -99,6 +90,25 @@ static int run_commit(struct run *r)
         return -1;
     }
     return 0;
+}
+
+/* What was done is to be seen behind the modseqs of all sites. In a transaction. */
+static int run_written(struct run *r)
+{
+    const struct item *item;
+    int e;
+    T_BEGIN
+    {
+        ARRAY_TYPE(seq_range) uids;
+        t_array_init(&uids, 16);
+        array_foreach (&r->items, item) {
+            if (item->done)
+                seq_range_array_add(&uids, item->uid);
+        }
+        e = modseq_repair_written(r->s, r->x, r->box, &uids, r->before);
+    }
+    T_END;
+    return e;
 }
 
 static int core_or_rollback(struct session *s, int r)
@@ -136,8 +146,6 @@ static void store_flags(struct run *r, struct mail *mail, const struct orset_fla
     flags_without(&cut, wanted);
     store_some(r, mail, MODIFY_ADD, &set);
     store_some(r, mail, MODIFY_REMOVE, &cut);
-    if (r->min_modseq != 0)
-        mail_update_modseq(mail, r->min_modseq);
 }
 
 /* The mailbox as it is now is ingested first: a change that came since the scan is an op, not
@@ -192,7 +200,7 @@ static int flags_done(struct run *r)
     }
     if (core_or_rollback(s, e) < 0)
         return -1;
-    if (write_intent_end(s, r->x) < 0) {
+    if (write_intent_end(s, r->x) < 0 || run_written(r) < 0) {
         session_rollback(s);
         return -1;
     }
@@ -354,6 +362,8 @@ static int remove_run(struct run *r)
         if (e >= 0 && item->expunged && mdbox_expunged(s, r->x->folder, item->guid) < 0)
             e = ORSET_E_STORAGE;
     }
+    if (e >= 0 && opened > 0 && run_written(r) < 0)
+        e = ORSET_E_STORAGE;
     return core_or_rollback(s, e) < 0 ? -1 : session_commit(s);
 }
 

@@ -1,267 +1,548 @@
-/* modseq_repair - changes of this site that a peer had not heard of when it counted its
- * HIGHESTMODSEQ: a client that comes from there has to see them behind that number (F33).
+/* modseq_repair - a client may have any site's HIGHESTMODSEQ, and come to any other one (F33).
  *
- * Which mails these are is known only until all peers have confirmed the changes. So a row says
- * it, in the commit that takes the peer's ops, until it is done: a mailbox that cannot be opened
- * now has its turn later. */
+ * The rule: for each change of a mail there is a value, and each site has the change, under a
+ * modseq of at least that value, at the moment when its HIGHESTMODSEQ reaches it. So who was told
+ * that HIGHESTMODSEQ, or more, was told the change; who has less is told it everywhere.
+ *
+ * Where HIGHESTMODSEQ here is below the modseqs that the change has at its origin, its mails get
+ * the origin's, and all is done. Where it is not (a conflict: both sites changed something), they
+ * get one above all that this site has heard of, and the others are told to raise them as far
+ * (RAISE). Who cannot, since his HIGHESTMODSEQ is there already, raises them further, and tells.
+ * tests/model/modseqs.py walks through that.
+ *
+ * An expunge has no modseq, but a place in the log: its record is written once more. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/apply/modseq_row.h"
+#include "dovecot-plugin/worker/apply/modseq_write.h"
+#include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
 #include <array.h>
+#include <mail-index-modseq.h>
 #include <mail-storage-private.h>
+#include <mail-transaction-log-private.h>
 #include <seq-range-array.h>
 
-#define REDATE_VERSION 1
-#define TOUCHED_AT_ONCE 10000 /* changes in memory */
+#include <time.h>
 
-struct touched {
-    uint32_t folder, uid;
-};
-ARRAY_DEFINE_TYPE(touched, struct touched);
-
-struct changes {
-    ARRAY_TYPE(touched) list;
-    uint64_t last; /* number of the last one */
-    unsigned n;    /* all that were found */
-};
-
-static struct orset_key key_of(uint32_t folder)
-{
-    struct orset_key k = {0};
-    orset_key_num(&k, folder);
-    return k;
-}
-
-static int read_row(struct session *s, const uint8_t *value, size_t len,
-                    ARRAY_TYPE(seq_range) * uids)
-{
-    struct orset_reader in = orset_reader_of(value, len);
-    if (orset_read_u8(&in) != REDATE_VERSION)
-        return 0;
-    while (in.at != in.end && !in.bad) {
-        uint32_t from = (uint32_t)orset_read_num(&in, UINT32_MAX),
-                 to = (uint32_t)orset_read_num(&in, UINT32_MAX);
-        in.bad = in.bad || from > to;
-        if (!in.bad)
-            seq_range_array_add_range(uids, from, to);
-        in.bad = in.bad || seq_range_count(uids) > ROW_UIDS_MAX;
-    }
-    return in.bad ? rows_corrupt(s, "the row of mails to be redated") : 0;
-}
-
-static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids)
-{
-    struct orset_buf b = {.alloc = session_alloc()};
-    struct orset_key k = key_of(folder);
-    const struct seq_range *range;
-    orset_buf_u8(&b, REDATE_VERSION);
-    array_foreach (uids, range) {
-        orset_buf_num(&b, range->seq1);
-        orset_buf_num(&b, range->seq2);
-    }
-    int r = b.failed ? session_fail(s, "out of memory")
-                     : rows_put(s, ROW_MODSEQ_REPAIR, k.b, k.n, b.data, b.len);
-    orset_buf_free(&b);
-    return r;
-}
+/* Between two RAISEs of a mailbox: while clients work at both sites, each is mostly too late. */
+#define PAUSE_MSECS 300
+#define GAP_MOST 4096
+/* A RAISE that is not confirmed is sent again, then after twice as long, up to 64 minutes. */
+#define AGAIN_SECS 30
+#define AGAIN_DOUBLED 7
 
 /* --- what is to be done ----------------------------------------------------------------------- */
 
-static int collect_touched(void *arg, uint64_t number, uint32_t folder,
-                           const struct orset_message *m)
-{
-    struct changes *c = arg;
-    struct touched t = {folder, m->uid};
-    c->last = number;
-    c->n++;
-    array_push_back(&c->list, &t);
-    return array_count(&c->list) >= TOUCHED_AT_ONCE;
-}
-
-static int by_mail(const struct touched *a, const struct touched *b)
+static int by_mail(const struct changed_mail *a, const struct changed_mail *b)
 {
     if (a->folder != b->folder)
         return a->folder < b->folder ? -1 : 1;
     return a->uid < b->uid ? -1 : a->uid > b->uid;
 }
 
-static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) * uids)
+static int note_folder(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids)
 {
-    struct orset_key k = key_of(folder);
+    struct modseq_row row;
     struct orset_folder f;
-    const uint8_t *value;
-    size_t len;
-    if (orset_folder_get(s->os, folder, &f) < 0 || f.peer_modseq == 0)
+    if (modseq_row_get(s, folder, &row) < 0)
+        return -1;
+    if (orset_folder_get(s->os, folder, &f) < 0)
         return 0;
-    int r = rows_get(s, ROW_MODSEQ_REPAIR, k.b, k.n, &value, &len);
-    if (r < 0)
-        return -1;
-    if (r > 0 && read_row(s, value, len, uids) < 0)
-        return -1;
+    if (array_is_empty(&row.changed)) {
+        row.lo = f.batch_lo;
+        row.hi = f.batch_hi;
+        row.before = 0;
+        row.conflict = FALSE;
+    } else {
+        row.lo = I_MIN(row.lo, f.batch_lo);
+        row.hi = I_MAX(row.hi, f.batch_hi);
+    }
+    seq_range_array_merge(&row.changed, uids);
     s->modseq_repairs = TRUE;
-    return put_row(s, folder, uids);
+    return modseq_row_put(s, folder, &row);
 }
 
-static int say_mails(struct session *s, ARRAY_TYPE(touched) * list)
+int modseq_repair_note(struct session *s, ARRAY_TYPE(changed_mail) * list)
 {
     ARRAY_TYPE(seq_range) uids;
     unsigned n;
     int r = 0;
     i_array_init(&uids, 16);
     array_sort(list, by_mail);
-    const struct touched *t = array_get(list, &n);
+    const struct changed_mail *t = array_get(list, &n);
     for (unsigned i = 0; i < n && r == 0; i++) {
         seq_range_array_add(&uids, t[i].uid);
         if (i + 1 < n && t[i + 1].folder == t[i].folder)
             continue;
-        r = say_folder(s, t[i].folder, &uids);
+        T_BEGIN
+        {
+            r = note_folder(s, t[i].folder, &uids);
+        }
+        T_END;
         array_clear(&uids);
     }
     array_free(&uids);
     return r;
 }
 
-static uint64_t modseq_repair_when(const struct session *s)
+/* --- what was written ------------------------------------------------------------------------- */
+
+uint64_t modseq_repair_begin(struct mailbox *box)
 {
-    return orset_modseqs_risen(s->os) + s->modseq_repairs_anew;
+    (void)session_enable_modseq(box);
+    (void)mail_index_refresh(box->index);
+    return I_MAX(box->index->log->head->sync_highest_modseq, 1);
 }
 
-/* Else each batch of a long series would look at all that waits to go the other way. */
-static bool is_redated(const struct session *s, const struct peer *p, uint64_t confirmed)
+/* Nobody else changed the mailbox between the look at HIGHESTMODSEQ and the transaction: one of
+ * its mails has the next modseq, or the expunge is all that there was. */
+static bool is_next(struct mailbox *box, const ARRAY_TYPE(seq_range) * uids, uint64_t before)
 {
-    const struct modseqs_repaired *r = &p->modseqs_repaired;
-    return r->self == orset_self(s->os) && r->when == modseq_repair_when(s) &&
-           r->from <= confirmed && confirmed <= r->upto;
-}
-
-void modseq_repair_noted(struct session *s, struct peer *p, uint64_t confirmed)
-{
-    uint64_t from = is_redated(s, p, confirmed) ? p->modseqs_repaired.from : confirmed;
-    uint64_t upto = orset_vector_get(s->os, orset_self(s->os));
-    p->modseqs_repaired =
-        (struct modseqs_repaired){orset_self(s->os), from, upto, modseq_repair_when(s)};
-}
-
-int modseq_repair_note(struct session *s, const struct peer *p, uint64_t confirmed)
-{
-    struct changes c = {.last = is_redated(s, p, confirmed) ? p->modseqs_repaired.upto : confirmed};
-    int r, more;
-    i_array_init(&c.list, 16);
-    do {
-        array_clear(&c.list);
-        more = orset_touched_since(s->os, c.last, collect_touched, &c);
-        r = more < 0 ? session_core_failed(s, "own changes") : say_mails(s, &c.list);
-    } while (r == 0 && more > 0);
-    array_free(&c.list);
-    if (c.n > 0)
-        session_explain(s,
-                        "%u changes that site %llu had not heard of are to be seen behind its own",
-                        c.n, (unsigned long long)p->site);
-    return r;
-}
-
-/* --- and is done ------------------------------------------------------------------------------ */
-
-static void modseq_repair_mails(struct mailbox_transaction_context *trans,
-                                const ARRAY_TYPE(seq_range) * uids, uint64_t peers)
-{
-    struct mail *mail = mail_alloc(trans, 0, NULL);
     struct seq_range_iter iter;
-    uint32_t uid;
+    uint32_t uid, seq;
+    bool next = FALSE, any = FALSE;
+    (void)mail_index_refresh(box->index);
+    struct mail_index_view *view = mail_index_view_open(box->index);
     seq_range_array_iter_init(&iter, uids);
-    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
-        /* One that changed later than the peer counted is seen as it is. */
-        if (mail_set_uid(mail, uid) && mail_get_modseq(mail) <= peers)
-            mail_update_modseq(mail, peers + 1);
+    for (unsigned i = 0; !next && seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        bool there = mail_index_lookup_seq(view, uid, &seq);
+        any = any || there;
+        next = there && mail_index_modseq_lookup(view, seq) == before + 1;
     }
-    mail_free(&mail);
+    mail_index_view_close(&view);
+    return any ? next : box->index->log->head->sync_highest_modseq <= before + 1;
 }
 
-/* False: not yet. */
-static bool modseq_repair_box(struct session *s, uint32_t folder,
-                              const ARRAY_TYPE(seq_range) * uids)
+static bool has_all(const ARRAY_TYPE(seq_range) * uids, const ARRAY_TYPE(seq_range) * some)
 {
-    struct box *x = box_of_folder(s, folder);
-    struct orset_folder f;
-    if (x == NULL || x->gone || x->vname == NULL || orset_folder_get(s->os, folder, &f) < 0)
-        return TRUE; /* what is made there again is new to all clients */
-    if (x->now.waits)
-        return FALSE;
-    struct mailbox *box = session_mailbox(s, x->vname, 0);
-    bool done = session_open_mailbox(s, x, box) == 0 && session_enable_modseq(box) == 0;
-    if (done) {
-        struct mailbox_transaction_context *trans = mailbox_transaction_begin(
-            box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
-            "dovelane modseq");
-        modseq_repair_mails(trans, uids, f.peer_modseq);
-        done = mailbox_transaction_commit(&trans) == 0;
+    const struct seq_range *range;
+    array_foreach (some, range) {
+        for (uint32_t uid = range->seq1; uid <= range->seq2; uid++)
+            if (!seq_range_exists(uids, uid))
+                return FALSE;
     }
-    if (!done)
-        session_explain(s, "%s: its changes are not redated yet: %s", x->vname,
-                        mailbox_get_last_internal_error(box, NULL));
-    mailbox_free(&box);
+    return TRUE;
+}
+
+int modseq_repair_written(struct session *s, const struct box *x, struct mailbox *box,
+                          const ARRAY_TYPE(seq_range) * uids, uint64_t before)
+{
+    struct modseq_row row;
+    if (array_is_empty(uids))
+        return 0;
+    if (modseq_row_get(s, x->folder, &row) < 0)
+        return -1;
+    if (array_is_empty(&row.changed))
+        row.lo = row.hi = row.before = row.conflict = 0;
+    if (!has_all(&row.changed, uids))
+        row.lo = 0; /* no batch told of them: an exchange did */
+    seq_range_array_merge(&row.changed, uids);
+    row.conflict = row.conflict || before >= row.lo || !is_next(box, uids, before);
+    if (row.before == 0)
+        row.before = before;
+    s->modseq_repairs = TRUE;
+    return modseq_row_put(s, x->folder, &row);
+}
+
+/* --- settling --------------------------------------------------------------------------------- */
+
+struct settling {
+    struct session *s;
+    uint32_t folder;
+    struct box *x;
+    struct mailbox *box;
+    struct modseq_row row;
+    uint64_t raises; /* to what, and the others are to; 0: it does not */
+    bool later;
+};
+
+static unsigned rank(const struct session *s)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->group->nsites; i++)
+        n += s->group->site[i] < s->group->self;
+    return n;
+}
+
+/* What has that modseq already was raised as far, or changed since. */
+static void drop_raised(struct settling *t, struct mail_index_view *view)
+{
+    struct modseq_row *row = &t->row;
+    ARRAY_TYPE(seq_range) gone, found;
+    t_array_init(&gone, 8);
+    t_array_init(&found, 8);
+    modseq_split(view, &row->raised, row->raise, &found, &gone);
+    array_clear(&row->raised);
+    if (!array_is_empty(&gone)) {
+        ARRAY_TYPE(seq_range) known;
+        t_array_init(&known, 8);
+        if (mailbox_get_expunged_uids(t->box, row->raise - 1, &gone, &known))
+            seq_range_array_remove_seq_range(&gone, &known);
+        else
+            array_clear(&gone); /* so old that all that is gone is told */
+    }
+    seq_range_array_merge(&row->raised, &found);
+    seq_range_array_merge(&row->raised, &gone);
+}
+
+static uint64_t believed(uint64_t now, uint64_t modseq)
+{
+    return modseq <= now + MODSEQ_AHEAD_MOST ? modseq : 0;
+}
+
+static bool is_conflict(const struct settling *t, struct mail_index_view *view, uint64_t now)
+{
+    const struct modseq_row *row = &t->row;
+    if (!array_is_empty(&row->raised) && now >= row->raise_lo)
+        return TRUE;
+    if (array_is_empty(&row->changed))
+        return FALSE;
+    if (row->conflict || row->lo == 0 || believed(now, row->hi) == 0)
+        return TRUE;
+    if (row->before == 0)
+        return now >= row->lo;
+    return modseq_any_below(view, &row->changed, row->before + 1) ||
+           (now >= row->hi && row->hi != row->before + 1);
+}
+
+/* True: it raised some a moment ago. */
+static bool is_too_soon(const struct settling *t)
+{
+    uint64_t last = t->x->now.raised_at;
+    return last != 0 && clock_msecs() - last < PAUSE_MSECS;
+}
+
+/* All of it, above whatever this site has heard of. */
+static bool raise_all(struct settling *t, struct mail_index_view *view, uint64_t now)
+{
+    struct modseq_row *row = &t->row;
+    struct orset_folder f;
+    bool late = !array_is_empty(&row->raised) && now >= row->raise_lo;
+    uint64_t value = I_MAX(I_MAX(now, believed(now, row->hi)), row->raise);
+    if (orset_folder_get(t->s->os, t->folder, &f) == 0)
+        value = I_MAX(value, believed(now, f.peer_modseq));
+    row->gap = late ? I_MIN(row->gap * 2 + 1, GAP_MOST) : row->gap;
+    value += 1 + rank(t->s) + row->gap;
+    if (value > ORSET_MODSEQ_MAX ||
+        !modseq_write(t->box, view, now, &row->changed, value, &row->raised, value))
+        return FALSE;
+    t->raises = value;
+    return TRUE;
+}
+
+static bool settle_locked(struct settling *t)
+{
+    struct modseq_row *row = &t->row;
+    uint64_t now = t->box->index->log->head->sync_highest_modseq;
+    if (mail_index_refresh(t->box->index) < 0)
+        return FALSE;
+    struct mail_index_view *view = mail_index_view_open(t->box->index);
+    bool done = mail_index_map_get_modseq_header(view->map) != NULL;
+    if (believed(now, row->raise) == 0)
+        array_clear(&row->raised);
+    if (done && !array_is_empty(&row->raised))
+        drop_raised(t, view);
+    if (done && is_conflict(t, view, now)) {
+        done = !is_too_soon(t) && raise_all(t, view, now);
+    } else if (done) {
+        /* Written under a modseq that is the origin's already: nothing is to be done. */
+        bool changed = !array_is_empty(&row->changed) && now < row->hi;
+        done = modseq_write(t->box, view, now, changed ? &row->changed : NULL, row->hi,
+                            &row->raised, row->raise);
+    }
+    mail_index_view_close(&view);
     return done;
 }
 
-static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
-                       size_t len)
+/* The log is locked: nobody changes the mailbox between the look at HIGHESTMODSEQ and what is
+ * written. */
+static bool settle_box(struct settling *t)
 {
-    ARRAY_TYPE(touched) *list = arg;
-    struct orset_reader k = {key + 1, key + key_len, false};
-    struct touched t = {(uint32_t)orset_key_read(&k, UINT32_MAX), 0};
-    (void)value;
-    (void)len;
-    array_push_back(list, &t);
-    return 0;
+    struct mail_transaction_log *log;
+    uint32_t seq;
+    uoff_t offset;
+    if (session_open_mailbox(t->s, t->x, t->box) < 0 || session_enable_modseq(t->box) < 0 ||
+        mailbox_sync(t->box, 0) < 0)
+        return FALSE;
+    log = t->box->index->log;
+    if (mail_transaction_log_sync_lock(log, "dovelane modseqs", &seq, &offset) < 0)
+        return FALSE;
+    bool done = settle_locked(t);
+    mail_transaction_log_sync_unlock(log, "dovelane modseqs");
+    return done;
 }
 
-/* 1: its row may go; 0: not yet; -1 */
-static int modseq_repair_row(struct session *s, uint32_t folder)
+/* Who has not answered yet gets all at once: what he was told before is too late, too, when his
+ * HIGHESTMODSEQ is there. */
+static void owe(struct modseq_row *row, uint64_t site, uint64_t value)
 {
-    ARRAY_TYPE(seq_range) uids;
-    struct orset_key k = key_of(folder);
-    const uint8_t *value;
-    size_t len;
-    int r = rows_get(s, ROW_MODSEQ_REPAIR, k.b, k.n, &value, &len);
-    if (r <= 0)
-        return r;
-    t_array_init(&uids, 16);
-    if (read_row(s, value, len, &uids) < 0)
+    unsigned i = 0;
+    while (i < row->nowing && row->owing[i].site != site)
+        i++;
+    struct raise_owed *o = &row->owing[i];
+    if (i == row->nowing) {
+        i_assert(row->nowing < FRAME_SITES_MAX);
+        row->nowing++;
+        o->site = site;
+        o->lo = value;
+        t_array_init(&o->uids, 8);
+    }
+    o->value = value;
+    seq_range_array_merge(&o->uids, &row->changed);
+    seq_range_array_merge(&o->uids, &row->raised);
+}
+
+static void settled(struct settling *t)
+{
+    struct modseq_row *row = &t->row;
+    struct session *s = t->s;
+    if (t->raises != 0) {
+        session_explain(s, "%s: %u mails get modseq %llu here, and are to get it everywhere",
+                        t->x->vname, seq_range_count(&row->changed) + seq_range_count(&row->raised),
+                        (unsigned long long)t->raises);
+        for (unsigned i = 0; i < s->npeers; i++)
+            owe(row, s->peer[i].site, t->raises);
+        row->tells = 0;
+        row->told_at = 0;
+        t->x->now.raised_at = clock_msecs();
+    }
+    array_clear(&row->changed);
+    array_clear(&row->raised);
+    row->lo = row->hi = row->before = row->raise = row->raise_lo = 0;
+    row->conflict = FALSE;
+}
+
+static void settle(struct settling *t)
+{
+    t->x = box_of_folder(t->s, t->folder);
+    if (t->x == NULL || t->x->gone || t->x->vname == NULL) {
+        /* What is made there again is new to all clients. */
+        t->row.nowing = 0;
+    } else {
+        if (!t->x->now.waits) {
+            t->box = session_mailbox(t->s, t->x->vname, 0);
+            t->later = !settle_box(t);
+            mailbox_free(&t->box);
+        } else {
+            t->later = TRUE;
+        }
+        if (t->later)
+            return;
+    }
+    crash_at("modseqs");
+    settled(t);
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
+
+static void put_folder(struct session *s, uint32_t folder, struct orset_buf *b)
+{
+    struct orset_folder f;
+    i_zero(&f);
+    (void)orset_folder_get(s->os, folder, &f);
+    orset_buf_u64(b, f.id_origin.site);
+    orset_buf_u64(b, f.id_origin.epoch);
+    orset_buf_num(b, f.id_counter);
+}
+
+static uint32_t read_folder(struct session *s, struct orset_reader *in)
+{
+    uint64_t site = orset_read_u64(in), epoch = orset_read_u64(in),
+             number = orset_read_num(in, ORSET_COUNTER_MAX);
+    struct orset_folder f;
+    for (uint32_t i = 0; !in->bad && i < orset_folders(s->os); i++)
+        if (orset_folder_get(s->os, i, &f) == 0 && f.id_origin.site == site &&
+            f.id_origin.epoch == epoch && f.id_counter == number)
+            return f.home;
+    return ORSET_NO_FOLDER;
+}
+
+static bool is_due(const struct modseq_row *row)
+{
+    time_t now = time(NULL);
+    return row->nowing > 0 &&
+           (row->told_at > now || now - row->told_at >= AGAIN_SECS << row->tells);
+}
+
+static void tell_one(struct session *s, uint32_t folder, const struct raise_owed *o)
+{
+    struct orset_buf b = {.alloc = session_alloc()};
+    const struct seq_range *range;
+    put_folder(s, folder, &b);
+    orset_buf_num(&b, o->value);
+    orset_buf_num(&b, o->lo);
+    orset_buf_num(&b, array_count(&o->uids));
+    array_foreach (&o->uids, range) {
+        orset_buf_num(&b, range->seq1);
+        orset_buf_num(&b, range->seq2);
+    }
+    if (!b.failed)
+        session_send(s, o->site, PARCEL_RAISE, FALSE, b.data, b.len);
+    orset_buf_free(&b);
+}
+
+static bool is_peer(const struct session *s, uint64_t site)
+{
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (s->peer[i].site == site)
+            return TRUE;
+    return FALSE;
+}
+
+static void drop_owing(struct modseq_row *row, unsigned i)
+{
+    row->owing[i] = row->owing[--row->nowing];
+    if (row->nowing == 0)
+        row->gap = 0;
+}
+
+static int repair(struct session *s, uint32_t folder)
+{
+    struct settling t = {.s = s, .folder = folder};
+    if (session_begin(s) < 0)
         return -1;
-    return modseq_repair_box(s, folder, &uids);
+    int r = modseq_row_get(s, folder, &t.row);
+    bool waits = r == 0 && (!array_is_empty(&t.row.changed) || !array_is_empty(&t.row.raised));
+    for (unsigned i = t.row.nowing; i-- > 0;)
+        if (!is_peer(s, t.row.owing[i].site))
+            drop_owing(&t.row, i);
+    if (waits)
+        settle(&t);
+    bool due = r == 0 && is_due(&t.row);
+    if (due) {
+        t.row.tells = t.row.told_at == 0 ? 0 : I_MIN(t.row.tells + 1, AGAIN_DOUBLED);
+        t.row.told_at = time(NULL);
+    }
+    if (r == 0 && modseq_row_put(s, folder, &t.row) < 0)
+        r = -1;
+    if (r < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    if (session_commit(s) < 0)
+        return -1;
+    s->modseq_repairs = s->modseq_repairs || t.later;
+    if (t.row.nowing > 0)
+        s->raises_owed = TRUE;
+    for (unsigned i = 0; due && i < t.row.nowing; i++)
+        tell_one(s, folder, &t.row.owing[i]);
+    return 0;
 }
 
 int modseq_repair_apply(struct session *s)
 {
-    ARRAY_TYPE(touched) list;
-    const struct touched *t;
-    int r = 0;
-    if (!s->modseq_repairs)
+    if (!s->modseq_repairs && !s->raises_owed)
         return 0;
-    t_array_init(&list, 8);
-    if (rows_each(s, ROW_MODSEQ_REPAIR, collect_row, &list) < 0 || session_begin(s) < 0)
-        return -1;
-    s->modseq_repairs = FALSE;
-    array_foreach (&list, t) {
-        struct orset_key k = key_of(t->folder);
-        if (r >= 0)
-            r = modseq_repair_row(s, t->folder);
-        if (r > 0)
-            r = rows_del(s, ROW_MODSEQ_REPAIR, k.b, k.n);
-        else if (r == 0)
-            s->modseq_repairs = TRUE;
+    s->modseq_repairs = s->raises_owed = FALSE;
+    if (modseq_rows(s, repair) == 0)
+        return 0;
+    s->modseq_repairs = TRUE;
+    return -1;
+}
+
+void modseq_repair_wanted(struct session *s)
+{
+    if (s->modseq_repairs)
+        session_want_tick(s, PAUSE_MSECS);
+    if (s->raises_owed)
+        session_want_tick(s, AGAIN_SECS * 1000);
+}
+
+/* --- what is told ----------------------------------------------------------------------------- */
+
+static void read_uids(struct orset_reader *in, ARRAY_TYPE(seq_range) * uids)
+{
+    for (uint64_t n = orset_read_num(in, UINT32_MAX); n > 0 && !in->bad; n--) {
+        uint32_t from = (uint32_t)orset_read_num(in, UINT32_MAX),
+                 to = (uint32_t)orset_read_num(in, UINT32_MAX);
+        in->bad = in->bad || from == 0 || from > to;
+        if (!in->bad)
+            seq_range_array_add_range(uids, from, to);
     }
-    if (r < 0) {
+    in->bad = in->bad || in->at != in->end;
+}
+
+/* It is this site's to do, and to tell, from here on. */
+static int take_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids,
+                      uint64_t lo, uint64_t value)
+{
+    struct modseq_row row;
+    if (session_begin(s) < 0)
+        return -1;
+    if (modseq_row_get(s, folder, &row) < 0) {
         session_rollback(s);
-        s->modseq_repairs = TRUE;
+        return -1;
+    }
+    /* Of two, the lower one decides whether it is too late, and none is raised less. */
+    row.raise_lo = array_is_empty(&row.raised) ? lo : I_MIN(row.raise_lo, lo);
+    row.raise = array_is_empty(&row.raised) ? value : I_MAX(row.raise, value);
+    seq_range_array_merge(&row.raised, uids);
+    s->modseq_repairs = TRUE;
+    if (modseq_row_put(s, folder, &row) < 0) {
+        session_rollback(s);
         return -1;
     }
     return session_commit(s);
+}
+
+static enum frame_result raise_parcel(struct session *s, const struct peer *p, struct text body)
+{
+    struct orset_reader in = orset_reader_of(body.p, body.n);
+    ARRAY_TYPE(seq_range) uids;
+    t_array_init(&uids, 16);
+    uint32_t folder = read_folder(s, &in);
+    uint64_t value = orset_read_num(&in, ORSET_MODSEQ_MAX);
+    size_t head = (size_t)(in.at - body.p); /* which RAISED repeats */
+    uint64_t lo = orset_read_num(&in, ORSET_MODSEQ_MAX);
+    read_uids(&in, &uids);
+    if (in.bad || lo == 0 || lo > value)
+        return FRAME_REFUSED;
+    if (folder != ORSET_NO_FOLDER && take_raise(s, folder, &uids, lo, value) < 0)
+        return FRAME_TEMPORARY;
+    session_send(s, p->site, PARCEL_RAISED, FALSE, body.p, head);
+    return FRAME_OK;
+}
+
+static enum frame_result raised_parcel(struct session *s, const struct peer *p, struct text body)
+{
+    struct orset_reader in = orset_reader_of(body.p, body.n);
+    uint32_t folder = read_folder(s, &in);
+    uint64_t value = orset_read_num(&in, ORSET_MODSEQ_MAX);
+    struct modseq_row row;
+    if (in.bad || in.at != in.end)
+        return FRAME_REFUSED;
+    if (folder == ORSET_NO_FOLDER)
+        return FRAME_OK;
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    int r = modseq_row_get(s, folder, &row);
+    for (unsigned i = row.nowing; r == 0 && i-- > 0;)
+        if (row.owing[i].site == p->site && row.owing[i].value == value)
+            drop_owing(&row, i);
+    if (r < 0 || modseq_row_put(s, folder, &row) < 0) {
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    return session_commit(s) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+enum frame_result modseq_repair_parcel(struct session *s, const struct peer *p,
+                                       const struct frame_parcel *f)
+{
+    enum frame_result r;
+    T_BEGIN
+    {
+        r = f->kind == PARCEL_RAISE ? raise_parcel(s, p, f->body) : raised_parcel(s, p, f->body);
+    }
+    T_END;
+    return r;
 }

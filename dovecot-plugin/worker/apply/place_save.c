@@ -2,6 +2,7 @@
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/modseq_write.h"
 #include "dovecot-plugin/worker/apply/place.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
 #include "dovecot-plugin/worker/bodies/body.h"
@@ -54,8 +55,8 @@ static struct mail_save_context *save_init(struct placing *p, const struct orset
                                        : guid_128_to_string(guid));
     mailbox_save_set_received_date(ctx, (time_t)facts->received, 0);
     mailbox_save_set_save_date(ctx, (time_t)facts->saved);
-    if (p->f.peer_modseq != 0)
-        mailbox_save_set_min_modseq(ctx, p->f.peer_modseq + 1);
+    if (p->f.peer_modseq != 0 && modseq_is_believed(p->box, p->f.peer_modseq))
+        mailbox_save_set_min_modseq(ctx, p->f.peer_modseq);
     return ctx;
 }
 

@@ -252,7 +252,6 @@ static int bind_new(struct session *s, struct box *x, const struct renumber *v, 
     int r = 0;
     if (session_begin(s) < 0)
         return -1;
-    s->modseq_repairs_anew++;
     for (unsigned i = 0; i < n && r >= 0; i++)
         if ((r = orset_done_renumber(s->os, x->folder, v[i].uid,
                                      v[i].got != 0 ? v[i].got : v[i].uid)) < 0)

@@ -135,24 +135,36 @@ static void collect_bodies(struct shipment *sh)
 
 /* --- batches ---------------------------------------------------------------------------------- */
 
-/* HIGHESTMODSEQ of the mailboxes whose messages the ops touched, as the last scan saw them
- * (F33). */
-static size_t modseqs(struct shipment *sh, struct orset_modseq *v)
+struct modseqs {
+    struct orset_modseq *v;
+    size_t n;
+};
+
+/* A folder's two numbers go together. */
+static void put_modseq(void *arg, uint32_t folder, uint64_t modseq)
 {
-    const struct touched *t;
-    size_t n = 0;
-    array_foreach (&sh->touched, t) {
-        size_t i = 0;
-        if (n > 0 && v[n - 1].folder == t->folder)
-            continue;
-        struct box *x = box_of_folder(sh->s, t->folder);
-        while (i < n && v[i].folder != t->folder)
-            i++;
-        if (i == n && n < ORSET_MODSEQS_MAX && x != NULL)
-            v[n++] =
-                (struct orset_modseq){t->folder, x->now.modseq != 0 ? x->now.modseq : x->at.modseq};
+    struct modseqs *m = arg;
+    bool second = m->n > 0 && m->v[m->n - 1].folder == folder;
+    if (m->n + !second < ORSET_MODSEQS_MAX)
+        m->v[m->n++] = (struct orset_modseq){folder, modseq};
+}
+
+/* The batch, with the modseqs that its changes have here (F33): which it has room for is known
+ * when it is made. */
+static int make_batch(struct shipment *sh, uint64_t from, struct orset_buf *batch)
+{
+    struct orset *os = sh->s->os;
+    int r = orset_batch_below(os, from, sh->behind, OPS_MOST, NULL, 0, batch, &sh->next);
+    if (r != 0)
+        return r;
+    struct modseqs m = {.v = i_new(struct orset_modseq, ORSET_MODSEQS_MAX)};
+    scan_modseqs_of(sh->s, from, sh->next - 1, put_modseq, &m);
+    if (m.n > 0) {
+        batch->len = 0;
+        r = orset_batch_below(os, from, sh->next, OPS_MOST, m.v, m.n, batch, &sh->next);
     }
-    return n;
+    i_free(m.v);
+    return r;
 }
 
 static void sent(struct session *s, uint64_t site, uint64_t upto)
@@ -174,15 +186,13 @@ static int send_ops_batch(struct session *s, uint64_t site, uint64_t *from, bool
                           .behind = ORSET_COUNTER_MAX + 1,
                           .mails = {.alloc = session_alloc()}};
     struct orset_buf batch = {.alloc = session_alloc()}, body = {.alloc = session_alloc()};
-    struct orset_modseq *v = i_new(struct orset_modseq, ORSET_MODSEQS_MAX);
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
     i_array_init(&sh.touched, 64);
     int r = 0;
     if (*from <= counter && (r = orset_touched_since(s->os, *from - 1, collect_touched, &sh)) >= 0)
         r = 0;
     if (r == 0)
-        r = orset_batch_below(s->os, *from, sh.behind, OPS_MOST, v, modseqs(&sh, v), &batch,
-                              &sh.next);
+        r = make_batch(&sh, *from, &batch);
     bool gap = r == ORSET_E_GAP;
     if (gap) {
         /* Only the vector: the site sees that it is behind, and exchanges. */
@@ -210,7 +220,6 @@ static int send_ops_batch(struct session *s, uint64_t site, uint64_t *from, bool
     orset_buf_free(&sh.mails);
     orset_buf_free(&batch);
     orset_buf_free(&body);
-    i_free(v);
     return r < 0 ? session_core_failed(s, "ship") : r == 0 && sh.next <= counter;
 }
 

@@ -72,8 +72,9 @@ void ingest_stays(struct ingest *in, const struct box *x)
     memcpy(array_append_space(&in->staying), x->guid, sizeof x->guid);
 }
 
-static void ingest_deinit(struct ingest *in)
+static void ingest_deinit(struct session *s, struct ingest *in)
 {
+    scan_modseqs_end(s);
     array_free(&in->removals);
     array_free(&in->scanned);
     char **name;
@@ -92,6 +93,7 @@ static int ingest_finish(struct session *s, struct ingest *in)
     crash_at("ingest-part"); /* the last one */
     if (mails_leave(s, in) < 0)
         return -1;
+    scan_modseqs_end(s);
     array_foreach (&in->scanned, l) {
         if (l->undone)
             continue;
@@ -216,7 +218,7 @@ static int some_finish(struct session *s, struct ingest *in, int r)
         /* what cannot be read will mostly be the same then */
         session_want_tick(s, array_count(&in->unread) == 0 ? 1000 : 60000);
     }
-    ingest_deinit(in);
+    ingest_deinit(s, in);
     return r;
 }
 
@@ -264,7 +266,7 @@ int ingest(struct session *s, const struct frame_ingest *f, bool joined, send_fn
         session_rollback(s);
     if (r == 0)
         r = ingest_send(s, &in);
-    ingest_deinit(&in);
+    ingest_deinit(s, &in);
     batch_bodies_free(&s->batch_bodies);
     if (r == 0 && f->n == 0 && !s->read) {
         s->read = TRUE;

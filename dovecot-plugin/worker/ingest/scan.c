@@ -169,7 +169,6 @@ static int end_begun(struct mailbox_scan *l)
     }
     if (log_scan(s, l->box, l->x, &l->log) < 0)
         return -1;
-    l->x->now.modseq = l->log.end.modseq;
     l->x->restored = l->x->restored || l->log.restored;
     if (l->log.verdict == LOG_SCAN_BROKEN) {
         index_log_replay_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said,
@@ -199,8 +198,8 @@ static int choose_uids(struct mailbox_scan *l)
     l->messages = status.messages;
     if (l->log.verdict != LOG_SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
         l->all = TRUE;
-    if (l->all || l->x->adopted != 0)
-        l->s->modseq_repairs_anew++;
+    scan_modseqs_begin(l->s, l->x->folder, l->all || l->x->adopted != 0 ? 0 : l->log.lowest_modseq,
+                       l->log.highest_modseq);
     if (!l->all) {
         array_append_array(&l->uids, &l->log.touched);
         return 0;

@@ -42,6 +42,7 @@ struct reading {
     bool says_the_same; /* the record in which reading stopped is there */
     /* saved by the transaction in which the record is, if that is no client's */
     ARRAY_TYPE(seq_range) fresh;
+    ARRAY_TYPE(seq_range) own_expunges; /* that no client asked for */
 };
 
 static bool is_behind(const struct log_pos *at, const struct log_pos *from)
@@ -499,6 +500,49 @@ static bool is_open_request(struct mail_index_view *view, const struct mail_tran
     return FALSE;
 }
 
+/* What an expunge record names, a request for it or that it is done. */
+static void expunge_uids(const struct mail_transaction_header *hdr, const void *data,
+                         ARRAY_TYPE(seq_range) * uids)
+{
+    switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK & ~MAIL_TRANSACTION_EXPUNGE_PROT) {
+    case MAIL_TRANSACTION_EXPUNGE_GUID: {
+        const struct mail_transaction_expunge_guid *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++)
+            seq_range_array_add(uids, rec->uid);
+        break;
+    }
+    case MAIL_TRANSACTION_EXPUNGE: {
+        const struct mail_transaction_expunge *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++)
+            seq_range_array_add_range(uids, rec->uid1, rec->uid2);
+        break;
+    }
+    default: break;
+    }
+}
+
+/* This program's record, or one by which a sync carried out what this program asked for. */
+static bool is_own_change(struct reading *in, const struct mail_transaction_header *hdr,
+                          const void *data)
+{
+    ARRAY_TYPE(seq_range) uids;
+    const struct seq_range *range;
+    if ((hdr->type & (MAIL_TRANSACTION_EXPUNGE | MAIL_TRANSACTION_EXPUNGE_GUID)) == 0)
+        return (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
+    t_array_init(&uids, 8);
+    expunge_uids(hdr, data, &uids);
+    if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0) {
+        seq_range_array_merge(&in->own_expunges, &uids);
+        return TRUE;
+    }
+    array_foreach (&uids, range) {
+        for (uint32_t uid = range->seq1; uid <= range->seq2; uid++)
+            if (!seq_range_exists(&in->own_expunges, uid))
+                return FALSE;
+    }
+    return !array_is_empty(&uids);
+}
+
 static void read_records(struct mail_index_view *view, struct mail_transaction_log_view *log_view,
                          struct reading *in)
 {
@@ -535,6 +579,8 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
             scan->end.hash = hash;
             scan->end.file_seq = seq;
         }
+        if (!is_own_change(in, hdr, data) && modseq != before && scan->lowest_modseq == 0)
+            scan->lowest_modseq = before + 1;
         in->at = (struct log_pos){seq, offset};
         if ((hdr->type & MAIL_TRANSACTION_SYNC) == 0)
             array_clear(&in->fresh);
@@ -554,9 +600,10 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     struct mail_index_view *view = box->view;
     const struct mail_index_header *hdr = mail_index_get_header(view);
     struct mail_transaction_log_view *log_view;
-    struct reading in = {s, x, scan, view->index->log, {0, 0}, FALSE, FALSE, ARRAY_INIT};
+    struct reading in = {.s = s, .x = x, .scan = scan, .log = view->index->log};
     struct orset_folder f;
     t_array_init(&in.fresh, 8);
+    t_array_init(&in.own_expunges, 8);
     i_zero(scan);
     t_array_init(&scan->touched, 16);
     t_array_init(&scan->requested, 16);
@@ -594,6 +641,9 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     in.flag_changes = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
+    scan->highest_modseq = mail_index_modseq_get_highest(view);
+    if (scan->verdict != LOG_SCAN_UNBROKEN)
+        scan->lowest_modseq = 0;
     scan->restored = scan->verdict == LOG_SCAN_BROKEN && is_of_a_backup(view->index->log, &in);
     scan->end.log_id = file_identity(view->index->log, scan->end.file_seq);
     mail_transaction_log_view_close(&log_view);

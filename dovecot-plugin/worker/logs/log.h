@@ -76,6 +76,8 @@ struct log_scan {
     ARRAY_TYPE(seq_range) own_saved; /* the mails of one transaction */
     bool anything;
     struct cursor end;
+    /* of what clients changed behind where reading stopped last; lowest 0: nothing, or unknown */
+    uint64_t lowest_modseq, highest_modseq;
 };
 
 /* The opened and, where needed, synced mailbox against the cursor. Memory from the data stack. */

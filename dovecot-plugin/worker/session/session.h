@@ -9,6 +9,7 @@
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/worker/session/files.h"
+#include "dovecot-plugin/worker/session/scan_modseqs.h"
 
 #include <array.h>
 #include <hash-decl.h>
@@ -34,15 +35,6 @@ struct group {
     unsigned brake_wait;    /* ms; counted when no more went for so long */
 };
 
-/* Own changes that have modseqs above those that a peer told, or a row says that they are to get
- * them: no batch of its needs to look at them again. That holds as long as no modseq that a peer
- * told has risen, and no mail has got another UID or index. */
-struct modseqs_repaired {
-    uint16_t self;       /* whose numbers these are */
-    uint64_t from, upto; /* numbers behind from, up to upto */
-    uint64_t when;       /* modseq_repair_when() */
-};
-
 /* What is known of a peer; a row of its own each. */
 struct peer {
     uint64_t site;
@@ -51,8 +43,7 @@ struct peer {
     bool behind;        /* it has what this state has not */
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
-    struct modseqs_repaired modseqs_repaired; /* in memory only */
-    bool answered; /* a new state or epoch asked it, and all that it has came */
+    bool answered;      /* a new state or epoch asked it, and all that it has came */
     /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
     time_t reading_until;
     time_t asked_whether_read; /* in this session */
@@ -156,8 +147,8 @@ struct session {
     uint64_t unplaced, quarantined;
     bool uncounted;       /* the state has had others since */
     unsigned other_bytes; /* mails whose bytes are not those agreed on, as counted last */
-    /* how often mails got another UID or index (struct modseqs_repaired) */
-    uint64_t modseq_repairs_anew;
+    bool raises_owed;     /* some sites have not answered a RAISE */
+    ARRAY_TYPE(scan_modseqs) scan_modseqs; /* of what scans made ops of (scan_modseqs.h) */
     /* mailboxes were made or deleted that the list's index does not know yet */
     bool reshaped;
     unsigned renames;       /* of mailboxes, by this program */

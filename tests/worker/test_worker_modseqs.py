@@ -1,0 +1,236 @@
+"""CONDSTORE and QRESYNC clients that change sites: what each is told
+(docs/replication-protocol.md, "Modseqs").
+"""
+import random
+import re
+import time
+
+import pytest
+from worker_sites import append, crash_world, imap, mail, make_world, needs_dovecot
+from support.frames import CLOSE, HELLO_TOO, TICK
+from support.worker_world import GUARD, Failed
+
+pytestmark = needs_dovecot
+
+RAISE, RAISED = 12, 13
+MIXES = ["sdbox,sdbox", pytest.param("maildir,sdbox,mdbox", marks=pytest.mark.long)]
+
+
+class Client:
+    """Keeps the INBOX's flags by UID, with what it is told alone: RFC 7162's way to come back."""
+
+    def __init__(self):
+        self.modseq, self.uidnext, self.known = 0, 1, {}
+
+    def visit(self, site):
+        box = site.imap()
+        box._simple_command("ENABLE", "QRESYNC")
+        assert box.select("INBOX")[0] == "OK"
+        validity = int(box.response("UIDVALIDITY")[1][0])
+        box._simple_command("CLOSE")
+        box.state = "AUTH"
+        since = f" (QRESYNC ({validity} {self.modseq} 1:{self.uidnext - 1}))" if self.known else ""
+        assert box._simple_command("SELECT", f"INBOX{since}")[0] == "OK"
+        box.state = "SELECTED"
+        told = box.untagged_responses
+        gone = set()
+        for line in told.get("VANISHED", []):
+            for part in re.search(rb"([\d:,]+)$", line)[1].split(b","):
+                ends = [int(end) for end in part.split(b":")]
+                gone.update(range(ends[0], ends[-1] + 1))
+        self.known = {uid: flags for uid, flags in self.known.items() if uid not in gone}
+        self.learn(told.get("FETCH", []), self.known)
+        highest = int(box.response("HIGHESTMODSEQ")[1][-1])
+        uidnext = int(box.response("UIDNEXT")[1][-1])
+        _, new = box.uid("FETCH", f"{self.uidnext}:*", "(FLAGS)")
+        self.learn(new, None)
+        self.modseq, self.uidnext = highest, max(uidnext, self.uidnext)
+        box.logout()
+
+    def learn(self, lines, only):
+        for line in lines:
+            line = line if isinstance(line, bytes) else b" ".join(line) if line else b""
+            uid = re.search(rb"UID (\d+)", line)
+            flags = re.search(rb"FLAGS \(([^)]*)\)", line)
+            if uid and flags and (only is None or int(uid[1]) in only):
+                self.known[int(uid[1])] = frozenset(flags[1].split()) - {b"\\Recent"}
+
+
+def truth(site):
+    """{UID: flags}"""
+    client = Client()
+    box = site.imap()
+    box.select("INBOX", readonly=True)
+    client.learn(box.uid("FETCH", "1:*", "(FLAGS)")[1], None)
+    box.logout()
+    return client.known
+
+
+def start(formats, mails=6):
+    world = make_world(None, formats.split(","))
+    begin(world, mails)
+    return world
+
+
+def begin(world, mails=6):
+    box = world[1].imap()
+    for i in range(mails):
+        assert box.append("INBOX", None, None, mail(f"m{i}"))[0] == "OK"
+    box.logout()
+    world.settle()
+    for site in world.sites.values():  # from now on each mail has a modseq of its own
+        Client().visit(site)
+
+
+def missed(client, site):
+    true = truth(site)
+    return {uid: (client.known.get(uid), true.get(uid))
+            for uid in client.known.keys() | true.keys()
+            if client.known.get(uid) != true.get(uid)}
+
+
+@pytest.mark.parametrize("formats", MIXES)
+def test_a_client_of_a_quiet_group_misses_nothing(formats):
+    """It synced at one site; a change at the other, after which all is quiet; it comes there."""
+    world, client = start(formats), Client()
+    try:
+        client.visit(world[1])
+        for turn in range(6):
+            here, there = (1, 2) if turn % 2 == 0 else (2, 1)
+            imap(world[there], "INBOX",
+                 ("store", str(turn % 5 + 1), "+FLAGS", f"(\\Flagged kw{turn})"))
+            world.settle()
+            client.visit(world[there])
+            assert not missed(client, world[there]), f"turn {turn}"
+            client.visit(world[here])
+            assert not missed(client, world[here]), f"turn {turn}"
+    finally:
+        world.stop()
+
+
+def test_a_quiet_group_counts_alike():
+    """Changes of one site after those of the other need nobody to raise anything."""
+    world = start("sdbox,sdbox")
+    try:
+        for turn in range(6):
+            imap(world[turn % 2 + 1], "INBOX", ("store", "1", "+FLAGS", f"(kw{turn})"))
+            world.settle()
+        before = len(world.carried)
+        for turn in range(6):
+            imap(world[turn % 2 + 1], "INBOX", ("store", "2", "+FLAGS", f"(kw{turn})"))
+            world.settle()
+        assert not [kind for _, _, kind, _ in world.carried[before:] if kind == RAISE]
+    finally:
+        world.stop()
+
+
+def conflict(world, client):
+    """Each site gives one modseq to another change. The client knows that of site 1 only."""
+    client.visit(world[1])
+    for number, site in world.sites.items():
+        imap(site, "INBOX", ("store", str(number), "+FLAGS", "(\\Flagged)"))
+        site.ingest()
+    client.visit(world[1])
+
+
+@pytest.mark.long
+def test_a_raise_that_is_lost_is_sent_again():
+    world, client, lost = start("sdbox,sdbox"), Client(), []
+    carry = world.carry
+
+    def drop(_, to, kind):
+        if kind == RAISE and to == 2 and not lost:
+            lost.append(to)
+            return True
+        return False
+
+    try:
+        conflict(world, client)
+        world.carry = lambda: carry(drop)
+        world.settle(ingest=False)
+        assert lost
+        world[1].work(CLOSE)  # what it owes is in a row
+        end = time.monotonic() + GUARD
+        while sum(kind == RAISED and to == 1 for _, to, kind, _ in world.carried) == 0:
+            assert time.monotonic() < end, "the RAISE does not come again"
+            time.sleep(0.5)
+            world[1].work(TICK)
+            world.settle(ingest=False)
+        client.visit(world[2])
+        assert not missed(client, world[2])
+    finally:
+        world.stop()
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_between_raising_and_saying_so():
+    (world, flag), client = crash_world(None, ["sdbox", "sdbox"], "modseqs"), Client()
+    try:
+        begin(world)
+        conflict(world, client)
+        flag.write_text("")
+        with pytest.raises(Failed, match="went away"):
+            world.settle(ingest=False)
+        for site in world.sites.values():
+            site.disconnect()
+            site.done = {}
+        world[1].ship(2, HELLO_TOO)
+        world[2].ship(1, HELLO_TOO)
+        world.settle()
+        client.visit(world[2])
+        assert not missed(client, world[2])
+    finally:
+        world.stop()
+
+
+def change(site, dice, name):
+    true = truth(site)
+    what = dice.random()
+    if what < 0.15 or len(true) < 3:
+        append(site, "INBOX", name, dice.choice([None, "(\\Seen)"]))
+    elif what < 0.3:
+        imap(site, "INBOX", ("uid", "STORE", str(dice.choice(list(true))), "+FLAGS", "(\\Deleted)"),
+             ("expunge",))
+    else:
+        imap(site, "INBOX",
+             ("uid", "STORE", str(dice.choice(list(true))), dice.choice(["+FLAGS", "-FLAGS"]),
+              dice.choice(["(\\Seen)", "(\\Flagged)", "(kw)", "(\\Answered \\Draft)"])))
+
+
+def hop_about(formats, seed, rounds):
+    """Clients come to any site at any time; when all is quiet each misses no flag anywhere."""
+    world, dice = start(formats), random.Random(seed)
+    clients = [Client() for _ in range(4)]
+    wrong, ghosts = [], 0  # a ghost: a mail that is gone, and the client was not told
+    try:
+        for turn in range(rounds):
+            for step in range(dice.randint(1, 6)):
+                site = dice.choice(list(world.sites.values()))
+                change(site, dice, f"t{turn}s{step}")
+                if dice.random() < 0.6:
+                    site.ingest()
+                for _ in range(dice.randint(0, 3)):
+                    world.carry()
+                if dice.random() < 0.7:
+                    dice.choice(clients).visit(dice.choice(list(world.sites.values())))
+            world.settle()
+            for client in clients:
+                for site in dice.sample(list(world.sites.values()), len(world.sites)):
+                    client.visit(site)
+                    lacks = missed(client, site)
+                    ghosts += sum(now is None for _, now in lacks.values())
+                    wrong += [(turn, site.number, uid, *flags) for uid, flags in lacks.items()
+                              if flags[1] is not None]
+                    client.known = truth(site)
+        raises = sum(kind == RAISE for _, _, kind, _ in world.carried)
+        print(f"seed {seed}: {ghosts} ghosts, {raises} RAISEs")
+        assert not wrong, wrong
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("formats", MIXES)
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.long
+def test_clients_that_hop_at_random_miss_no_flag(formats, seed):
+    hop_about(formats, seed, 12)
