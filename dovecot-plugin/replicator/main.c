@@ -29,6 +29,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
+#include "lib/daemon/metrics_http.h"
 #include "dovecot-plugin/replicator/replicator.h"
 
 #define WORKER_SOCKET "dovelane-worker"
@@ -263,9 +264,15 @@ int main(int argc, char *argv[])
     started = TRUE;
     master_service_init_finish(master_service);
     bridge_start(bridge);
+    metrics_http_start(&(struct metrics_http){.loop = bridge_loop(bridge),
+                                              .program = "dovelane-replicator",
+                                              .ready = replicator_not_ready,
+                                              .arg = replicator},
+                       config);
 
     master_service_run(master_service, client_connected);
     stop_in_order(current_ioloop);
+    metrics_http_stop();
 
     replicator_close(replicator);
     bridge_close(&bridge);

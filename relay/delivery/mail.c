@@ -8,6 +8,7 @@
 #include "lib/base/clock.h"
 #include "relay/smtp/delivery_id.h"
 #include "relay/delivery/delivery_log.h"
+#include "relay/delivery/delivery_metrics.h"
 #include "relay/delivery/destination.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -90,6 +91,7 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
         go_on(e);
         return;
     }
+    delivery_measure(e, m);
     for (size_t i = 0; i < m->nrcpt; i++) {
         const struct smtp_rcpt *from = &m->rcpt[i];
         struct recipient *to = &e->envelope.recipient[from->index];
@@ -101,6 +103,7 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
         }
         const char *why = delivery_why(e, to);
         set_state(e, to, from);
+        delivery_count(e, from);
         delivery_log(e, m, to, from, relay, why);
     }
     go_on(e);
@@ -295,7 +298,13 @@ static void on_recorded(struct entry *e, bool held)
         inflight_release(e);
 }
 
-static const struct entry_calls calls = {on_recorded, delivery_log_removed};
+static void on_removed(const struct entry *e)
+{
+    delivery_measure_end(e);
+    delivery_log_removed(e);
+}
+
+static const struct entry_calls calls = {on_recorded, on_removed};
 
 void mail_begin(struct entry *e, const char *meta, size_t len)
 {

@@ -53,9 +53,12 @@ WALLS = {
     "relay/heartbeat":
         "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/state relay/owners "
         "relay/delivery relay/intake relay/repair",
+    "relay/gauges":
+        "lib/base lib/mail lib/cluster lib/redis lib/daemon relay/relay.h relay/state relay/owners "
+        "relay/repair",
     "relay":
         "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/state relay/owners "
-        "relay/delivery relay/intake relay/heartbeat",
+        "relay/delivery relay/intake relay/heartbeat relay/gauges",
     "ctl": "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/ingress",
     "dovecot-plugin/compat.h": "",
     "dovecot-plugin/orset": "",
@@ -94,7 +97,7 @@ WALLS = {
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/workers",
     "dovecot-plugin/replicator":
-        "lib/base lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
+        "lib/base lib/daemon lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/admin dovecot-plugin/replicator/workers",

@@ -21,7 +21,7 @@ PROGRAMS = {"tests/unit/lane/lane-fuzz-model": (["5"], [LANE]), "tests/fuzz/lane
             "tests/fuzz/proxy/proxy-engine-random": ([], [PROXY, OURS]), "tests/fuzz/relay/relay-reply-random": ([], [RELAY, OURS]),
             "tests/fuzz/relay/relay-session-random": ([], [RELAY, OURS]), "tests/fuzz/orset/orset-fuzz-random": ([], [ORSET])}
 # The libraries' headers, and the kernel's, which no C library has.
-FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "openssl", "jansson.h", "sqlite3.h", "linux", "asm", "asm-generic")
+FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "microhttpd.h", "openssl", "jansson.h", "sqlite3.h", "linux", "asm", "asm-generic")
 
 
 def foreign_headers():
