@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/admin.h"
+#include "dovecot-plugin/replicator/admin/gauges.h"
 #include "dovecot-plugin/replicator/bridge.h"
 #include "dovecot-plugin/replicator/state/directory.h"
 #include "lib/base/program_name.h"
@@ -264,11 +265,7 @@ int main(int argc, char *argv[])
     started = TRUE;
     master_service_init_finish(master_service);
     bridge_start(bridge);
-    metrics_http_start(&(struct metrics_http){.loop = bridge_loop(bridge),
-                                              .program = "dovelane-replicator",
-                                              .ready = replicator_not_ready,
-                                              .arg = replicator},
-                       config);
+    replicator_gauges_open(replicator);
 
     master_service_run(master_service, client_connected);
     stop_in_order(current_ioloop);

@@ -201,14 +201,6 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     return r;
 }
 
-const char *replicator_not_ready(void *arg)
-{
-    const struct replicator *r = arg;
-    return r->stopping               ? "it is being stopped"
-           : !outbox_node(r->outbox) ? "the node's server cannot be reached"
-                                     : NULL;
-}
-
 void replicator_stop(struct replicator *r, void (*stopped)(void *arg), void *arg)
 {
     if (r->stopping)

@@ -78,9 +78,6 @@ struct replicator {
 struct replicator *replicator_open(struct ev_loop *, const struct config *, size_t self,
                                    const char *worker_socket);
 
-/* Why it cannot do its work; NULL: it can. A text that stays. */
-const char *replicator_not_ready(void *replicator);
-
 /* Takes no more hints and parcels, lets the workers close their users, and calls stopped when
  * that is done or eight seconds are over. */
 void replicator_stop(struct replicator *, void (*stopped)(void *arg), void *arg);

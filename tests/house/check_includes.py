@@ -93,7 +93,7 @@ WALLS = {
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users",
     "dovecot-plugin/replicator/admin":
-        "lib/base dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "lib/base lib/daemon dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/workers",
     "dovecot-plugin/replicator":
