@@ -29,7 +29,7 @@ static void *serve(void *arg)
             continue;
         }
         struct buf out = {0};
-        metrics_text(&out, METRIC_ALL, false);
+        metrics_text(&out, METRIC_ALL, METRICS_ALONE);
         struct timeval patience = {5, 0};
         setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         for (size_t done = 0; done < out.len;) {

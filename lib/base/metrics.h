@@ -74,7 +74,7 @@ void metric_observe(struct metric_series *, double seconds);
 
 /* ---- the UNIX socket ---- */
 
-/* A thread that answers every connection to the socket with the classic text form. path may contain
+/* A thread that answers every connection to the socket with METRICS_ALONE. path may contain
  * %p (program). "" : nothing. Returns -1 with errno. */
 int metrics_serve(const char *path, const char *program);
 

@@ -4,18 +4,19 @@
  * grows at its head: who reads it needs no lock. */
 #include "lib/base/metrics_series.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "lib/base/mem.h"
 
-#define SHORT                                                             \
-    {                                                                     \
-        .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30 \
+#define SHORT                                                                       \
+    {                                                                               \
+        .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, INFINITY \
     }
-#define LONG                                                             \
-    {                                                                    \
-        .01, .025, .1, .25, .5, 1, 2.5, 5, 15, 60, 300, 900, 3600, 14400 \
+#define LONG                                                                       \
+    {                                                                              \
+        .01, .025, .1, .25, .5, 1, 2.5, 5, 15, 60, 300, 900, 3600, 14400, INFINITY \
     }
 #define VALUE_MOST 300
 #define BUCKETS 1024
@@ -82,6 +83,7 @@ static struct metric_series *make(enum metric m, const char *const value[METRIC_
 {
     struct metric_series *s = mem_zero(sizeof *s), **at = &table[hash(m, value)];
     s->metric = m;
+    s->bounds = metric_declarations[m].bounds;
     for (int i = 0; i < METRIC_LABELS; i++)
         s->value[i] = mem_strdup(value[i]);
     s->chain = *at;
@@ -158,9 +160,8 @@ void metric_publish(enum metric m)
 
 void metric_observe(struct metric_series *s, double seconds)
 {
-    const double *bound = metric_declarations[s->metric].bounds;
     size_t i = 0;
-    while (bound[i] > 0. && seconds > bound[i])
+    while (seconds > s->bounds[i])
         i++;
     atomic_fetch_add_explicit(&s->bucket[i], 1, memory_order_relaxed);
     if (seconds > 0.)

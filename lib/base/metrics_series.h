@@ -18,7 +18,7 @@ struct metric_declaration {
     const char *unit;                 /* "", "seconds", "bytes" */
     bool alone;                       /* one number in metrics[], and no series */
     const char *label[METRIC_LABELS]; /* "": none */
-    /* of a histogram's buckets, in seconds, to the first 0 */
+    /* of a histogram's buckets, in seconds; the last one is INFINITY */
     double bounds[METRIC_BOUNDS_MOST + 1];
     const char *help;
 };
@@ -29,11 +29,12 @@ struct metric_series {
     struct metric_series *next;  /* of this metric */
     struct metric_series *chain; /* in the table's bucket */
     enum metric metric;
+    const double *bounds;       /* the declaration's */
     char *value[METRIC_LABELS]; /* "" where there is no label */
     atomic_llong number;
     long long gathered;
     /* of a histogram: all, in microseconds; and how many are at most each bound and above the
-     * one before it, the last above all */
+     * one before it */
     atomic_llong sum, bucket[METRIC_BOUNDS_MOST + 1];
 };
 

@@ -2,12 +2,13 @@
  * https://prometheus.io/docs/instrumenting/exposition_formats/. */
 #include "lib/base/metrics_text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/metrics_series.h"
 
-struct form {
+struct text {
     struct buf *out;
     bool openmetrics;
 };
@@ -22,7 +23,7 @@ static void add_escaped(struct buf *out, const char *text)
 }
 
 /* In the classic form a help's quotes are not escaped, and help texts have no backslash. */
-static void add_head(const struct form *f, const struct metric_declaration *d)
+static void add_head(const struct text *f, const struct metric_declaration *d)
 {
     static const char *const type[] = {"counter", "gauge", "histogram"};
     const char *total = d->kind == METRIC_COUNTER && !f->openmetrics ? "_total" : "";
@@ -89,7 +90,7 @@ static void add_histogram(struct buf *out, const struct metric_declaration *d,
     char bound[32];
     long long so_far = 0;
     for (size_t i = 0;; i++) {
-        bool last = d->bounds[i] <= 0.;
+        bool last = isinf(d->bounds[i]);
         so_far += atomic_load_explicit(&s->bucket[i], memory_order_relaxed);
         add_name(out, d, s, "_bucket", last ? "+Inf" : bound_text(d->bounds[i], bound));
         buf_printf(out, " %lld\n", so_far);
@@ -102,7 +103,7 @@ static void add_histogram(struct buf *out, const struct metric_declaration *d,
     add_number(out, d, atomic_load_explicit(&s->sum, memory_order_relaxed));
 }
 
-static void add_metric(const struct form *f, enum metric m)
+static void add_metric(const struct text *f, enum metric m)
 {
     const struct metric_declaration *d = &metric_declarations[m];
     const char *total = d->kind == METRIC_COUNTER ? "_total" : "";
@@ -125,13 +126,14 @@ static void add_metric(const struct form *f, enum metric m)
     }
 }
 
-void metrics_text(struct buf *out, unsigned programs, bool openmetrics)
+void metrics_text(struct buf *out, unsigned programs, enum metrics_form form)
 {
-    struct form form = {out, openmetrics};
+    struct text text = {out, form == METRICS_OPENMETRICS};
     for (int m = 0; m < METRICS; m++)
-        if (metric_declarations[m].programs & programs)
-            add_metric(&form, (enum metric)m);
-    if (openmetrics)
+        if ((metric_declarations[m].programs & programs) &&
+            (form != METRICS_ALONE || metric_declarations[m].alone))
+            add_metric(&text, (enum metric)m);
+    if (text.openmetrics)
         buf_adds(out, "# EOF\n");
 }
 

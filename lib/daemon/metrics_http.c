@@ -233,7 +233,7 @@ static enum MHD_Result metrics_page(struct MHD_Connection *c)
     bool openmetrics = accept && strstr(accept, OPENMETRICS);
     struct buf body = {0};
     collect();
-    metrics_text(&body, http.program, openmetrics);
+    metrics_text(&body, http.program, openmetrics ? METRICS_OPENMETRICS : METRICS_CLASSIC);
     return answer(c, MHD_HTTP_OK,
                   openmetrics ? OPENMETRICS "; version=1.0.0; charset=utf-8"
                               : "text/plain; version=0.0.4; charset=utf-8",

@@ -29,7 +29,7 @@ static const char *ready(void *store)
 static void collect(void *store)
 {
     store_gauges(store);
-    metric_set(divert_on, divert_switch_on());
+    metric_series_set(metric_series(METRIC_divert_on, NULL, NULL), divert_switch_on());
     metrics_http_collected();
 }
 

@@ -109,12 +109,11 @@ static const char *status(enum smtp_verdict verdict)
     }
 }
 
-void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct recipient *to,
-                  const struct smtp_rcpt *from, const char *relay, const char *why)
+void delivery_log(const struct entry *e, const double phase[DELIVERY_PHASES],
+                  const struct recipient *to, const struct smtp_rcpt *from, const char *relay,
+                  const char *why)
 {
     struct logline l;
-    double phase[DELIVERY_PHASES];
-    delivery_phases(e, m, phase);
     begin(&l, e, to, relay);
     LOGLINE(&l, ", delays=");
     for (int i = 0; i < DELIVERY_PHASES; i++) {

@@ -25,13 +25,14 @@ enum delivery_phase {
 };
 enum { DELIVERY_RESULTS = 4 };
 
-/* In seconds, until now. */
+/* In seconds, until now. Of a mail that nobody tried: nothing that means anything. */
 void delivery_phases(const struct entry *, const struct smtp_mail *, double phase[DELIVERY_PHASES]);
 
 /* ID: to=<a@b>, relay=host[addr]:port, delay=1.2, delays=a/b/c/d, dsn=2.0.0, status=sent (...),
  * why=..., lane=..., id=... */
-void delivery_log(const struct entry *, const struct smtp_mail *, const struct recipient *,
-                  const struct smtp_rcpt *, const char *relay, const char *why);
+void delivery_log(const struct entry *, const double phase[DELIVERY_PHASES],
+                  const struct recipient *, const struct smtp_rcpt *, const char *relay,
+                  const char *why);
 
 /* For a mail whose next hop is away: nobody was tried. */
 void delivery_log_away(const struct entry *, const struct recipient *, const char *dsn,

@@ -1,10 +1,8 @@
 /* delivery_metrics - see delivery_metrics.h. */
 #include "relay/delivery/delivery_metrics.h"
 
-#include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/delivery/delivery_log.h"
 #include "relay/state/destinations.h"
 
 static const char *const phase_word[DELIVERY_PHASES] = {"lane", "wait", "connect", "transfer"};
@@ -14,12 +12,8 @@ struct delivery_metrics {
     struct metric_series *phase[DELIVERY_PHASES], *result[DELIVERY_RESULTS], *lane;
 };
 
-/* NULL: the lane is not ours any more, and nobody knows its next hop. */
-static struct delivery_metrics *metrics_of(const struct entry *e)
+static struct delivery_metrics *begin(struct destination *d)
 {
-    struct destination *d = e->lane->destination;
-    if (!d || d->metrics)
-        return d ? d->metrics : NULL;
     d->metrics = mem_alloc(sizeof *d->metrics);
     for (int i = 0; i < DELIVERY_PHASES; i++)
         d->metrics->phase[i] = metric_series(METRIC_delivery_seconds, d->name, phase_word[i]);
@@ -27,6 +21,13 @@ static struct delivery_metrics *metrics_of(const struct entry *e)
         d->metrics->result[i] = metric_series(METRIC_deliveries, d->name, result_word[i]);
     d->metrics->lane = metric_series(METRIC_lane_seconds, d->name, NULL);
     return d->metrics;
+}
+
+/* NULL: the lane is not ours any more, and nobody knows its next hop. */
+static inline struct delivery_metrics *metrics_of(const struct entry *e)
+{
+    struct destination *d = e->lane->destination;
+    return !d ? NULL : d->metrics ? d->metrics : begin(d);
 }
 
 static bool is_first(const struct entry *e)
@@ -37,15 +38,18 @@ static bool is_first(const struct entry *e)
     return true;
 }
 
-void delivery_measure(const struct entry *e, const struct smtp_mail *m)
+void delivery_measure(const struct entry *e, const struct smtp_mail *m,
+                      const double phase[DELIVERY_PHASES])
 {
     struct delivery_metrics *of = metrics_of(e);
-    double phase[DELIVERY_PHASES];
     if (!of || !m->begun || m->rcpt[0].verdict == SMTP_UNTRIED)
         return;
-    delivery_phases(e, m, phase);
-    for (int i = is_first(e) ? DELIVERY_LANE : DELIVERY_WAIT; i < DELIVERY_PHASES; i++)
-        metric_observe(of->phase[i], phase[i]);
+    if (is_first(e))
+        metric_observe(of->phase[DELIVERY_LANE], phase[DELIVERY_LANE]);
+    metric_observe(of->phase[DELIVERY_WAIT], phase[DELIVERY_WAIT]);
+    if (phase[DELIVERY_CONNECT] > 0.)
+        metric_observe(of->phase[DELIVERY_CONNECT], phase[DELIVERY_CONNECT]);
+    metric_observe(of->phase[DELIVERY_TRANSFER], phase[DELIVERY_TRANSFER]);
 }
 
 void delivery_count(const struct entry *e, const struct smtp_rcpt *r)
@@ -67,5 +71,5 @@ void delivery_measure_end(const struct entry *e)
 {
     struct delivery_metrics *of = metrics_of(e);
     if (of)
-        metric_observe(of->lane, (double)(clock_wall() - e->envelope.arrived) / 1e6);
+        metric_observe(of->lane, ev_now(e->relay->loop) - (double)e->envelope.arrived / 1e6);
 }

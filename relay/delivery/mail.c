@@ -91,7 +91,9 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
         go_on(e);
         return;
     }
-    delivery_measure(e, m);
+    double phase[DELIVERY_PHASES];
+    delivery_phases(e, m, phase);
+    delivery_measure(e, m, phase);
     for (size_t i = 0; i < m->nrcpt; i++) {
         const struct smtp_rcpt *from = &m->rcpt[i];
         struct recipient *to = &e->envelope.recipient[from->index];
@@ -104,7 +106,7 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
         const char *why = delivery_why(e, to);
         set_state(e, to, from);
         delivery_count(e, from);
-        delivery_log(e, m, to, from, relay, why);
+        delivery_log(e, phase, to, from, relay, why);
     }
     go_on(e);
 }

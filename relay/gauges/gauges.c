@@ -39,9 +39,9 @@ static void publish(const struct collecting *c)
 {
     for (size_t i = 0; i < sizeof of_lanes / sizeof *of_lanes; i++)
         metric_publish(of_lanes[i]);
-    metric_set(node_entries, c->entries);
-    metric_set(node_bytes, c->bytes);
-    metric_set(copies_missing, c->missing);
+    metric_series_set(metric_series(METRIC_node_entries, NULL, NULL), c->entries);
+    metric_series_set(metric_series(METRIC_node_bytes, NULL, NULL), c->bytes);
+    metric_series_set(metric_series(METRIC_copies_missing, NULL, NULL), c->missing);
 }
 
 static void answered(struct collecting *c)

@@ -12,8 +12,8 @@ import pytest
 
 from prometheus import HERE, Prometheus
 from relay_world import eventually
-from scrape import Page
 from stack import programs, resp
+from stack.scrape import Page
 from stack.shape import SinkShape
 from test_replicator import world  # noqa: F401
 

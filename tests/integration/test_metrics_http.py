@@ -10,8 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from relay_peer import HANG
 from relay_world import eventually
-from scrape import OPENMETRICS, Page, promtool
 from stack import programs, secure
+from stack.scrape import OPENMETRICS, Page, promtool
 
 pytestmark = pytest.mark.test
 

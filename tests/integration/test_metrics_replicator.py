@@ -2,7 +2,7 @@
 
 import pytest
 from relay_world import eventually
-from scrape import Page, promtool
+from stack.scrape import Page, promtool
 from test_replicator import world  # noqa: F401
 
 pytestmark = pytest.mark.test

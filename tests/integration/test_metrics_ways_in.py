@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay_world import eventually
-from scrape import Page, promtool
+from stack.scrape import Page, promtool
 from stack.shape import SinkShape
 
 pytestmark = pytest.mark.test

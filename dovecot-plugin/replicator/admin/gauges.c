@@ -68,9 +68,9 @@ static void collect(void *arg)
     for (size_t i = 0; i < r->group.npeers; i++)
         see_peer(r, i);
     users_each(r->users, see_user, &seen);
-    metric_set(replicator_refused_users, seen.refused);
-    metric_set(replicator_behind_users, seen.behind);
-    metric_set(replicator_state_bytes, state_bytes(r));
+    metric_series_set(metric_series(METRIC_replicator_refused_users, NULL, NULL), seen.refused);
+    metric_series_set(metric_series(METRIC_replicator_behind_users, NULL, NULL), seen.behind);
+    metric_series_set(metric_series(METRIC_replicator_state_bytes, NULL, NULL), state_bytes(r));
     metrics_http_collected();
 }
 

@@ -1,4 +1,5 @@
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 static char *text(unsigned programs, bool openmetrics)
 {
     struct buf b = {0};
-    metrics_text(&b, programs, openmetrics);
+    metrics_text(&b, programs, openmetrics ? METRICS_OPENMETRICS : METRICS_CLASSIC);
     return b.data;
 }
 
@@ -53,6 +54,27 @@ START_TEST(test_a_program_shows_its_own)
     free(milter);
     ck_assert_uint_eq(metrics_program("dovelane-relay"), METRIC_RELAY);
     ck_assert_uint_eq(metrics_program("another"), METRIC_ALL);
+}
+END_TEST
+
+START_TEST(test_the_socket_has_whole_numbers_without_labels)
+{
+    struct buf b = {0};
+    metric_observe(metric_series(METRIC_lane_seconds, "hop", NULL), 1);
+    metric_series_set(metric_series(METRIC_node_entries, NULL, NULL), 5);
+    metrics_text(&b, METRIC_ALL, METRICS_ALONE);
+    ck_line(b.data, "dovelane_relay_lanes 0");
+    ck_line(b.data, "dovelane_mails_diverted_total 0");
+    for (const char *line = b.data; *line; line = strchr(line, '\n') + 1) {
+        size_t n = strcspn(line, "\n"), name = strcspn(line, " ");
+        ck_assert_msg(*line == '#' || !memchr(line, '{', n), "%.*s", (int)n, line);
+        ck_assert_msg(*line == '#' || name + 1 + strspn(line + name + 1, "-0123456789") == n,
+                      "%.*s", (int)n, line);
+    }
+    buf_free(&b);
+    char *all = text(METRIC_RELAY, false);
+    ck_line(all, "dovelane_node_entries 5");
+    free(all);
 }
 END_TEST
 
@@ -187,7 +209,7 @@ START_TEST(test_declarations)
         ck_assert_msg(*d->help && !strpbrk(d->help, "\\\n|"), "%s: help", d->name);
         ck_assert_msg(d->programs && !(d->programs & ~(unsigned)METRIC_ALL), "%s", d->name);
         ck_assert_msg(!d->alone || !*d->label[0], "%s", d->name);
-        for (size_t i = 1; d->kind == METRIC_HISTOGRAM && d->bounds[i] > 0; i++)
+        for (size_t i = 1; d->kind == METRIC_HISTOGRAM && !isinf(d->bounds[i - 1]); i++)
             ck_assert_msg(d->bounds[i] > d->bounds[i - 1], "%s: bounds", d->name);
         for (int k = 0; k < m; k++)
             ck_assert_str_ne(d->name, metric_declarations[k].name);
@@ -200,6 +222,7 @@ TCase *metrics_tests(void)
     TCase *c = tcase_create("metrics");
     tcase_add_test(c, test_a_counter_in_both_forms);
     tcase_add_test(c, test_a_program_shows_its_own);
+    tcase_add_test(c, test_the_socket_has_whole_numbers_without_labels);
     tcase_add_test(c, test_labels_are_escaped);
     tcase_add_test(c, test_a_histogram_is_cumulative);
     tcase_add_test(c, test_values_beyond_the_bound_are_other);

@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 
-from stack.ports import Ports
+from .ports import Ports
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 OFFSET = {"milter": 0, "proxy": 1, "relay": 2, "replicator": 3}
