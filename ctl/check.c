@@ -21,12 +21,12 @@ static void check_ports(struct ctl *ctl)
     const struct config *c = ctl->config;
     if (!*c->bounce_port)
         check_say(ctl, FINDING_WARNING, FOUND_BOUNCE_PORT_EMPTY, "config",
-                  "bounce_port = \"127.0.0.1:10026\", and that port in master.cf (admin guide)",
+                  "bounce_port = \"127.0.0.1:10626\", and that port in master.cf (admin guide)",
                   "bounce_port is empty: what a next hop refuses for good stays in its lane and "
                   "nobody is told");
     if (!*c->reinject_port)
         check_say(ctl, FINDING_WARNING, FOUND_REINJECT_PORT_EMPTY, "config",
-                  "reinject_port = \"127.0.0.1:10027\", and that port in master.cf (admin guide)",
+                  "reinject_port = \"127.0.0.1:10627\", and that port in master.cf (admin guide)",
                   "reinject_port is empty: mail for a next hop that is away fills memory, and "
                   "there is no drain");
 }

@@ -13,6 +13,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/base/subprocess.h"
+#include "lib/config/nexthop.h"
 
 #define PATIENCE 3000  /* milliseconds */
 #define GREETING 10000 /* of a server that is busy */
@@ -106,12 +107,15 @@ const char *check_listens(const char *host, const char *port)
     return port ? try_host(host, port) : try_path(host);
 }
 
-static void check_hop(struct ctl *ctl, const char *destination)
+static void check_one_hop(struct ctl *ctl, const char *destination)
 {
     const char *hop = strchr(destination, ':') + 1, *why;
+    struct nexthop to;
     char about[200];
     snprintf(about, sizeof about, "next hop %.160s", destination);
-    if (!strncmp(hop, "unix:", 5)) {
+    if (!nexthop_parse(destination, &to))
+        return;
+    if (!to.port) {
         const char *elsewhere = config_socket_at(ctl->config, hop + 5),
                    *path = elsewhere ? elsewhere : hop + 5;
         why = try_path(path);
@@ -124,17 +128,23 @@ static void check_hop(struct ctl *ctl, const char *destination)
             check_say(ctl, FINDING_CRITICAL, FOUND_HOP_SOCKET, about,
                       "start it, or mend its unix_listener", "%s: %s", path, why);
     } else {
-        char *host = mem_strndup(hop + 1, strcspn(hop + 1, "]"));
-        const char *port = strchr(hop, ']'),
-                   *bare = strncasecmp(host, "ipv6:", 5) ? host : host + 5;
-        why = try_host(bare, port && port[1] == ':' ? port + 2 : *destination == 'l' ? "24" : "25");
+        why = try_host(to.host, to.port);
         if (why)
             check_say(ctl, FINDING_WARNING, FOUND_HOP_SILENT, about,
                       "start it, or open the way to it", "%s: its mail waits in lanes", why);
-        free(host);
     }
     if (!why)
         check_good(ctl, about, "answers");
+    nexthop_free(&to);
+}
+
+static void check_hop(struct ctl *ctl, const char *destination)
+{
+    char *host;
+    for (size_t i = 0; (host = nexthop_host(destination, i)); i++) {
+        check_one_hop(ctl, host);
+        free(host);
+    }
 }
 
 /* Dovecot 2.4 takes only so many deliveries for one user at a time, and answers 451 to the rest. */

@@ -9,6 +9,7 @@
 
 #include "lib/postfix/features.h"
 #include "lib/base/mem.h"
+#include "lib/config/nexthop.h"
 #include "lib/postfix/agents.h"
 #include "lib/postfix/postconf.h"
 #include "lib/redis/control_keys.h"
@@ -194,7 +195,7 @@ static void say_of_transport(struct look *l, const struct postfix_feature *b)
              *b->unless ? "` in the destination's section, or " : "", b->parameter);
     for (size_t i = 0; i < c->divert.n; i++) {
         const char *to = c->divert.v[i];
-        if (strncmp(to, b->transport, n) || to[n] != ':' ||
+        if (strncmp(to, b->transport, n) || to[n] != ':' || (b->by_name && !nexthop_by_name(to)) ||
             config_destination_says(config_destination(c, to), b->unless))
             continue;
         if (b->ignored)

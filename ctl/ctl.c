@@ -1,4 +1,4 @@
-/* What the commands share - see ctl.h. */
+/* ctl - connects to the nodes, tells of wrong usage, and makes the command's exit status. */
 #include "ctl/ctl.h"
 
 #include <pwd.h>

@@ -1,10 +1,10 @@
 /* dovelane drain --to-postfix - empties every lane into Postfix's own queue.
  *
- * The relays do it (relay/intake/spill.h): while CONTROL_DRAIN stands in their Redis they deliver
- * nothing and give everything to reinject_port instead, acked after its
- * 250. This command turns diverting off, keeps that key alive, and watches. The key ends by
- * itself a few seconds after we do, so a drain that was interrupted, however, leaves nothing but
- * some mail in Postfix's queue and the rest in its lanes, to be delivered as before. */
+ * The relays do it (relay/intake/spill_to_postfix.h): while CONTROL_DRAIN stands in their Redis
+ * they deliver nothing and give everything to reinject_port instead, acked after its 250. This
+ * command turns diverting off, keeps that key alive, and watches. The key ends by itself a few
+ * seconds after we do, so a drain that was interrupted, however, leaves nothing but some mail in
+ * Postfix's queue and the rest in its lanes, to be delivered as before. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

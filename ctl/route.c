@@ -13,6 +13,7 @@
 #include "ctl/divert.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
+#include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
 #include "lib/postfix/postfix.h"
 #include "lib/ingress/reasons.h"
@@ -102,7 +103,9 @@ static void by_postfix(struct route_query *q, const struct postconf *conf)
         ctl_usage("route: <%s>: Postfix could not ask one of its maps, so nobody knows where this "
                   "goes; its log names the map",
                   q->address);
-    q->destination = mem_printf("%s:%s", to.transport, to.nexthop);
+    char *resolved = mem_printf("%s:%s", to.transport, to.nexthop);
+    q->destination = nexthop_spell(resolved);
+    free(resolved);
     out("  next hop   %s%s%s%s\n", q->destination, anew ? ", as <" : "", anew ? to.recipient : "",
         anew ? ">" : "");
     if (to.impossible || !strcmp(to.transport, "error") || !strcmp(to.transport, "retry")) {

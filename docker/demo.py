@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from stack import lanes, resp
+from support.stack import lanes, resp
 
 NODES = {"mx1": "mx1:6379", "mx2": "mx2:6379"}
 SINK = Path("/sink")

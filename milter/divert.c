@@ -26,7 +26,7 @@
 #include "lib/ingress/mailline.h"
 #include "lib/postfix/postfix.h"
 #include "milter/received.h"
-#include "milter/rules.h"
+#include "milter/divert_rules.h"
 
 /* that are deleted: for each Postfix looks through the header from its beginning */
 #define FOREIGN_IDS_MOST 32
@@ -44,7 +44,7 @@ static void log_mail(const struct milter_session *s, const char *action)
                                     .client_name = s->client_name,
                                     .client_addr = s->client_addr,
                                     .began = s->stored ? s->began : 0,
-                                    .stored = &s->deposit.request},
+                                    .stored = &s->entries.request},
                  action);
 }
 
@@ -58,12 +58,12 @@ static const char *name_of(const struct milter_session *s)
 /* Postfix is gone, or may be: what is stored is taken back, then the session ends. */
 static void take_back(struct milter_session *s)
 {
-    if (s->stored && !s->revoked && store_revoke(milter.store, &s->deposit.request)) {
+    if (s->stored && !s->revoked && store_revoke(milter.store, &s->entries.request)) {
         s->revoked = true;
         s->stage = STAGE_REVOKE;
         return;
     }
-    if (s->stored && deposit_count_done(&s->deposit))
+    if (s->stored && mail_entries_count_done(&s->entries))
         log_warning("%s: some recipients have it already: they may be sent it more than once",
                     name_of(s));
     milter_session_mail_over(s);
@@ -123,8 +123,8 @@ static void refuse(struct milter_session *s)
 /* The line of a mail that was not stored as a whole says why. */
 static void log_failed(const struct milter_session *s, const char *action)
 {
-    char text[DEPOSIT_WHY + 32], why[DEPOSIT_WHY];
-    deposit_why(&s->deposit, why);
+    char text[MAIL_ENTRIES_WHY + 32], why[MAIL_ENTRIES_WHY];
+    mail_entries_why(&s->entries, why);
     snprintf(text, sizeof text, "%s reason=%s", action, why);
     log_mail(s, text);
 }
@@ -143,9 +143,9 @@ static void split(struct milter_session *s)
         return;
     for (size_t i = 0; i < s->mail.nrecipients; i++) {
         const struct mail_recipient *r = &s->mail.recipient[i];
-        size_t k = deposit_entry(&s->deposit, r->destination);
-        ASSERT(k < s->deposit.request.nentries);
-        if (deposit_done(&s->deposit.request.entry[k]))
+        size_t k = mail_entries_find(&s->entries, r->destination);
+        ASSERT(k < s->entries.request.nentries);
+        if (mail_entries_done(&s->entries.request.entry[k]))
             s->engine->delete_recipient(s->peer, r->given);
     }
     metric_add(mails_split, 1);
@@ -160,7 +160,7 @@ static void split(struct milter_session *s)
  * again. */
 static bool promised(struct milter_session *s)
 {
-    bool good = store_check(milter.store, &s->deposit.request);
+    bool good = store_check(milter.store, &s->entries.request);
     if (!good)
         s->stage = STAGE_STORE;
     return good;
@@ -168,14 +168,14 @@ static bool promised(struct milter_session *s)
 
 static enum verdict verdict(const struct milter_session *s)
 {
-    return deposit_verdict(&s->deposit, milter.config, s->revoked, false);
+    return mail_entries_verdict(&s->entries, milter.config, s->revoked, false);
 }
 
 static void decide(struct milter_session *s)
 {
     switch (verdict(s)) {
     case VERDICT_LANES:
-        log_mail(s, s->deposit.held ? "lane, hold=rule" : "lane");
+        log_mail(s, s->entries.held ? "lane, hold=rule" : "lane");
         if (!promised(s))
             return;
         metric_add(mails_diverted, 1);
@@ -204,8 +204,8 @@ static void on_stored(struct store_request *r)
     struct milter_session *s = r->arg;
     ASSERT(s->stored && (s->stage == STAGE_STORE || s->stage == STAGE_REVOKE));
     if (s->gone) {
-        if (deposit_count_done(&s->deposit) < r->nentries)
-            deposit_log(&s->deposit);
+        if (mail_entries_count_done(&s->entries) < r->nentries)
+            mail_entries_log(&s->entries);
         take_back(s);
         return;
     }
@@ -229,14 +229,15 @@ static void make_entries(struct milter_session *s)
     struct mail *m = &s->mail;
     received_line(s, m, &s->body);
     buf_add(&s->body, m->headers_body.data, m->headers_body.len);
-    deposit_make(&s->deposit, &m->envelope, m->recipient, m->nrecipients, s->body.data,
-                 s->body.len);
+    mail_entries_make(&s->entries, &m->envelope, m->recipient, m->nrecipients, s->body.data,
+                      s->body.len);
 }
 
 static const char *cannot_store(struct milter_session *s, const char **detail_r)
 {
     size_t bytes;
-    const char *reason = deposit_misfit(&s->deposit, milter.config, s->body.len, detail_r, &bytes);
+    const char *reason =
+        mail_entries_misfit(&s->entries, milter.config, s->body.len, detail_r, &bytes);
     if (reason || mail_claim(&s->mail, s->body.len + bytes))
         return reason;
     *detail_r = "milter_memory";
@@ -258,12 +259,12 @@ static void store(struct milter_session *s)
         answer(s, ENGINE_ACCEPT, NULL);
         return;
     }
-    ASSERT(!s->stored && s->deposit.request.nentries);
+    ASSERT(!s->stored && s->entries.request.nentries);
     s->stage = STAGE_STORE;
     s->stored = true;
-    s->deposit.request.done = on_stored;
-    s->deposit.request.arg = s;
-    store_submit(milter.store, &s->deposit.request);
+    s->entries.request.done = on_stored;
+    s->entries.request.arg = s;
+    store_submit(milter.store, &s->entries.request);
 }
 
 /* ---- whose is it ---- */
@@ -304,7 +305,7 @@ static void look_up(struct milter_session *s)
 /* Of a mail that was split, Postfix's copy and what is stored would have to be looked at again. */
 bool divert_late(struct milter_session *s)
 {
-    bool stored = s->stored && deposit_count_done(&s->deposit);
+    bool stored = s->stored && mail_entries_count_done(&s->entries);
     if (!milter_session_waits(s) || (stored && verdict(s) != VERDICT_LANES)) {
         divert_answered(s, false);
         return false;

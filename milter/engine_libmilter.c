@@ -44,7 +44,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/daemon/program.h"
-#include "milter/served.h"
+#include "milter/peer_credentials.h"
 #include "milter/session.h"
 
 #define NO_REPLIES                                                                  \
@@ -528,7 +528,7 @@ int accept_for_libmilter(int fd, struct sockaddr *, socklen_t *) __asm__("accept
 int accept_for_libmilter(int fd, struct sockaddr *address, socklen_t *len)
 {
     int connection = accept4(fd, address, len, SOCK_CLOEXEC);
-    if (connection < 0 || served(connection))
+    if (connection < 0 || peer_may_connect(connection))
         return connection;
     close(connection);
     errno = EINTR; /* libmilter tries again */

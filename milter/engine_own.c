@@ -20,7 +20,7 @@
 #include "lib/base/metrics.h"
 #include "lib/daemon/program.h"
 #include "milter/protocol.h"
-#include "milter/served.h"
+#include "milter/peer_credentials.h"
 #include "milter/session.h"
 
 #define READ_MOST (256 * 1024)
@@ -218,7 +218,7 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
 
 static void take(int fd)
 {
-    if (!served(fd)) {
+    if (!peer_may_connect(fd)) {
         close(fd);
         return;
     }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "lib/base/mem.h"
-#include "lib/ingress/deposit.h"
+#include "lib/ingress/mail_entries.h"
 #include "lib/mail/envelope.h"
 
 struct mail {

@@ -8,17 +8,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/ingress/handover.h"
+#include "lib/ingress/process_handover.h"
 #include "lib/daemon/listener.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/daemon/notify.h"
 #include "lib/postfix/postfix.h"
 #include "lib/daemon/program.h"
-#include "milter/served.h"
+#include "milter/peer_credentials.h"
 #include "milter/session.h"
 #include "lib/ingress/ingress_metrics.h"
-#include "lib/ingress/leaving.h"
+#include "lib/ingress/shutdown.h"
 #include "lib/ingress/divert_switch.h"
 
 struct milter milter;
@@ -34,7 +34,7 @@ static void begin_leaving(void)
  * lanes. */
 static size_t end_sessions(double seconds)
 {
-    return milter.engine->leave(seconds > LEAVING_FINISH);
+    return milter.engine->leave(seconds > SHUTDOWN_FINISH);
 }
 
 static long long sessions(void)
@@ -56,7 +56,7 @@ static void listen_here(const struct program *p)
     if (*c->milter_socket_group && !group)
         log_fatal("milter_socket_group = %s: there is no such group", c->milter_socket_group);
     if (!group)
-        served_find_postfix(c);
+        peer_find_postfix(c);
     listener_descriptors();
     struct listener_options options = {.setting = "milter_socket",
                                        .path = c->milter_socket,
@@ -79,8 +79,8 @@ int main(int argc, char **argv)
     milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");
-    struct leaving leaving = {milter.loop, &milter.store, &listener, begin_leaving, end_sessions};
-    leaving_catch_signals(&leaving);
+    struct shutdown calls = {milter.loop, &milter.store, &listener, begin_leaving, end_sessions};
+    shutdown_catch_signals(&calls);
     milter.store = store_open_on(milter.loop, p.config, p.node, &error);
     if (!milter.store)
         log_fatal("%s", error);
@@ -88,8 +88,8 @@ int main(int argc, char **argv)
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
     milter_session_open();
-    handover_await(milter.loop, milter.store, &leaving_begun);
-    if (leaving_begun) /* the old one goes on */
+    handover_await(milter.loop, milter.store, &shutdown_begun);
+    if (shutdown_begun) /* the old one goes on */
         _exit(0);
     listen_here(&p);
     if (p.config->divert.n && !*p.config->bounce_port)

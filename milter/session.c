@@ -18,6 +18,7 @@
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
+#include "lib/config/nexthop.h"
 #include "milter/divert.h"
 
 #define PATIENCE 10.      /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
@@ -96,11 +97,11 @@ void milter_session_mail_over(struct milter_session *s)
 {
     ASSERT(!s->answering && !s->lookup);
     if (s->stored)
-        store_finish(milter.store, &s->deposit.request);
-    deposit_free(&s->deposit);
+        store_finish(milter.store, &s->entries.request);
+    mail_entries_free(&s->entries);
     buf_free(&s->body);
     mail_reset(&s->mail);
-    s->deposit = (struct deposit){0};
+    s->entries = (struct mail_entries){0};
     s->stored = s->revoked = false;
     s->stage = STAGE_READING;
     forget_storing(s);
@@ -233,8 +234,10 @@ void milter_session_mail(struct milter_session *s, char *const *argv)
 void milter_session_rcpt(struct milter_session *s, char *const *argv)
 {
     const char *mailer = macro(s, "{rcpt_mailer}"), *host = macro(s, "{rcpt_host}");
-    char *destination = mem_printf("%s:%s", mailer ? mailer : "", host ? host : "");
+    char *resolved = mem_printf("%s:%s", mailer ? mailer : "", host ? host : ""),
+         *destination = nexthop_spell(resolved);
     mail_add_recipient(&s->mail, argv, destination, macro(s, "{rcpt_addr}"));
+    free(resolved);
     free(destination);
 }
 

@@ -4,7 +4,7 @@
  * What comes before the end of a message is heard in the engine's thread: that of the loop, or one
  * of libmilter's.
  *
- *   an engine (engine.h) ── events ──▶ session.c ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
+ *   an engine (engine.h) ── events ──▶ session.c ──▶ mail.c ── at the end of a message ──▶ divert_rules.c: Postfix's queue?
  *                                                                                                               divert.c: lanes, and what Postfix is answered */
 #ifndef DOVELANE_MILTER_SESSION_H
 #define DOVELANE_MILTER_SESSION_H
@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 #include "lib/base/mem.h"
-#include "lib/ingress/deposit.h"
+#include "lib/ingress/mail_entries.h"
 #include "lib/postfix/lookup.h"
 #include "milter/engine.h"
 #include "milter/mail.h"
@@ -45,7 +45,7 @@ struct milter_session {
     struct mail mail;
     enum stage stage;
     struct lookup *lookup;
-    struct deposit deposit;
+    struct mail_entries entries;
     struct buf body;
     bool stored;  /* the store has the request */
     bool revoked; /* store_revoke was called */

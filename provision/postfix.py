@@ -14,7 +14,7 @@ from host import Trouble
 DIRECTORY = "/etc/postfix"
 FILES = ("main.cf", "master.cf")
 MILTER = "unix:dovelane/milter.sock"
-REINJECT, BOUNCE = 10027, 10026
+REINJECT, BOUNCE = 10627, 10626
 
 
 def entries(text):

@@ -18,7 +18,7 @@
 
 #include "proxy/command.h"
 #include "proxy/content.h"
-#include "lib/ingress/deposit.h"
+#include "lib/ingress/mail_entries.h"
 
 #define ENGINE_LINE_MOST 4096 /* Postfix takes 2048 of its client */
 #define ENGINE_RUBBISH_MOST 20

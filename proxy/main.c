@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
-#include "lib/ingress/handover.h"
+#include "lib/ingress/process_handover.h"
 #include "lib/daemon/listener.h"
 #include "lib/base/log.h"
 #include "lib/postfix/lookup.h"
@@ -24,7 +24,7 @@
 #include "proxy/proxy.h"
 #include "proxy/session.h"
 #include "lib/ingress/ingress_metrics.h"
-#include "lib/ingress/leaving.h"
+#include "lib/ingress/shutdown.h"
 #include "lib/ingress/divert_switch.h"
 
 #define OTHER_FDS 64
@@ -64,7 +64,7 @@ static char *check(const struct config *c)
 {
     if (!*c->proxy_next)
         return mem_printf(
-            "proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
+            "proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10628\"");
     return listener_check("proxy_socket", c->proxy_socket);
 }
 
@@ -171,8 +171,8 @@ int main(int argc, char **argv)
         log_fatal("libev finds no way to wait for events");
     proxy.route = route_new(p.config);
     name_us(p.config);
-    struct leaving leaving = {proxy.loop, &proxy.store, &listener, begin_leaving, end_sessions};
-    leaving_catch_signals(&leaving);
+    struct shutdown calls = {proxy.loop, &proxy.store, &listener, begin_leaving, end_sessions};
+    shutdown_catch_signals(&calls);
     proxy.store = store_open_on(proxy.loop, p.config, p.node, &error);
     if (!proxy.store)
         log_fatal("%s", error);

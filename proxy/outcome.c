@@ -41,18 +41,18 @@ static void log_outcome(const struct proxy_session *s, const char *action)
                                     .client_name = e->xforward[XFORWARD_NAME],
                                     .client_addr = e->xforward[XFORWARD_ADDR],
                                     .began = s->started,
-                                    .stored = &s->deposit.request},
+                                    .stored = &s->entries.request},
                  action);
 }
 
 /* Why it is not, or not all, in lanes. */
-static void say_why(const struct proxy_session *s, char out[DEPOSIT_WHY])
+static void say_why(const struct proxy_session *s, char out[MAIL_ENTRIES_WHY])
 {
     const char *rule = s->reason ? s->reason : "store";
     if (*s->unstored)
-        snprintf(out, DEPOSIT_WHY, "%s", s->unstored);
+        snprintf(out, MAIL_ENTRIES_WHY, "%s", s->unstored);
     else
-        snprintf(out, DEPOSIT_WHY, "%s%s%s", rule, s->reason && *s->detail ? " " : "",
+        snprintf(out, MAIL_ENTRIES_WHY, "%s%s%s", rule, s->reason && *s->detail ? " " : "",
                  s->reason ? s->detail : "");
 }
 
@@ -72,11 +72,12 @@ static bool mark_missing(struct proxy_session *s, bool stored)
     bool any = false;
     for (size_t i = 0; i < e->nrecipients; i++) {
         const struct mail_recipient *r = &e->recipient[i];
-        bool lane = r->destination && s->deposit.request.nentries;
+        bool lane = r->destination && s->entries.request.nentries;
         bool done =
             lane &&
             (!stored ||
-             deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]));
+             mail_entries_done(
+                 &s->entries.request.entry[mail_entries_find(&s->entries, r->destination)]));
         s->which[i] = !s->passed[i] && !done;
         any |= s->which[i];
     }
@@ -126,9 +127,9 @@ static bool all_have_it(const struct proxy_session *s)
 {
     for (size_t i = 0; i < s->engine.nrecipients; i++) {
         const char *destination = s->engine.recipient[i].destination;
-        size_t k = destination ? deposit_entry(&s->deposit, destination) : 0;
-        bool lane = destination && k < s->deposit.request.nentries;
-        if (!s->passed[i] && !(lane && deposit_done(&s->deposit.request.entry[k])))
+        size_t k = destination ? mail_entries_find(&s->entries, destination) : 0;
+        bool lane = destination && k < s->entries.request.nentries;
+        if (!s->passed[i] && !(lane && mail_entries_done(&s->entries.request.entry[k])))
             return false;
     }
     return true;
@@ -146,9 +147,9 @@ static void over(struct proxy_session *s, const char *reply)
 
 static void accept_mail(struct proxy_session *s)
 {
-    bool split = any_passed(s), all_passed = split && !deposit_count_done(&s->deposit);
+    bool split = any_passed(s), all_passed = split && !mail_entries_count_done(&s->entries);
     char reply[64];
-    if (s->stored && !store_check(proxy.store, &s->deposit.request)) {
+    if (s->stored && !store_check(proxy.store, &s->entries.request)) {
         s->outcome = OUTCOME_LATE;
         return;
     }
@@ -157,13 +158,13 @@ static void accept_mail(struct proxy_session *s)
         metric_add(mails_diverted, 1);
     else if (!all_passed)
         metric_add(mails_split, 1);
-    else if (s->deposit.request.nentries)
+    else if (s->entries.request.nentries)
         metric_add(mails_failed_over, 1);
     else
         metric_add(mails_queued, 1);
     ingress_answered(!split                        ? ANSWER_LANES
                      : !all_passed                 ? ANSWER_SPLIT
-                     : s->deposit.request.nentries ? ANSWER_FAILOVER
+                     : s->entries.request.nentries ? ANSWER_FAILOVER
                                                    : ANSWER_QUEUE,
                      clock_monotonic() - s->ended);
     char action[sizeof s->handed + 16];
@@ -171,20 +172,20 @@ static void accept_mail(struct proxy_session *s)
     log_outcome(s, all_passed && *s->handed ? action
                    : all_passed             ? "queue"
                    : split                  ? "split"
-                   : s->deposit.held        ? "lane, hold=rule"
+                   : s->entries.held        ? "lane, hold=rule"
                                             : "lane");
     over(s, reply);
 }
 
 static void refuse_mail(struct proxy_session *s)
 {
-    if (deposit_count_done(&s->deposit) || any_passed(s))
+    if (mail_entries_count_done(&s->entries) || any_passed(s))
         warn_twice(s);
     if (*s->refusal == '4')
         metric_add(mails_tempfailed, 1);
     ingress_answered(*s->refusal == '4' ? ANSWER_TEMPFAIL : ANSWER_REFUSE,
                      clock_monotonic() - s->ended);
-    char action[1024], why[DEPOSIT_WHY];
+    char action[1024], why[MAIL_ENTRIES_WHY];
     say_why(s, why);
     snprintf(action, sizeof action, "%s reason=%.650s (%.300s)",
              *s->refusal == '4' ? "tempfail" : "refuse", why, s->refusal);
@@ -199,7 +200,7 @@ static void revoke_and_refuse(struct proxy_session *s, const char *reply)
         snprintf(s->refusal, sizeof s->refusal, "%s", reply);
     drop_next(s);
     s->outcome = OUTCOME_REVOKE;
-    if (!s->stored || !store_revoke(proxy.store, &s->deposit.request))
+    if (!s->stored || !store_revoke(proxy.store, &s->entries.request))
         refuse_mail(s);
 }
 
@@ -213,17 +214,17 @@ static void tempfail(struct proxy_session *s)
     *s->refusal = '\0';
     drop_next(s);
     s->outcome = OUTCOME_REVOKE;
-    if (!store_revoke(proxy.store, &s->deposit.request))
-        on_stored(&s->deposit.request);
+    if (!store_revoke(proxy.store, &s->entries.request))
+        on_stored(&s->entries.request);
 }
 
 static void on_revoked(struct proxy_session *s)
 {
     if (s->gone)
-        deposit_log(&s->deposit);
+        mail_entries_log(&s->entries);
     bool tempfails = *s->refusal == '\0'; /* else proxy_next has refused it, or Postfix is gone */
     bool refused =
-        deposit_verdict(&s->deposit, proxy.config, true, any_passed(s)) == VERDICT_TEMPFAIL;
+        mail_entries_verdict(&s->entries, proxy.config, true, any_passed(s)) == VERDICT_TEMPFAIL;
     if (tempfails && !refused && !s->gone) {
         step(s);
         return;
@@ -247,9 +248,9 @@ static void on_stored(struct store_request *r)
         revoke_and_refuse(s, s->refusal);
         return;
     }
-    enum verdict verdict = deposit_verdict(&s->deposit, proxy.config, false, any_passed(s));
+    enum verdict verdict = mail_entries_verdict(&s->entries, proxy.config, false, any_passed(s));
     if (verdict != VERDICT_LANES)
-        deposit_why(&s->deposit, s->unstored);
+        mail_entries_why(&s->entries, s->unstored);
     if (verdict == VERDICT_REVOKE || verdict == VERDICT_TEMPFAIL) {
         tempfail(s);
     } else if (verdict == VERDICT_LANES && s->next && s->outcome == OUTCOME_STORE) {
@@ -272,12 +273,12 @@ static void step(struct proxy_session *s)
 
 static void submit(struct proxy_session *s)
 {
-    ASSERT(!s->stored && s->deposit.request.nentries);
+    ASSERT(!s->stored && s->entries.request.nentries);
     s->outcome = OUTCOME_STORE;
     s->stored = true;
-    s->deposit.request.done = on_stored;
-    s->deposit.request.arg = s;
-    store_submit(proxy.store, &s->deposit.request);
+    s->entries.request.done = on_stored;
+    s->entries.request.arg = s;
+    store_submit(proxy.store, &s->entries.request);
 }
 
 /* ---- proxy_next ---- */
@@ -285,7 +286,7 @@ static void submit(struct proxy_session *s)
 /* Of a mail that is proxy_next's as a whole the last line says it all. */
 static void passed_on(struct proxy_session *s, const char *reply)
 {
-    char why[DEPOSIT_WHY];
+    char why[MAIL_ENTRIES_WHY];
     size_t n = mark_passed(s);
     say_why(s, why);
     if (n == s->engine.nrecipients)
@@ -355,7 +356,7 @@ static const char *cannot_store(struct proxy_session *s)
     const char *detail;
     size_t bytes;
     const char *reason =
-        deposit_misfit(&s->deposit, proxy.config, s->engine.body.len, &detail, &bytes);
+        mail_entries_misfit(&s->entries, proxy.config, s->engine.body.len, &detail, &bytes);
     if (!reason && proxy_session_claim(s, bytes))
         return NULL;
     snprintf(s->detail, sizeof s->detail, "%s", reason ? detail : "proxy_memory");
@@ -374,13 +375,13 @@ void outcome_begin(struct proxy_session *s)
         *s->detail = '\0';
     if (!reason) {
         make_envelope(s);
-        deposit_make(&s->deposit, &s->envelope, e->recipient, e->nrecipients, e->body.data,
-                     e->body.len);
+        mail_entries_make(&s->entries, &s->envelope, e->recipient, e->nrecipients, e->body.data,
+                          e->body.len);
         reason = cannot_store(s);
     }
     if (reason) {
         s->reason = reason;
-        deposit_free(&s->deposit);
+        mail_entries_free(&s->entries);
         mark_missing(s, true);
         open_next(s, OUTCOME_REST);
     } else if (mark_missing(s, false)) {

@@ -1,7 +1,7 @@
 /* proxy - what the files of dovelane-proxy share. One thread and one loop: sessions, the
  * connections to proxy_next and the store; only postmap(1) is run by others (lookup.h).
  *
- *   lib/daemon/listener.c ── connections ──▶ session.c ── the engine's events ──▶ rules.c: whose is it
+ *   lib/daemon/listener.c ── connections ──▶ session.c ── the engine's events ──▶ divert_rules.c: whose is it
  *                                         │                               outcome.c: lanes, and what Postfix is answered
  *                                         └── what is Postfix's ──▶ next.c ──▶ proxy_next */
 #ifndef DOVELANE_PROXY_PROXY_H

@@ -58,8 +58,8 @@ void proxy_session_mail_over(struct proxy_session *s)
         lookup_forget(s->lookup);
     next_close(s->next);
     if (s->stored)
-        store_finish(proxy.store, &s->deposit.request);
-    deposit_free(&s->deposit);
+        store_finish(proxy.store, &s->entries.request);
+    mail_entries_free(&s->entries);
     free(s->envelope.sender_args);
     free(s->which);
     free(s->passed);
@@ -67,7 +67,7 @@ void proxy_session_mail_over(struct proxy_session *s)
     proxy.bytes -= (long long)s->claimed;
     s->lookup = NULL;
     s->next = NULL;
-    s->deposit = (struct deposit){0};
+    s->entries = (struct mail_entries){0};
     s->envelope = (struct envelope){0};
     s->which = s->passed = NULL;
     s->stored = false;

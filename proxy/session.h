@@ -4,11 +4,11 @@
 
 #include <ev.h>
 
-#include "lib/ingress/deposit.h"
+#include "lib/ingress/mail_entries.h"
 #include "proxy/engine.h"
 #include "lib/postfix/lookup.h"
 #include "proxy/next.h"
-#include "proxy/rules.h"
+#include "proxy/divert_rules.h"
 
 #define MAIL_ID 17
 
@@ -52,7 +52,7 @@ struct proxy_session {
     char id[MAIL_ID];
     const char *reason; /* why it is Postfix's, or some recipients are; NULL: none is */
     char detail[RULES_DETAIL];
-    char unstored[DEPOSIT_WHY]; /* "store (...)" when not all of it is stored; else "" */
+    char unstored[MAIL_ENTRIES_WHY]; /* "store (...)" when not all of it is stored; else "" */
     /* all recipients went to proxy_next: why, and what it answered; else "" */
     char handed[1024];
     char refusal[620];
@@ -60,7 +60,7 @@ struct proxy_session {
     struct lookup *lookup;
     struct next *next;
     struct envelope envelope; /* borrows, but for sender_args and queue_id */
-    struct deposit deposit;
+    struct mail_entries entries;
     bool stored;          /* the store has the request */
     bool *which, *passed; /* per recipient: proxy_next gets it now; has it */
     size_t claimed;       /* of proxy.bytes */

@@ -6,23 +6,23 @@
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
  * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what
- * becomes of one mail, owners.h tells the nodes, stall.h when not to take. spill.h is the second
- * way out, back into Postfix's own queue; admin_requests.h is what an admin wants here, notices.h
- * what he wants everywhere.
+ * becomes of one mail, owners.h tells the nodes, stall.h when not to take. spill_to_postfix.h is
+ * the second way out, back into Postfix's own queue; admin_requests.h is what an admin wants here,
+ * notices.h what he wants everywhere.
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ lane_scan, backfill: what other owners hold and we do not
  *
- *                                                                  rereplicate ─▶ lane_scan, backfill: another owner for what a lost node held
+ *                                                                  rereplicate ─▶ lost_lanes, backfill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, role.h says what follows from that, cluster_view.h is where
- * the rest of the relay looks it up; resync.h makes this node hold what it promised;
+ * heartbeat.h hears the other nodes, takeover_rules.h says what follows from that, cluster_view.h
+ * is where the rest of the relay looks it up; resync.h makes this node hold what it promised;
  * membership.h learns which nodes there are.
  *
  * gauges.h is what a scraper sees of all that.
  *
- * Calls go down: smtp, state, owners, delivery, intake, repair, heartbeat, gauges, main. What a
- * room finds for one above it goes through state (destination_want(), cluster_wake(),
- * lanes_mark()), a callback (struct entry_calls, lanes_open()) or relay_kick(). */
+ * Calls go down: smtp, cluster, tables, acks, delivery, intake, repair, heartbeat, gauges, main.
+ * What a room finds for one above it goes through tables (destination_want(), lanes_mark()),
+ * cluster_wake(), a callback (struct entry_calls, lanes_open()) or relay_kick(). */
 #ifndef DOVELANE_RELAY_RELAY_H
 #define DOVELANE_RELAY_RELAY_H
 

@@ -1,4 +1,4 @@
-/* index_log_backup - see index_log_backup.h */
+/* index_log_backup - links the log beside itself before a rebuild removes it. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/indexlog/index_log_backup.h"

@@ -1,4 +1,4 @@
-/* log_file - see log_file.h */
+/* log_file - opens a log, checks its header and each record's size, and gives the next one. */
 #include "dovecot-plugin/indexlog/log_file.h"
 
 #include <errno.h>

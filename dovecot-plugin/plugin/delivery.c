@@ -1,4 +1,4 @@
-/* delivery - see delivery.h
+/* delivery - reads a mail's delivery id, and has the mail saved with the GUID of it.
  *
  * lib-lda calls one function per delivery; each plugin replaces it and may call the one before.
  * Sieve, which is loaded after us, never does. So ours is set when a user is created, when all

@@ -1,4 +1,4 @@
-/* hint - see hint.h */
+/* hint - writes hint lines into the FIFO, and dirty marks where that fails. */
 #include "dovecot-plugin/plugin/hint.h"
 #include "dovecot-plugin/protocol/line.h"
 

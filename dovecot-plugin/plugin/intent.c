@@ -1,4 +1,4 @@
-/* intent - see intent.h */
+/* intent - writes a line before each such change, and one behind it that takes it back. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/plugin/intent.h"

@@ -1,4 +1,4 @@
-/* mailbox - see mailbox.h
+/* mailbox - overrides what commits, renames and deletes a mailbox.
  *
  * When a hint goes out, by what happened:
  *

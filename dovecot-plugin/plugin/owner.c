@@ -1,4 +1,4 @@
-/* owner - see owner.h */
+/* owner - finds the user whose mailbox it is, and says why it is not replicated. */
 #include "dovecot-plugin/plugin/owner.h"
 
 #include <mail-storage-private.h>

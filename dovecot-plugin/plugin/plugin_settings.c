@@ -1,4 +1,4 @@
-/* plugin_settings - see plugin_settings.h */
+/* plugin_settings - reads the plugin's settings in either version of Dovecot. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/plugin/plugin_settings.h"

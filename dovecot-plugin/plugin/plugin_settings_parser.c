@@ -1,4 +1,4 @@
-/* plugin_settings_parser - see plugin_settings_parser.h */
+/* plugin_settings_parser - the table of settings that Dovecot 2.4 reads. */
 #include "dovecot-plugin/plugin/plugin_settings_parser.h"
 
 #if COMPAT_24

@@ -1,4 +1,4 @@
-/* user - see user.h */
+/* user - makes the plugin's part of a mail user, and gives it back. */
 #include "dovecot-plugin/plugin/mailbox.h"
 #include "dovecot-plugin/plugin/user.h"
 

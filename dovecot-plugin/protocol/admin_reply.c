@@ -1,4 +1,4 @@
-/* admin_reply - see admin_reply.h */
+/* admin_reply - writes and reads lines of requests and replies. */
 #include "dovecot-plugin/protocol/admin_reply.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* delivery_id - see delivery_id.h */
+/* delivery_id - reads the key, checks the line's code with it, and makes the GUID. */
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/protocol/delivery_id.h"

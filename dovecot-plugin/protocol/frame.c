@@ -1,5 +1,5 @@
-/* frame - see frame.h. Encoding and decoding walk the same fields in the same order, so both
- * stand side by side here, type by type. */
+/* frame - encodes and decodes frames. Encoding and decoding walk the same fields in the same order,
+ * so both stand side by side here, type by type. */
 #include "dovecot-plugin/protocol/frame.h"
 
 #include <string.h>

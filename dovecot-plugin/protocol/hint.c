@@ -1,4 +1,4 @@
-/* hint - see hint.h. */
+/* hint - reads hint lines and the names of dirty marks. */
 #include "dovecot-plugin/protocol/hint.h"
 
 #include <string.h>

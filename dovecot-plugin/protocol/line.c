@@ -1,4 +1,4 @@
-/* line - see line.h */
+/* line - escapes fields and takes them apart again. */
 #include "dovecot-plugin/protocol/line.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* parcel - see parcel.h. */
+/* parcel - encodes and decodes the meta and the bodies of parcels. */
 #include "dovecot-plugin/protocol/parcel.h"
 
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* bridge - see bridge.h. */
+/* bridge - runs the libev loop from the ioloop, and sets an alarm for its next timer. */
 #include "dovecot-plugin/compat.h"
 
 #include <fd-util.h>

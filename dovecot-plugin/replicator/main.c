@@ -22,11 +22,11 @@
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "dovecot-plugin/replicator/admin/gauges.h"
 #include "dovecot-plugin/replicator/bridge.h"
-#include "dovecot-plugin/replicator/state/directory.h"
+#include "dovecot-plugin/replicator/site/replicator_dir.h"
 #include "lib/base/program_name.h"
 #include "lib/redis/endpoint.h"
 #include "dovecot-plugin/replicator/users/hints.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -128,7 +128,8 @@ static char *missing_directory(const struct config *c, const char *directory)
 /* What would keep this replica from starting here; the text is the caller's. */
 static char *unfit_for(const struct config *c, const char *name)
 {
-    char *why, *directory = directory_find(c->replicator_dir, DIRECTORY_OWN, DIRECTORY_OLDER, &why);
+    char *why, *directory = replicator_dir_find(c->replicator_dir, REPLICATOR_DIR_OWN,
+                                                REPLICATOR_DIR_OLDER, &why);
     if (directory != NULL && (why = missing_directory(c, directory)) == NULL)
         why = ledger_of_another_site(directory, name,
                                      (uint64_t)c->replica[config_replica_index(c, name)].id);

@@ -1,4 +1,4 @@
-/* replicator - see replicator.h. */
+/* replicator - makes the parts, joins them by callbacks, and runs them in each turn of the loop. */
 #include "dovecot-plugin/replicator/replicator.h"
 
 #include <errno.h>
@@ -9,12 +9,12 @@
 
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/directory.h"
+#include "dovecot-plugin/replicator/site/replicator_dir.h"
 #include "lib/redis/endpoint.h"
 #include "dovecot-plugin/replicator/users/arrivals.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "dovecot-plugin/replicator/users/holders.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/progress.h"
@@ -147,7 +147,8 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->parent = parent_hash(boot);
     endpoint_replica(c->replica[self].name);
     group_init(&r->group, c, self);
-    r->directory = directory_find(c->replicator_dir, DIRECTORY_OWN, DIRECTORY_OLDER, &error);
+    r->directory =
+        replicator_dir_find(c->replicator_dir, REPLICATOR_DIR_OWN, REPLICATOR_DIR_OLDER, &error);
     if (!r->directory) {
         log_error("%s", error);
         free(error);

@@ -18,14 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/queue.h>
 
 #include <ev.h>
 
 #include "lib/config/config.h"
-#include "dovecot-plugin/replicator/state/group.h"
+#include "dovecot-plugin/replicator/site/group.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
+#include "lib/base/queue.h"
 #include "dovecot-plugin/protocol/parcel.h"
 
 /* Seconds between two pings of a node: most of what is asked while nothing happens. Nobody waits

@@ -1,4 +1,4 @@
-/* guard - see guard.h. */
+/* guard - sets SQLite's limits and its authorizer, and stops what takes too long. */
 #include "dovecot-plugin/store/guard.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* reserve - see reserve.h. Records are fixed and never move; the index over them is in memory. */
+/* reserve - reads and writes the file's records. Records are fixed and never move; the index over
+ * them is in memory. */
 #include "dovecot-plugin/store/reserve.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* schema - see schema.h. */
+/* schema - makes the tables, and converts those of versions before. */
 #include "dovecot-plugin/store/schema.h"
 #include "dovecot-plugin/store/state_sqlite.h"
 

@@ -1,4 +1,4 @@
-/* state_sqlite - see state_sqlite.h.
+/* state_sqlite - opens a state file; gets, puts, deletes and walks rows in its transactions.
  *
  * Tables whose keys are nearly always short have them as numbers: seven bytes and their count in
  * one INTEGER PRIMARY KEY, which sorts as the bytes do. A search compares numbers then, in a tree

@@ -1,7 +1,7 @@
 /* admin - verbs of doveadm for one user: what the state says, whether the mailboxes say the
  * same, and what to do about it. */
 #include "dovecot-plugin/compat.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/frame.h"

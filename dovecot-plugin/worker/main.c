@@ -1,6 +1,6 @@
 /* main - the service: one client connection, which is main's. */
 #include "dovecot-plugin/compat.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/worker.h"
 

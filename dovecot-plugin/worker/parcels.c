@@ -3,7 +3,7 @@
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/frame.h"

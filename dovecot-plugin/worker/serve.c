@@ -1,6 +1,6 @@
 /* serve - main's questions: each is answered before the next one is read. */
 #include "dovecot-plugin/compat.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/worker/apply/apply.h"

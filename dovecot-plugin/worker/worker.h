@@ -10,7 +10,7 @@
  *             ─▶ exchange/  ops ─▶ parcels for a peer; exchanges of states; UID rounds
  *             ─▶ apply/     state ─▶ mailboxes: folders, mails, flags, UIDs, removals
  *     below them:
- *         named/    attributes, Sieve scripts, subscriptions
+ *         metadata/ attributes, Sieve scripts, subscriptions
  *         bodies/   mails as bytes: which are here, which are asked for, in which order
  *         logs/     the mailboxes' index logs, the plugin's journal
  *         session/  the user: mailboxes, the connection with main, what this program remembers

@@ -50,7 +50,7 @@ static const char head[] =
     "they\n"
     "  are at the request.\n\n"
     "What is measured of a mail takes less than 1 % of the program's instructions for it\n"
-    "(`tests/integration/test_metrics_cost.py`).\n\n"
+    "(`tests/integration/relay/test_metrics_cost.py`).\n\n"
     "| label | value |\n"
     "|---|---|\n"
     "| `nexthop` | a destination as in `divert`: `lmtp:[10.0.0.5]:24` |\n"

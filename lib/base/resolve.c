@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/queue.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "lib/base/mem.h"
+#include "lib/base/queue.h"
 
 /* names of next hops that are looked up at a time; with thousands of them and a dead name server
  * the others wait their turn */

@@ -1,4 +1,5 @@
-/* subprocess - see subprocess.h. posix_spawn, because the callers have threads. */
+/* subprocess - spawns it, writes and reads in one poll loop, and kills it when it takes too long.
+ * posix_spawn, because the callers have threads. */
 #include "lib/base/subprocess.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* units - see units.h. */
+/* units - parses numbers with their units. */
 #include "lib/base/units.h"
 
 #include <stddef.h>

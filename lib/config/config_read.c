@@ -15,6 +15,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/base/units.h"
+#include "lib/config/nexthop.h"
 
 /* ---- the table ---- */
 
@@ -295,8 +296,8 @@ static int check_replica_alone(cfg_t *cfg, cfg_t *sec)
     }
     if (config_address(redis, buf, sizeof buf, &host, &port) < 0) {
         cfg_error(cfg,
-                  "replica %s: redis = %s is no address, write it like 10.0.0.1:6379, "
-                  "[fd00::1]:6379 or unix:/path",
+                  "replica %s: redis = %s is no address, write it like 10.0.0.1:7001, "
+                  "[fd00::1]:7001 or unix:/path",
                   name, redis);
         return -1;
     }
@@ -451,6 +452,22 @@ static struct config_list copy_list(cfg_t *cfg, const char *name)
     return l;
 }
 
+/* Next hops that are lists of hosts, spelled as lanes are named. */
+static void spell_hops(struct config_list *l, char before)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        char *hop = before ? strchr(l->v[i], before) : l->v[i];
+        if (!hop)
+            continue;
+        char *spelled = nexthop_spell(before ? hop + 1 : hop),
+             *whole = before ? mem_printf("%.*s%s", (int)(hop + 1 - l->v[i]), l->v[i], spelled)
+                             : mem_strdup(spelled);
+        free(spelled);
+        free(l->v[i]);
+        l->v[i] = whole;
+    }
+}
+
 /* check_value has found them good. */
 static int64_t time_value(const char *text)
 {
@@ -469,7 +486,7 @@ static int64_t size_value(const char *text)
 /* sec: NULL for the defaults. */
 static void fill_destination(struct config_destination *d, const char *name, cfg_t *sec)
 {
-    d->name = mem_strdup(name);
+    d->name = nexthop_spell(name);
 #define DESTINATION_WORD(name, def, words, help) \
     d->name = sec && cfg_getstr(sec, #name) ? word_index(words, cfg_getstr(sec, #name)) : def;
 #define DESTINATION_TEXT(name, def, help) d->name = mem_strdup(sec ? cfg_getstr(sec, #name) : def);
@@ -503,6 +520,8 @@ static void fill(struct config *c, cfg_t *cfg)
 #define TEXT(name, def, help) c->name = mem_strdup(cfg_getstr(cfg, #name));
 #define LIST(name, help) c->name = copy_list(cfg, #name);
 #include "lib/config/settings.def"
+    spell_hops(&c->divert, '\0');
+    spell_hops(&c->route, '=');
     c->nnodes = cfg_size(cfg, "node");
     c->node = mem_zero(c->nnodes * sizeof *c->node);
     for (size_t i = 0; i < c->nnodes; i++) {

@@ -47,7 +47,7 @@ static char *check_link(const struct config_link *l, const char *tls, const char
     snprintf(what, sizeof what, "%s %s", kind, name);
     if (*l->standby && config_address(l->standby, buf, sizeof buf, &host, &port) < 0)
         return mem_printf(
-            "%s: %s: standby = %s is no address, write it like 10.1.0.1:6379 or [fd01::1]:6379",
+            "%s: %s: standby = %s is no address, write it like 10.1.0.1:7001 or [fd01::1]:7001",
             path, what, l->standby);
     if (*l->standby && !strcmp(l->standby, l->address))
         return mem_printf("%s: %s: standby = %s is its redis, too: it must be another address of "
@@ -109,8 +109,8 @@ char *config_node_wrong(const struct config *c, size_t node, const char *path)
         return mem_printf("%s: node %s has no address: add redis = \"host:port\" or \"unix:/path\"",
                           path, n->name);
     if (config_address(n->redis, buf, sizeof buf, &host, &port) < 0)
-        return mem_printf("%s: node %s: redis = %s is no address, write it like 10.0.0.1:6379, "
-                          "[fd00::1]:6379 or unix:/path",
+        return mem_printf("%s: node %s: redis = %s is no address, write it like 10.0.0.1:7001, "
+                          "[fd00::1]:7001 or unix:/path",
                           path, n->name, n->redis);
     for (size_t j = 0; j < node; j++)
         if (!strcmp(c->node[j].redis, n->redis))
@@ -317,11 +317,11 @@ static char *check_places(const struct config *c, const char *path)
     const char *host, *port;
     if (*c->bounce_port && config_address(c->bounce_port, buf, sizeof buf, &host, &port) < 0)
         return mem_printf(
-            "%s: bounce_port = %s is no address, write it like 127.0.0.1:10026 or unix:/path", path,
+            "%s: bounce_port = %s is no address, write it like 127.0.0.1:10626 or unix:/path", path,
             c->bounce_port);
     if (*c->reinject_port && config_address(c->reinject_port, buf, sizeof buf, &host, &port) < 0)
         return mem_printf(
-            "%s: reinject_port = %s is no address, write it like 127.0.0.1:10027 or unix:/path",
+            "%s: reinject_port = %s is no address, write it like 127.0.0.1:10627 or unix:/path",
             path, c->reinject_port);
     if (*c->reinject_port && !strcmp(c->reinject_port, c->bounce_port))
         return mem_printf(
@@ -422,7 +422,7 @@ static char *check_proxy(const struct config *c, const char *path)
         return mem_printf("%s: proxy_socket and milter_socket are both %s", path, c->proxy_socket);
     if (*c->proxy_next && config_address(c->proxy_next, buf, sizeof buf, &host, &port) < 0)
         return mem_printf(
-            "%s: proxy_next = %s is no address, write it like 127.0.0.1:10028 or unix:/path", path,
+            "%s: proxy_next = %s is no address, write it like 127.0.0.1:10628 or unix:/path", path,
             c->proxy_next);
     if (*c->proxy_next && !strcmp(c->proxy_next, c->bounce_port))
         return mem_printf("%s: proxy_next and bounce_port are both %s: what comes in there bounces",

@@ -73,14 +73,20 @@ static bool parse_host(const char *s, bool bare, const char *default_port, struc
     return true;
 }
 
-bool nexthop_parse(const char *destination, struct nexthop *out)
+/* Behind "smtp:" and so on, or NULL. */
+static const char *hop_of(const char *destination, bool *lmtp)
+{
+    const char *hop = behind(destination, "lmtp:");
+    *lmtp = hop;
+    if (!hop && !(hop = behind(destination, "smtp:")))
+        hop = behind(destination, "relay:");
+    return hop;
+}
+
+static bool parse_one(const char *destination, struct nexthop *out)
 {
     *out = (struct nexthop){0};
-    const char *hop = behind(destination, "lmtp:");
-    if (hop)
-        out->lmtp = true;
-    else if (!(hop = behind(destination, "smtp:")))
-        hop = behind(destination, "relay:");
+    const char *hop = hop_of(destination, &out->lmtp);
     if (!hop)
         return false;
     const char *path = behind(hop, "unix:");
@@ -92,6 +98,88 @@ bool nexthop_parse(const char *destination, struct nexthop *out)
     }
     const char *inet = behind(hop, "inet:");
     return parse_host(inet ? inet : hop, out->lmtp, out->lmtp ? "24" : "25", out);
+}
+
+/* ---- lists ---- */
+
+#define BETWEEN ", \t\r\n"
+
+/* Where its hosts begin; NULL: it cannot have more than one. */
+static const char *hosts_of(const char *destination)
+{
+    bool lmtp;
+    const char *hop = hop_of(destination, &lmtp);
+    return hop && !behind(hop, "unix:") ? hop : NULL;
+}
+
+/* "inet:" is of the whole list, and Postfix takes it from its first host. */
+char *nexthop_host(const char *destination, size_t n)
+{
+    const char *hop = hosts_of(destination), *at = hop;
+    if (!hop)
+        return n ? NULL : mem_strdup(destination);
+    for (;; n--) {
+        at += strspn(at, BETWEEN);
+        if (!*at)
+            return NULL;
+        if (!n)
+            break;
+        at += strcspn(at, BETWEEN);
+    }
+    return mem_printf("%.*s%.*s", (int)(hop - destination), destination, (int)strcspn(at, BETWEEN),
+                      at);
+}
+
+char *nexthop_spell(const char *destination)
+{
+    const char *hop = hosts_of(destination);
+    struct buf out = {0};
+    if (!hop)
+        return mem_strdup(destination);
+    buf_add(&out, destination, (size_t)(hop - destination));
+    for (const char *at = hop + strspn(hop, BETWEEN); *at;) {
+        size_t n = strcspn(at, BETWEEN);
+        if (out.len > (size_t)(hop - destination))
+            buf_addc(&out, ',');
+        buf_add(&out, at, n);
+        at += n;
+        at += strspn(at, BETWEEN);
+    }
+    return out.data;
+}
+
+bool nexthop_by_name(const char *destination)
+{
+    const char *hop = hosts_of(destination);
+    char *host;
+    bool bare = false;
+    for (size_t i = 0; hop && !bare && (host = nexthop_host(destination, i)); i++) {
+        const char *at = host + (hop - destination), *inet = behind(at, "inet:");
+        bare = *(inet ? inet : at) != '[';
+        free(host);
+    }
+    return bare;
+}
+
+bool nexthop_parse(const char *destination, struct nexthop *out)
+{
+    struct nexthop other;
+    char *host = nexthop_host(destination, 0);
+    bool good = host && parse_one(host, out);
+    free(host);
+    for (size_t i = 1; good && (host = nexthop_host(destination, i)); i++) {
+        bool lmtp;
+        const char *hop = hop_of(host, &lmtp);
+        good = !behind(hop, "inet:") && !behind(hop, "unix:") && parse_one(host, &other);
+        if (good)
+            nexthop_free(&other);
+        else
+            nexthop_free(out);
+        free(host);
+    }
+    if (!good)
+        *out = (struct nexthop){0};
+    return good;
 }
 
 bool nexthop_from_address(const char *address, struct nexthop *out)

@@ -24,8 +24,8 @@ struct listener_options {
     mode_t mode;
     /* somebody else listens and takes the connections: 0, or -1 with errno. NULL: this does */
     int (*bind_at)(const char *path);
-    /* who listens there is the process before this one (handover.h): it keeps the connections
-     * that it has, new ones come here */
+    /* who listens there is the process before this one (process_handover.h): it keeps the
+     * connections that it has, new ones come here */
     bool replace;
     void (*take)(int fd); /* a connection, non-blocking; it is the callee's */
     /* false: no connection is taken now, they wait in the socket's queue. NULL: there always is */

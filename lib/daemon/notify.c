@@ -1,4 +1,4 @@
-/* notify - see notify.h. */
+/* notify - sends datagrams to NOTIFY_SOCKET. */
 #include "lib/daemon/notify.h"
 
 #include <stdarg.h>

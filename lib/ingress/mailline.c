@@ -1,4 +1,4 @@
-/* mailline - see mailline.h. */
+/* mailline - formats the line. */
 #include "lib/ingress/mailline.h"
 
 #include "lib/base/clock.h"

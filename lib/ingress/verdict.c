@@ -1,4 +1,4 @@
-/* verdict - see verdict.h. */
+/* verdict - the table of cases, as one function. */
 #include "lib/ingress/verdict.h"
 
 #include "lib/base/assert.h"

@@ -1,4 +1,4 @@
-/* agents - see agents.h. */
+/* agents - reads the settings of smtp and lmtp, and resolves what they name. */
 #include "lib/postfix/agents.h"
 
 #include <arpa/inet.h>
@@ -11,9 +11,11 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/base/mem.h"
 #include "lib/config/config.h"
+#include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
 
 struct agents {
@@ -49,7 +51,9 @@ static struct agent *add(struct agents *all, const char *transport, const char *
                         .trust = TRUST_NONE,
                         .v4 = true,
                         .v6 = true,
-                        .first = AF_UNSPEC};
+                        .first = AF_UNSPEC,
+                        .addresses = 5,
+                        .sessions = 2};
     return a;
 }
 
@@ -149,6 +153,23 @@ static void set_from(struct agent *a, const struct postconf *conf, const char *k
         !good4 || !good6 || is_word(parameter(conf, key, command, "bind_address_enforce"), "yes");
 }
 
+/* One that cannot be had keeps mail in Postfix (features.h); what waits goes without it. */
+static void set_fallback(struct agent *a, const struct postconf *conf, const char *key,
+                         const char *command)
+{
+    char *whole = mem_printf("%s:%s", command, parameter(conf, key, command, "fallback_relay")),
+         *spelled = nexthop_spell(whole);
+    struct nexthop hop;
+    if (nexthop_parse(spelled, &hop)) {
+        a->fallback = hop.port ? mem_strdup(spelled) : NULL;
+        nexthop_free(&hop);
+    }
+    a->addresses = (unsigned)atoi(parameter(conf, key, command, "mx_address_limit"));
+    a->sessions = (unsigned)atoi(parameter(conf, key, command, "mx_session_limit"));
+    free(spelled);
+    free(whole);
+}
+
 static void add_service(struct agents *all, const struct postconf *conf, const char *host_name,
                         const char *transport, const char *command)
 {
@@ -171,6 +192,7 @@ static void add_service(struct agents *all, const struct postconf *conf, const c
     a->v6 = all_of_them || strcasestr(protocols, "ipv6");
     a->first = is_word(first, "ipv4") ? AF_INET : is_word(first, "ipv6") ? AF_INET6 : AF_UNSPEC;
     set_from(a, conf, key, command);
+    set_fallback(a, conf, key, command);
     free(key);
 }
 
@@ -271,6 +293,7 @@ void agents_free(struct agents *all)
     for (size_t i = 0; i < all->n; i++) {
         free(all->agent[i].transport);
         free(all->agent[i].name);
+        free(all->agent[i].fallback);
     }
     free(all->agent);
     free(all->source);

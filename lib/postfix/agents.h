@@ -23,9 +23,13 @@ struct agent {
     /* smtp_tls_security_level: TLS_NONE, TLS_MAY, TLS_ENCRYPT (config.h). Of others, for which mail
      * is not diverted, TLS_ENCRYPT, so that none of what waits goes out open */
     int tls;
-    int trust;         /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
-    bool v4, v6;       /* inet_protocols */
-    sa_family_t first; /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
+    /* smtp_fallback_relay as a list of hosts: "smtp:[a],[b]"; NULL: none */
+    char *fallback;
+    unsigned addresses; /* smtp_mx_address_limit: of one host, 0: all */
+    unsigned sessions;  /* smtp_mx_session_limit: likewise, that said something */
+    int trust;          /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
+    bool v4, v6;        /* inet_protocols */
+    sa_family_t first;  /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */
     /* smtp_bind_address, smtp_bind_address6; without them the one address that inet_interfaces
      * has of that family, unless it is a loopback one. AF_UNSPEC: the kernel chooses. len 0: what
      * main.cf has is no address of that family, and cannot be bound to */

@@ -1,10 +1,11 @@
-/* features - see features.h. */
+/* features - asks the table of parameters about each setting of a service. */
 #include "lib/postfix/features.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/mem.h"
+#include "lib/config/nexthop.h"
 #include "lib/postfix/parameters.h"
 #include "lib/postfix/tables.h"
 
@@ -65,6 +66,7 @@ static void tell_row(const struct walk *w, const struct parameter *p, const char
                                       .why = p->why,
                                       .transport = transport,
                                       .unless = p->unless,
+                                      .by_name = p->reader == PARAMETER_READER_BY_NAME,
                                       .in_cleanup = w->in_cleanup,
                                       .ignored = config_list_has(w->ignore, name)};
     w->fn(w->arg, &b);
@@ -262,11 +264,37 @@ static void walk_flags(const struct walk *w, const struct postconf_service *s)
         tell_service(w, "flags", s->flags, "the relay adds no line for it", s->name);
 }
 
+/* Whether the relay finds the same hosts as smtp(8). "inet:" and "unix:" mean nothing here. */
+static bool fallback_reachable(const char *command, const char *value, bool srv)
+{
+    char *all = mem_printf("%s:%s", command, value);
+    struct nexthop hop;
+    value += strspn(value, ", \t");
+    bool good = strncmp(value, "inet:", 5) && strncmp(value, "unix:", 5) &&
+                !(srv && nexthop_by_name(all)) && nexthop_parse(all, &hop);
+    if (good)
+        nexthop_free(&hop);
+    free(all);
+    return good;
+}
+
+static void walk_fallback(const struct walk *w, const struct postconf_service *s)
+{
+    char *name = mem_printf("%s_fallback_relay", s->command);
+    const char *value = postconf_get(w->conf, s->key, name);
+    bool srv = *postconf_get(w->conf, s->key, "use_srv_lookup");
+    if (*value && !fallback_reachable(s->command, value, srv))
+        tell_service(w, name, value, "the relay looks up no MX or SRV record: write [host]",
+                     s->name);
+    free(name);
+}
+
 static void walk_agent(const struct walk *w, const struct postconf_service *s)
 {
     const struct parameter *p;
     for (size_t i = 0; (p = parameter_row(i)); i++) {
-        if (p->reader == PARAMETER_READER_AGENT || p->reader == PARAMETER_READER_ANY_AGENT)
+        if (p->reader == PARAMETER_READER_AGENT || p->reader == PARAMETER_READER_ANY_AGENT ||
+            p->reader == PARAMETER_READER_BY_NAME)
             walk_agent_row(w, p, s);
         else if (p->reader == PARAMETER_READER_TRANSPORT)
             walk_transport_row(w, p, s->name);
@@ -274,6 +302,7 @@ static void walk_agent(const struct walk *w, const struct postconf_service *s)
             walk_qmgr_row(w, p, s);
     }
     walk_flags(w, s);
+    walk_fallback(w, s);
 }
 
 static bool delivers(const struct postconf_service *s)

@@ -26,6 +26,7 @@ struct postfix_feature {
     const char *why;       /* parameters.h says; "" else */
     const char *transport; /* NULL: any mail; else mail to its next hops alone ("smtp") */
     const char *unless;    /* "", or the setting of a destination's section that stands in for it */
+    bool by_name;          /* of these those without brackets (nexthop_by_name()) */
     bool in_cleanup;       /* cleanup(8) reads it: -o of the smtpd service does not change it */
     bool ignored;          /* `ignore` names the parameter or that table */
 };

@@ -1,4 +1,4 @@
-/* maps - see maps.h. */
+/* maps - asks postmap(1) about addresses in Postfix's order, and keeps the answers. */
 #include "lib/postfix/maps.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* parameters - see parameters.h. */
+/* parameters - finds a parameter's row in parameters.def. */
 #include "lib/postfix/parameters.h"
 
 #include <string.h>

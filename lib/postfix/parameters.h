@@ -31,6 +31,7 @@ enum parameter_reader {
     PARAMETER_READER_QMGR,      /* main.cf: all mail */
     PARAMETER_READER_AGENT,     /* the service that delivers: mail of its transport */
     PARAMETER_READER_ANY_AGENT, /* the same; the name has no prefix */
+    PARAMETER_READER_BY_NAME,   /* the same, but not to next hops in brackets */
     PARAMETER_READER_TRANSPORT, /* main.cf's NAME_..., else default_...: mail of that transport */
     PARAMETER_READER_LISTED,    /* main.cf, a list of transports: their mail */
 };

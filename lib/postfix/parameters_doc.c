@@ -19,6 +19,7 @@ static const char *const reader_words[] = {
     [PARAMETER_READER_QMGR] = "all mail",
     [PARAMETER_READER_AGENT] = "mail to next hops of that transport",
     [PARAMETER_READER_ANY_AGENT] = "mail to next hops of that transport",
+    [PARAMETER_READER_BY_NAME] = "mail to next hops of that transport without brackets",
     [PARAMETER_READER_TRANSPORT] = "mail to next hops of that transport",
     [PARAMETER_READER_LISTED] = "mail to next hops of the transports that it lists",
 };

@@ -1,4 +1,4 @@
-/* postconf - see postconf.h. */
+/* postconf - runs postconf(1), and takes what it prints apart. */
 #include "lib/postfix/postconf.h"
 
 #include <arpa/inet.h>

@@ -28,7 +28,7 @@ const char *postconf_directory(const struct postconf *);
 
 /* The services in the order of master.cf; NULL behind the last one. */
 const struct postconf_service *postconf_service(const struct postconf *, size_t i);
-/* The inet service that a connection to that address reaches ("127.0.0.1:10026"; "smtp" is port
+/* The inet service that a connection to that address reaches ("127.0.0.1:10626"; "smtp" is port
  * 25), or NULL: the one of that host and port, else the one of that port on all hosts, else any
  * of that port. */
 const struct postconf_service *postconf_listener(const struct postconf *, const char *address);

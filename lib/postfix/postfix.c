@@ -1,5 +1,5 @@
-/* postfix - see postfix.h. What was read is one struct, made anew at each change and swapped in
- * whole. */
+/* postfix - reads the settings, and finds what a diverted mail would miss. What was read is one
+ * struct, made anew at each change and swapped in whole. */
 #include "lib/postfix/postfix.h"
 
 #include <ctype.h>
@@ -16,6 +16,7 @@
 #include "lib/postfix/features.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
 
 /* What keeps mail in Postfix. */
@@ -23,6 +24,7 @@ struct finding {
     char *text;         /* "always_bcc = a@b" */
     char *transport;    /* NULL: all mail; else mail to its next hops ("smtp") */
     const char *unless; /* as in parameters.h */
+    bool by_name;       /* as in features.h */
 };
 
 struct facts {
@@ -101,7 +103,8 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && !strcmp(a, b));
 }
 
-static void add_finding(struct facts *f, char *text, const char *transport, const char *unless)
+static void add_finding(struct facts *f, char *text, const char *transport, const char *unless,
+                        bool by_name)
 {
     for (size_t i = 0; i < f->nfindings; i++)
         if (!strcmp(f->finding[i].text, text) && same_text(f->finding[i].transport, transport)) {
@@ -110,7 +113,7 @@ static void add_finding(struct facts *f, char *text, const char *transport, cons
         }
     f->finding = mem_grow(f->finding, (f->nfindings + 1) * sizeof *f->finding);
     f->finding[f->nfindings++] =
-        (struct finding){text, transport ? mem_strdup(transport) : NULL, unless};
+        (struct finding){text, transport ? mem_strdup(transport) : NULL, unless, by_name};
 }
 
 static void take(void *arg, const struct postfix_feature *b)
@@ -122,7 +125,8 @@ static void take(void *arg, const struct postfix_feature *b)
         maps_add(f->maps, b->kind == FEATURE_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT,
                  b->parameter, b->what);
     else
-        add_finding(f, mem_printf("%s = %.200s", b->parameter, b->what), b->transport, b->unless);
+        add_finding(f, mem_printf("%s = %.200s", b->parameter, b->what), b->transport, b->unless,
+                    b->by_name);
 }
 
 /* "dovelane/milter.sock" of "/var/spool/postfix/dovelane/milter.sock": how a chrooted smtpd
@@ -185,8 +189,8 @@ char *postfix_ports_wrong(const struct config *c)
                                 : NULL;
     free(error);
     if (conf &&
-        !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10027")))
-        wrong = port_wrong(c, conf, "bounce_port", c->bounce_port, "127.0.0.1:10026");
+        !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10627")))
+        wrong = port_wrong(c, conf, "bounce_port", c->bounce_port, "127.0.0.1:10626");
     postconf_free(conf);
     return wrong;
 }
@@ -201,7 +205,7 @@ static void note_header(struct facts *f, const char *drop, const char *hops)
         f->header.hops = (unsigned)limit;
     if (strlen(drop) + 2 > sizeof f->header.drop) {
         /* more than 510 bytes of names */
-        add_finding(f, mem_printf("message_drop_headers = %.200s", drop), NULL, "");
+        add_finding(f, mem_printf("message_drop_headers = %.200s", drop), NULL, "", false);
         return;
     }
     for (const char *s = drop; *s; s++) {
@@ -286,7 +290,8 @@ static struct facts *read_facts(void)
         take_service(f, conf);
         features_of_delivery(conf, &c->ignore, take, f);
     } else {
-        add_finding(f, mem_printf("postfix_config = %s: %s", c->postfix_config, error), NULL, "");
+        add_finding(f, mem_printf("postfix_config = %s: %s", c->postfix_config, error), NULL, "",
+                    false);
         f->named = true; /* one complaint is enough */
     }
     size_t all = f->nfiles;
@@ -347,6 +352,7 @@ static bool concerns(const struct finding *f, const char *destination)
     size_t n = f->transport ? strlen(f->transport) : 0;
     return !f->transport ||
            (destination && !strncmp(destination, f->transport, n) && destination[n] == ':' &&
+            (!f->by_name || nexthop_by_name(destination)) &&
             !config_destination_says(config_destination(postfix.config, destination), f->unless));
 }
 

@@ -1,5 +1,5 @@
-/* tables - see tables.h. Indexed tables are dumped by postmap -s, those of patterns are read as
- * text. */
+/* tables - reads all results that a table can give. Indexed tables are dumped by postmap -s, those
+ * of patterns are read as text. */
 #include "lib/postfix/tables.h"
 
 #include <ctype.h>

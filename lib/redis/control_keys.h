@@ -26,7 +26,7 @@
 #define CONTROL_GROUP "dovelane.group*"
 
 /* The name with which a relay greets reinject_port when what comes is to be held there
- * (relay/state/poison.h): smtpd_helo_restrictions know it. */
+ * (relay/tables/poison.h): smtpd_helo_restrictions know it. */
 #define POISON_HELO "dovelane-hold.invalid"
 
 #define CONTROL_SCRIPT "#!lua flags=allow-oom\n"

@@ -1,4 +1,4 @@
-/* reader - see reader.h. */
+/* reader - counts what an answer takes, and refuses what is beyond. */
 #include "lib/redis/reader.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* glob - see glob.h. Only the last * is ever gone back to: the one before it has matched all it
- * needs. */
+/* glob - matches without recursion. Only the last * is ever gone back to: the one before it has
+ * matched all it needs. */
 #include "redis-module/commands/glob.h"
 
 /* Whether c is in the set at p (behind the '['); *p is set behind its ']'. */

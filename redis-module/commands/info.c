@@ -1,4 +1,4 @@
-/* info - see info.h. */
+/* info - adds the fields. */
 #include "redis-module/commands/info.h"
 
 #include "redis-module/keyspace/tombstones.h"

@@ -1,4 +1,4 @@
-/* selector - see selector.h. */
+/* selector - parses a selector, and walks the entries that it names. */
 #include "redis-module/commands/selector.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cursor_list - see cursor_list.h. */
+/* cursor_list - appends, finds by number, and sweeps gaps out. */
 #include "redis-module/keyspace/cursor_list.h"
 
 #include "redis-module/server/server.h"

@@ -1,4 +1,4 @@
-/* lane_timer - see lane_timer.h. */
+/* lane_timer - keeps the heap, and sets the timer for its first lane. */
 #include "redis-module/keyspace/lane_timer.h"
 
 #include "redis-module/keyspace/loss_log.h"

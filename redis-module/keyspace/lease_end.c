@@ -1,4 +1,4 @@
-/* lease_end - see lease_end.h. */
+/* lease_end - ends leases one by one, of one connection, or of all that are due. */
 #include "redis-module/keyspace/lease_end.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* loss_log - see loss_log.h. */
+/* loss_log - gathers what one command or flush loses, and writes the line. */
 #include "redis-module/keyspace/loss_log.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* ready_waiters - see ready_waiters.h. */
+/* ready_waiters - blocks clients, and wakes them when a lane is ready. */
 #include "redis-module/keyspace/ready_waiters.h"
 
 struct waiting {

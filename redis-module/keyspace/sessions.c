@@ -1,4 +1,4 @@
-/* sessions - see sessions.h.
+/* sessions - a table of sessions, and of each one its last replies.
  *
  *    by name (hash chains)              by last use (list): longest unused --> ... --> just used
  *

@@ -1,4 +1,4 @@
-/* store - see store.h. */
+/* store - looks for the id, in the lane and among its tombstones, then appends. */
 #include "redis-module/keyspace/store.h"
 
 #include "redis-module/keyspace/tombstones.h"

@@ -1,4 +1,4 @@
-/* value - see value.h. */
+/* value - makes, attaches, finds and frees lanes. */
 #include "redis-module/keyspace/value.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* whole_sets - see whole_sets.h. */
+/* whole_sets - the sets, and the tokens that came with them. */
 #include "redis-module/keyspace/whole_sets.h"
 
 #include <string.h>

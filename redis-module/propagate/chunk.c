@@ -1,4 +1,4 @@
-/* chunk - see chunk.h. */
+/* chunk - writes entries into a string, and reads them again. */
 #include "redis-module/propagate/chunk.h"
 
 #include <string.h>

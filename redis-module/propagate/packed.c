@@ -1,4 +1,4 @@
-/* packed - see packed.h. */
+/* packed - reads one entry after the other, and checks the lengths. */
 #include "redis-module/propagate/packed.h"
 
 #include "redis-module/propagate/chunk.h"

@@ -1,4 +1,4 @@
-/* args - see args.h. */
+/* args - reads words and numbers, and answers what is wrong. */
 #include "redis-module/server/args.h"
 
 #include <stdio.h>

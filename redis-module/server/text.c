@@ -1,4 +1,4 @@
-/* text - see text.h. */
+/* text - sets, compares and frees them. */
 #include "redis-module/server/text.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #ifndef DOVELANE_RELAY_DELIVERY_BOUNCE_H
 #define DOVELANE_RELAY_DELIVERY_BOUNCE_H
 
-#include "relay/state/inflight.h"
+#include "relay/tables/inflight.h"
 
 /* true when a failed recipient was not yet given to the bounce port this time. */
 bool bounce_wanted(const struct entry *);

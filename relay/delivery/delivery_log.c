@@ -4,8 +4,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/logline.h"
-#include "relay/owners/owners.h"
-#include "relay/state/whole_sets.h"
+#include "relay/acks/owners.h"
+#include "relay/cluster/whole_sets.h"
 
 static bool was_unknown(const struct recipient *r)
 {

@@ -4,7 +4,7 @@
 #ifndef DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 #define DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 
-#include "relay/state/inflight.h"
+#include "relay/tables/inflight.h"
 
 /* With this a recipient's text begins (behind its status code) when nobody knows whether it was
  * delivered. */

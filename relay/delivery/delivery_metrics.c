@@ -3,7 +3,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/state/destinations.h"
+#include "relay/tables/destinations.h"
 
 static const char *const phase_word[DELIVERY_PHASES] = {"lane", "wait", "connect", "transfer"};
 static const char *const result_word[DELIVERY_RESULTS] = {"sent", "bounced", "deferred", "unknown"};

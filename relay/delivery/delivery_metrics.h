@@ -3,7 +3,7 @@
 #define DOVELANE_RELAY_DELIVERY_DELIVERY_METRICS_H
 
 #include "relay/delivery/delivery_log.h"
-#include "relay/state/inflight.h"
+#include "relay/tables/inflight.h"
 
 /* Its destination has carried the mail, or tried to: how long each phase took. Before the results
  * are put into the envelope. */

@@ -9,8 +9,8 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/state/agent_settings.h"
-#include "relay/owners/owners.h"
+#include "relay/tables/agent_settings.h"
+#include "relay/acks/owners.h"
 
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
 #define LIMIT_FRESH 60.   /* seconds for which "too many connections" is believed */
@@ -93,11 +93,15 @@ static void go_down(struct destination *d, const char *dsn, const char *why)
     snprintf(d->trouble_dsn, sizeof d->trouble_dsn, "%s", dsn);
     free(d->trouble);
     d->trouble = mem_strdup(why);
-    if (!d->down) {
-        d->down = true;
-        log_warning("next hop %s is away: %s", d->name, why);
+    char *title = destination_title(d);
+    if (!d->down && d->further) {
+        log_debug("next hop %s: %s", title, why);
+    } else if (!d->down) {
+        log_warning("next hop %s is away: %s", title, why);
         metric_add(relay_nexthops_lost, 1);
     }
+    d->down = true;
+    free(title);
     start_probe(d);
     struct smtp_mail *m;
     while ((m = TAILQ_FIRST(&d->queue))) {
@@ -122,7 +126,9 @@ static void go_up(struct destination *d)
     d->window = destination_window_first(d);
     free(d->trouble);
     d->trouble = NULL;
-    log_info("next hop %s is back", d->name);
+    char *title = destination_title(d);
+    log_info("next hop %s is back", title);
+    free(title);
     destination_want(d);
 }
 
@@ -146,9 +152,10 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
  * the next answer knows better. */
 static bool is_needed(struct destination *d)
 {
+    struct destination *head = d->head ? d->head : d;
     bool waits = d->queued > 0;
     struct lane *lane;
-    TAILQ_FOREACH (lane, &d->lanes, beside) {
+    TAILQ_FOREACH (lane, &head->lanes, beside) {
         if (lane->ownership != OWNERSHIP_OURS || !lane->waiting)
             continue;
         waits = true;
@@ -170,8 +177,8 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct destination *d = t->data;
     /* What waits in the lanes may have been taken over or revoked meanwhile: then there is
-     * nothing to probe for. */
-    if (!is_needed(d)) {
+     * nothing to probe for. A further address is tried when mail wants it. */
+    if (d->further || !is_needed(d)) {
         d->down = false;
         d->probe_wait = 0.;
         free(d->trouble);
@@ -287,7 +294,7 @@ static const struct smtp_events session_events = {on_ready, on_done, on_closed};
 
 static void connect_now(struct destination *d)
 {
-    const struct agent *agent = agent_settings_for(d->own ? NULL : d->name);
+    const struct agent *agent = agent_settings_for(d->own ? NULL : destination_named(d));
     const struct socket_address *address = &d->addresses.v[d->address_at];
     struct smtp_options o = {
         .lmtp = d->hop.lmtp,
@@ -308,6 +315,29 @@ static void connect_now(struct destination *d)
     c->session = smtp_open(d->relay->loop, &o, &session_events);
 }
 
+/* A further address is one that no entry before it is connected to. */
+static void leave_out(struct addresses *list, const struct socket_address *used)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->v[i].text, used->text))
+            list->v[n++] = list->v[i];
+    list->n = n;
+}
+
+static void choose_addresses(struct destination *d)
+{
+    const struct agent *agent = agent_settings_for(destination_named(d));
+    agent_sort(agent, &d->addresses);
+    if (agent->addresses && d->addresses.n > agent->addresses)
+        d->addresses.n = agent->addresses;
+    for (unsigned n = 0; n < d->further; n++) {
+        const struct destination *before = destination_before(d, n);
+        if (before && before->addresses.n)
+            leave_out(&d->addresses, &before->addresses.v[before->address_at]);
+    }
+}
+
 static void on_resolved(const struct addresses *found, const char *error, void *arg)
 {
     struct destination *d = arg;
@@ -322,9 +352,11 @@ static void on_resolved(const struct addresses *found, const char *error, void *
     d->addresses = *found;
     d->address_at = 0;
     if (!d->own)
-        agent_sort(agent_settings_for(d->name), &d->addresses);
+        choose_addresses(d);
     if (!d->addresses.n) {
-        cannot_open(d, "4.4.3", "the next hop has no address of inet_protocols");
+        cannot_open(d, "4.4.3",
+                    d->further ? "the next hop has no other address"
+                               : "the next hop has no address of inet_protocols");
         return;
     }
     d->resolved = clock_monotonic();
@@ -424,7 +456,7 @@ void destination_submit(struct destination *d, struct smtp_mail *m)
     m->queued = clock_monotonic();
     m->begun = 0.;
     m->again = m->stale = false;
-    if (d->down || d->closing || !d->deliverable) {
+    if (!destination_may_answer(d) || d->closing || !d->deliverable) {
         m->done(m, "none");
         return;
     }
@@ -445,12 +477,19 @@ bool destination_withdraw(struct destination *d, struct smtp_mail *m)
     return true;
 }
 
-void destination_probe(struct destination *d)
+static void probe_now(struct destination *d)
 {
     if (!d->down)
         return;
     d->probe_wait = 0.;
     probe_in(d, 0.);
+}
+
+void destination_probe(struct destination *d)
+{
+    struct destination *at;
+    for (unsigned n = 0; (at = destination_hop(d, n)); n++)
+        probe_now(at);
 }
 
 static void drop_busy(struct destination *d, void *why)

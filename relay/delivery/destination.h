@@ -9,13 +9,16 @@
  * no failures of the next hop). When none can be opened, or as many as the window is wide broke
  * with no success between, it is *down*: what waits here goes back to its lanes untried, nothing
  * is taken for it, and one probe connection at a time, with growing waits, finds out when it is
- * back. Greeted, it has to prove itself with one mail; then everything goes on at once. */
+ * back. Greeted, it has to prove itself with one mail; then everything goes on at once.
+ *
+ * An entry is one host, or one further address of it (relay/tables/destinations.h): mail.c goes on
+ * from one to the next. */
 #ifndef DOVELANE_RELAY_DELIVERY_DESTINATION_H
 #define DOVELANE_RELAY_DELIVERY_DESTINATION_H
 
-#include "relay/state/destinations.h"
+#include "relay/tables/destinations.h"
 
-/* Looks at once whether one that is down is back. */
+/* Looks at once whether one that is down is back, and all that its mail is tried at. Of a head. */
 void destination_probe(struct destination *);
 
 /* mail->done is called when it is over, maybe from within. While the next hop is down that is at

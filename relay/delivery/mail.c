@@ -1,5 +1,6 @@
 #include "relay/delivery/mail.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,11 +14,11 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/owners/owners.h"
-#include "relay/state/poison.h"
+#include "relay/acks/owners.h"
+#include "relay/tables/poison.h"
 #include "relay/delivery/reinject.h"
 #include "relay/delivery/retry.h"
-#include "relay/state/lane_pause.h"
+#include "relay/tables/lane_pause.h"
 #include "relay/smtp/smtp_compose.h"
 
 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
@@ -34,7 +35,9 @@ static struct retry_policy policy(const struct relay *r)
 
 static void set_state(struct entry *e, struct recipient *to, const struct smtp_rcpt *from)
 {
-    to->attempts++;
+    unsigned char *tried = &e->tried[from->index];
+    to->attempts += !(*tried & TRIED_COUNTED);
+    *tried |= TRIED_COUNTED;
     to->last_attempt = clock_wall();
     to->code = (uint32_t)from->code;
     free(to->text);
@@ -56,9 +59,8 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
          */
         to->text = mem_printf("%s " DELIVERY_UNKNOWN "%s", from->dsn, from->text);
         e->sent = true;
-        metric_add(relay_unknown, 1);
         break;
-    default: to->text = mem_printf("%s %s", from->dsn, from->text); metric_add(relay_deferred, 1);
+    default: to->text = mem_printf("%s %s", from->dsn, from->text);
     }
     e->dirty = e->attempted = true;
 }
@@ -82,6 +84,53 @@ static bool convert(struct entry *e, struct smtp_mail *m)
     return able;
 }
 
+/* As smtp(8), which goes on after a 4xx, and when the connection was lost; not after a 5xx. False:
+ * there is no other host to be tried. */
+static bool try_next(struct entry *e, const struct smtp_rcpt *from)
+{
+    struct destination *at;
+    if (from->verdict == SMTP_SENT || from->verdict == SMTP_FAILED || e->at->closing || e->leave ||
+        e->mail.convert)
+        return false;
+    for (unsigned n = e->hop[from->index] + 1u; (at = destination_hop(e->lane->destination, n));
+         n++)
+        if (destination_may_answer(at)) {
+            e->hop[from->index] = (unsigned char)n;
+            e->tried[from->index] &= (unsigned char)~TRIED_DELIVERY;
+            return true;
+        }
+    return false;
+}
+
+/* Nobody was asked at the last one that it could be tried at. */
+static void not_tried(struct entry *e, const struct smtp_rcpt *from, const struct recipient *to)
+{
+    if (e->at->down)
+        delivery_log_away(e, to, e->at->trouble_dsn, e->at->trouble);
+    if (e->tried[from->index] & TRIED_COUNTED)
+        metric_add(relay_deferred, 1);
+    else
+        e->leave = true;
+}
+
+static void take_result(struct entry *e, const double phase[DELIVERY_PHASES],
+                        const struct smtp_rcpt *from, const char *relay)
+{
+    struct recipient *to = &e->envelope.recipient[from->index];
+    const char *why = delivery_why(e, to);
+    set_state(e, to, from);
+    if (try_next(e, from)) {
+        log_info("%s: %s", entry_queue_id(e), from->text);
+        return;
+    }
+    if (from->verdict == SMTP_UNKNOWN)
+        metric_add(relay_unknown, 1);
+    else if (from->verdict == SMTP_DEFERRED)
+        metric_add(relay_deferred, 1);
+    delivery_count(e, from);
+    delivery_log(e, phase, to, from, relay, why);
+}
+
 /* Also after a part of the recipients was untried: the next hop went away, or we stop. */
 static void on_delivered(struct smtp_mail *m, const char *relay)
 {
@@ -96,17 +145,10 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
     delivery_measure(e, m, phase);
     for (size_t i = 0; i < m->nrcpt; i++) {
         const struct smtp_rcpt *from = &m->rcpt[i];
-        struct recipient *to = &e->envelope.recipient[from->index];
-        if (from->verdict == SMTP_UNTRIED) {
-            if (e->at->down)
-                delivery_log_away(e, to, e->at->trouble_dsn, e->at->trouble);
-            e->leave = true;
-            continue;
-        }
-        const char *why = delivery_why(e, to);
-        set_state(e, to, from);
-        delivery_count(e, from);
-        delivery_log(e, phase, to, from, relay, why);
+        if (from->verdict != SMTP_UNTRIED)
+            take_result(e, phase, from, relay);
+        else if (!try_next(e, from))
+            not_tried(e, from, &e->envelope.recipient[from->index]);
     }
     go_on(e);
 }
@@ -161,19 +203,32 @@ static bool anyone_due(const struct entry *e)
     return false;
 }
 
+/* The first one that a recipient is to be tried at. */
+static unsigned next_hop(const struct entry *e)
+{
+    unsigned hop = UINT_MAX;
+    for (size_t i = 0; i < e->envelope.nrecipients; i++)
+        if (due(e, i) && e->hop[i] < hop)
+            hop = e->hop[i];
+    return hop;
+}
+
 static bool deliver_batch(struct entry *e)
 {
+    unsigned hop = next_hop(e);
+    if (hop == UINT_MAX)
+        return false;
     struct destination *at = e->spill == SPILL_POISON ? destination_hold(e->relay)
                              : e->spill               ? destination_reinject(e->relay)
-                                                      : e->lane->destination;
+                                                      : destination_hop(e->lane->destination, hop);
     struct smtp_rcpt *rcpt = NULL;
-    if (!at) { /* the config was read again, without the port */
+    if (!at) { /* the config was read again, without the port or the host */
         e->leave = true;
         return false;
     }
     size_t n = 0;
     for (size_t i = 0; i < e->envelope.nrecipients && n < SMTP_RECIPIENTS_MAX; i++) {
-        if (!due(e, i))
+        if (!due(e, i) || (!e->spill && e->hop[i] != hop))
             continue;
         if (!rcpt)
             rcpt =
@@ -183,8 +238,6 @@ static bool deliver_batch(struct entry *e)
         rcpt[n++] = (struct smtp_rcpt){.index = i};
         e->tried[i] |= TRIED_DELIVERY;
     }
-    if (!n)
-        return false;
     e->state = ENTRY_DELIVERING;
     entry_set_mail(e, rcpt, n, e->spill ? on_spilled : on_delivered);
     add_delivery_id(e);
@@ -338,6 +391,7 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
                        ? 0
                        : retry_left(&p, e->id, &e->envelope, clock_wall());
     e->tried = mem_zero(e->envelope.nrecipients);
+    e->hop = mem_zero(e->envelope.nrecipients);
     if (left && e->lane->parsed.generation) {
         give_back(e);
         return;

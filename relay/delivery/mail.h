@@ -8,10 +8,10 @@
 #ifndef DOVELANE_RELAY_DELIVERY_MAIL_H
 #define DOVELANE_RELAY_DELIVERY_MAIL_H
 
-#include "relay/state/inflight.h"
+#include "relay/tables/inflight.h"
 
-/* The entry is fresh from TAKE, or was read (spill.h: then e->spill says why); meta is its
- * envelope. */
+/* The entry is fresh from TAKE, or was read (spill_to_postfix.h: then e->spill says why); meta is
+ * its envelope. */
 void mail_begin(struct entry *, const char *meta, size_t len);
 
 /* Whether its schedule lets it be tried now. */

@@ -9,7 +9,7 @@
 #include "lib/base/metrics.h"
 #include "relay/delivery/bounce.h"
 #include "relay/delivery/delivery_log.h"
-#include "relay/state/destinations.h"
+#include "relay/tables/destinations.h"
 
 #define PAUSE 5. /* seconds after Postfix did not take one */
 /* refusals for good, none taken between them: then it is the port and not the mails */

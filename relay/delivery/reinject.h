@@ -1,12 +1,12 @@
 /* reinject - mails that go to Postfix's queue by its reinject_port (docs/design.md, "Mail in" 10):
- * what came of it, and what that port refused. relay/intake/spill.h chooses them. */
+ * what came of it, and what that port refused. relay/intake/spill_to_postfix.h chooses them. */
 #ifndef DOVELANE_RELAY_DELIVERY_REINJECT_H
 #define DOVELANE_RELAY_DELIVERY_REINJECT_H
 
 #include <stdbool.h>
 
 #include "relay/relay.h"
-#include "relay/state/inflight.h"
+#include "relay/tables/inflight.h"
 
 struct reinject *reinject_open(void);
 void reinject_close(struct reinject *);

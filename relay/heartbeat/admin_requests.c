@@ -6,9 +6,9 @@
 #include "relay/delivery/destination.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 #include "lib/redis/control_keys.h"
-#include "relay/intake/spill.h"
+#include "relay/intake/spill_to_postfix.h"
 
 #define ASK 0.25  /* seconds */
 #define LOOKS 200 /* lanes fetched at a time */
@@ -49,7 +49,8 @@ struct telling {
 static void tell_one(struct destination *d, void *arg)
 {
     struct telling *t = arg;
-    if (!d->down || !d->trouble || t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
+    if (d->head || !d->down || !d->trouble || !destination_is_away(d) ||
+        t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
         return;
     t->v[t->n++] = d->name;
     t->v[t->n++] = d->trouble;

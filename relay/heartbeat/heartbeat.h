@@ -1,6 +1,6 @@
 /* heartbeat - sends this node's heartbeat, reads the other nodes' heartbeats, and acts on the
- * role changes that role.h derives from them. Only with takeover = automatic; else it does not
- * exist, and the configuration says who is dead. */
+ * role changes that takeover_rules.h derives from them. Only with takeover = automatic; else it
+ * does not exist, and the configuration says who is dead. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_HEARTBEAT_H
 #define DOVELANE_RELAY_HEARTBEAT_HEARTBEAT_H
 

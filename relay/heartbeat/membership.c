@@ -8,11 +8,11 @@
 #include "lib/base/assert.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/heartbeat/membership_join.h"
-#include "relay/state/cluster_view.h"
+#include "relay/cluster/cluster_view.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 #include "lib/redis/control_keys.h"
 #include "relay/heartbeat/heartbeat.h"
 

@@ -7,7 +7,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "relay/heartbeat/membership.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 
 /* One that beats, or that a beat names. Times are clock_monotonic. */
 struct seen {

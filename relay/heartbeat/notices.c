@@ -8,7 +8,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 #include "lib/cluster/admin_notice.h"
 #include "lib/redis/control_keys.h"
 

@@ -1,4 +1,4 @@
-/* batch_window - see batch_window.h. */
+/* batch_window - measures how many mails come a second, and turns the wait on and off by that. */
 #include "relay/intake/batch_window.h"
 
 bool batch_window_took(struct batch_window *g, size_t n, bool behind, double now)

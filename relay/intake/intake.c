@@ -6,21 +6,21 @@
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/intake/batch_window.h"
-#include "relay/state/inflight.h"
+#include "relay/tables/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/delivery/mail.h"
 #include "lib/base/number.h"
-#include "relay/owners/owners.h"
-#include "relay/state/lane_pause.h"
-#include "relay/state/poison.h"
+#include "relay/acks/owners.h"
+#include "relay/tables/lane_pause.h"
+#include "relay/tables/poison.h"
 #include "relay/intake/ordered_lanes.h"
-#include "relay/intake/spill.h"
+#include "relay/intake/spill_to_postfix.h"
 #include "relay/intake/stall.h"
-#include "relay/state/cluster_view.h"
-#include "relay/state/destinations.h"
-#include "relay/state/whole_sets.h"
+#include "relay/cluster/cluster_view.h"
+#include "relay/tables/destinations.h"
+#include "relay/cluster/whole_sets.h"
 
 #define TAKE_BYTES (1024 * 1024) /* one answer; a larger entry comes alone */
 /* in flight for one next hop, beyond which no more is taken */
@@ -300,10 +300,10 @@ static bool may_take(struct relay *r)
 
 /* How many more may be taken for it now. A TAKE for a last free place or two would cost as much
  * as one for many, so a quarter of the places must be free unless nearly nothing is in flight. */
-static int64_t credit(const struct destination *d)
+static int64_t credit(struct destination *d)
 {
     int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_flight;
-    if (d->down || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
+    if (destination_is_away(d) || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
     /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in
      * flight. */

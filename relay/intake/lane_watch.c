@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "relay/delivery/mail.h"
-#include "relay/state/destinations.h"
-#include "relay/state/inflight.h"
-#include "relay/state/lanes.h"
+#include "relay/tables/destinations.h"
+#include "relay/tables/inflight.h"
+#include "relay/tables/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/number.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 
 #define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
 #define PATIENCE 5. /* seconds beyond that */

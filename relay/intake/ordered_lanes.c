@@ -6,12 +6,12 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "relay/state/destinations.h"
+#include "relay/tables/destinations.h"
 #include "lib/mail/envelope.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/owners/owners.h"
-#include "relay/state/cluster_view.h"
+#include "relay/acks/owners.h"
+#include "relay/cluster/cluster_view.h"
 
 #define TICK 0.1     /* seconds: how exactly PATIENCE ends */
 #define SOON 0.02    /* between two rounds when another lane waits */

@@ -7,14 +7,14 @@
  * (lib/store/store_order.c), so a lane whose turn has come need not ask again while we have it.
  *
  * Its first mail: one that was deferred keeps its place, and the lane is paused until its time
- * (relay/state/lane_pause.h). After head_hold it steps aside: it is marked so in its envelope, on
+ * (relay/tables/lane_pause.h). After head_hold it steps aside: it is marked so in its envelope, on
  * every owner, gets a delay as others do, and TAKE passes it over. */
 #ifndef DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 #define DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 
 #include <stdbool.h>
 
-#include "relay/state/lanes.h"
+#include "relay/tables/lanes.h"
 #include "relay/relay.h"
 
 struct ordered_lanes *ordered_open(struct relay *);

@@ -32,14 +32,14 @@
 #include <stdlib.h>
 
 #include "lib/base/clock.h"
-#include "relay/state/destinations.h"
-#include "relay/state/inflight.h"
+#include "relay/tables/destinations.h"
+#include "relay/tables/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/delivery/mail.h"
-#include "relay/owners/owners.h"
-#include "relay/state/cluster_view.h"
+#include "relay/acks/owners.h"
+#include "relay/cluster/cluster_view.h"
 
 #define LOOK 0.1 /* seconds between two looks, also the longest time that the loop sleeps */
 #define PING 0.2 /* seconds between two pings */

@@ -1,3 +1,4 @@
+/* rereplicate - copies the lost lanes block by block: clock, store on the new owners, move at home. */
 #include "relay/repair/rereplicate.h"
 
 #include <stdio.h>
@@ -6,64 +7,35 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "relay/state/role.h"
-#include "relay/state/inflight.h"
-#include "relay/state/lanes.h"
-#include "relay/repair/lane_scan.h"
+#include "relay/cluster/takeover_rules.h"
+#include "relay/tables/inflight.h"
+#include "relay/tables/lanes.h"
+#include "relay/repair/lost_lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/owners/owners.h"
+#include "relay/acks/owners.h"
 #include "relay/repair/backfill.h"
-#include "relay/state/lane_pause.h"
-#include "relay/intake/spill.h"
-#include "relay/state/cluster_view.h"
+#include "relay/intake/spill_to_postfix.h"
+#include "relay/cluster/cluster_view.h"
 #include "relay/repair/resync.h"
 
 #define BLOCK_LEAST 1
 #define NOTHING_DUE 1. /* seconds */
 #define REST_LEAST .01
-#define ASIDE_MOST 16 /* times compare_every */
+#define TOO_LARGE_MAIL \
+    "a mail of it cannot be stored on another node in the time that there is for it"
 #define TOO_LARGE "its mails cannot be stored on another node in the time that there is for it"
-
-/* A lane that one of its owners is lost of. */
-struct job {
-    struct job *next;
-    char *name, *to_name;
-    size_t len, to_len;
-    char *lost;                                 /* for the log */
-    size_t nowners, owner[LANENAME_OWNERS_MAX]; /* of the new lane: indexes */
-    /* of an ordered destination: it is copied as a whole, and nothing is taken from it
-     * meanwhile. NULL: it is not */
-    struct lane *ordered;
-    /* ordered: something of it is young or in flight, so that nothing is copied now */
-    bool unfit;
-    struct missing_entry *wanted;
-    size_t n, size, at, place;
-    size_t moved;
-    bool skipped; /* a mail of it is too large for the time that there is */
-};
-
-/* A lane that was tried in vain: each attempt sends its bodies, so it is left out for a while,
- * longer each time. What came of it lies on the others until they compare. */
-struct aside {
-    struct aside *next;
-    char *name;
-    size_t len;
-    double wait, until;
-};
 
 struct rereplicate {
     struct relay *relay;
-    struct lane_scan *scan;
-    struct job *jobs;
+    struct lost_lanes lanes;
     struct backfill *backfill;
     double not_before, vain; /* seconds until it is tried again */
     double owed;             /* seconds that refill_rate asks for what was copied without a pause */
     ev_timer rest;
     ev_timer late; /* an ordered lane that cannot be moved in time any more */
-    struct aside *asides;
-    bool closing, said;
+    bool closing;
     unsigned turn; /* role_turn() when it began */
     size_t block;  /* entries; fewer when a block came too late */
     /* the block under way */
@@ -91,204 +63,7 @@ static long long window(const struct rereplicate *p)
     return ms < half ? ms : half;
 }
 
-/* ---- which lanes ---- */
-
-/* Also of one that is interrupted: what was moved is moved. */
-static void free_job(struct job *j)
-{
-    if (j->ordered)
-        lane_freeze(j->ordered, false);
-    if (j->moved)
-        log_info(
-            "lane=%s: node %s is lost for good: %zu of %zu mails were copied, and lie in %s now",
-            j->name, j->lost, j->moved, j->n, j->to_name);
-    free(j->name);
-    free(j->to_name);
-    free(j->lost);
-    free(j->wanted);
-    free(j);
-}
-
-static void free_jobs(struct rereplicate *p)
-{
-    while (p->jobs) {
-        struct job *j = p->jobs;
-        p->jobs = j->next;
-        free_job(j);
-    }
-}
-
-static struct aside *find_aside(const struct rereplicate *p, const char *name, size_t len)
-{
-    struct aside *a = p->asides;
-    while (a && (a->len != len || memcmp(a->name, name, len)))
-        a = a->next;
-    return a;
-}
-
-static void free_asides(struct rereplicate *p)
-{
-    while (p->asides) {
-        struct aside *a = p->asides;
-        p->asides = a->next;
-        free(a->name);
-        free(a);
-    }
-}
-
-static void set_aside(struct rereplicate *p, const struct job *j, const char *why)
-{
-    double first = (double)p->relay->config->compare_every / 1000.;
-    struct aside *a = find_aside(p, j->name, j->len);
-    if (!a) {
-        log_warning("lane=%s: node %s is lost for good: %s; it stays on fewer than `copies` nodes "
-                    "until that is otherwise, and is tried again now and then",
-                    j->name, j->lost, why);
-        a = mem_zero(sizeof *a);
-        a->name = mem_strndup(j->name, j->len);
-        a->len = j->len;
-        a->wait = first / 2.;
-        a->next = p->asides;
-        p->asides = a;
-    }
-    a->wait = a->wait < ASIDE_MOST * first ? 2. * a->wait : a->wait;
-    a->until = clock_monotonic() + a->wait;
-}
-
-static bool is_in(const struct job *j, size_t node)
-{
-    for (size_t i = 0; i < j->nowners; i++)
-        if (j->owner[i] == node)
-            return true;
-    return false;
-}
-
-/* All the others are alive and together with us, and all of them, and we, are whole for these
- * owners: like for new mail. */
-static bool fit(const struct rereplicate *p, const struct job *j)
-{
-    const struct config *c = p->relay->config;
-    const char *name[LANENAME_OWNERS_MAX];
-    double now = clock_monotonic();
-    for (size_t i = 0; i < j->nowners; i++)
-        name[i] = c->node[j->owner[i]].name;
-    for (size_t i = 0; i < j->nowners; i++) {
-        bool own = !strcmp(name[i], p->relay->node);
-        if ((!own && !cluster_mutual(p->relay, j->owner[i], now)) ||
-            !resync_wire(p->relay, j->owner[i]) ||
-            !resync_node_is_whole(p->relay, j->owner[i], name, j->nowners))
-            return false;
-    }
-    return true;
-}
-
-/* The nodes behind this one in the file, one after the other, for each place that is free. */
-static bool fill_places(struct rereplicate *p, struct job *j, size_t n, size_t from)
-{
-    const struct config *c = p->relay->config;
-    if (j->nowners == n)
-        return fit(p, j);
-    size_t self = (size_t)config_node_index(c, p->relay->node);
-    for (size_t k = from; k < c->nnodes; k++) {
-        size_t node = (self + k) % c->nnodes;
-        if (is_in(j, node) || !cluster_mutual(p->relay, node, clock_monotonic()))
-            continue;
-        j->owner[j->nowners++] = node;
-        if (fill_places(p, j, n, k + 1))
-            return true;
-        j->nowners--;
-    }
-    return false;
-}
-
-/* The survivors in their order, then those that take the places of the lost ones. */
-static bool choose(struct rereplicate *p, struct job *j, const struct lanename *lane)
-{
-    const struct config *c = p->relay->config;
-    for (size_t i = 0; i < lane->nowners; i++) {
-        int node = config_node_index(c, lane->owner[i]);
-        if (!cluster_lost_for_good(p->relay, node, clock_monotonic()))
-            j->owner[j->nowners++] = (size_t)node;
-        else if (!j->lost)
-            j->lost = mem_strdup(lane->owner[i]);
-    }
-    return j->lost && fill_places(p, j, lane->nowners, 1);
-}
-
-/* No mail of it is being delivered, and nothing is on its way that could begin with one. */
-static bool is_quiet(const struct lane *lane)
-{
-    return !lane->in_flight && !lane->taking && !lane->commands;
-}
-
-/* The first mails of an ordered lane must not be in one lane, and those behind them in another:
- * both would be delivered at a time. */
-static bool hold_ordered(struct rereplicate *p, struct job *j)
-{
-    struct lane *lane = lanes_get(p->relay, j->name, j->len);
-    /* One that vanished and came again meanwhile is listed twice. */
-    if (lane->ownership != OWNERSHIP_OURS || lane->frozen || !is_quiet(lane))
-        return false;
-    j->ordered = lane;
-    lane_freeze(lane, true);
-    return true;
-}
-
-static void *on_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
-{
-    struct rereplicate *p = arg;
-    const char *owner[LANENAME_OWNERS_MAX];
-    size_t place;
-    const struct aside *aside = find_aside(p, name, len);
-    if (cluster_judge(p->relay, parsed, &place) != OWNERSHIP_OURS ||
-        (aside && clock_monotonic() < aside->until))
-        return NULL;
-    struct job *j = mem_zero(sizeof *j);
-    if (!choose(p, j, parsed)) {
-        if (j->lost && !p->said) {
-            log_warning("node %s is lost for good: its mail stays on fewer than `copies` nodes, "
-                        "since there is none to take its place that is alive and whole",
-                        j->lost);
-            p->said = true;
-        }
-        free_job(j);
-        return NULL;
-    }
-    for (size_t i = 0; i < j->nowners; i++)
-        owner[i] = p->relay->config->node[j->owner[i]].name;
-    j->name = mem_strndup(name, len);
-    j->len = len;
-    j->to_name =
-        lanename_make(parsed->destination, owner, j->nowners, parsed->origin, parsed->generation);
-    j->to_len = strlen(j->to_name);
-    if (parsed->generation && !hold_ordered(p, j)) {
-        free_job(j);
-        return NULL;
-    }
-    j->next = p->jobs;
-    p->jobs = j;
-    return j;
-}
-
-/* What is younger than settle may be undecided: it comes with the next round. */
-static void on_ids(void *lane, const struct scanned_entry *l, size_t n, void *arg)
-{
-    struct rereplicate *p = arg;
-    struct job *j = lane;
-    for (size_t i = 0; i < n; i++, j->place++) {
-        if (l[i].age < p->relay->config->settle || inflight_find(p->relay, l[i].id)) {
-            j->unfit = true;
-            continue;
-        }
-        if (j->n == j->size) {
-            j->size = j->size ? 2 * j->size : 256;
-            j->wanted = mem_grow(j->wanted, j->size * sizeof *j->wanted);
-        }
-        j->wanted[j->n] =
-            (struct missing_entry){l[i].sequence, l[i].revision, (uint32_t)j->place, {0}};
-        memcpy(j->wanted[j->n++].id, l[i].id, ENTRYID_LEN);
-    }
-}
+/* ---- when it is tried again ---- */
 
 static void pause_for(struct rereplicate *p, bool vain)
 {
@@ -299,57 +74,16 @@ static void pause_for(struct rereplicate *p, bool vain)
     p->not_before = clock_monotonic() + (p->vain > settle(p) ? p->vain : settle(p));
     ev_timer_stop(p->relay->loop, &p->rest);
     ev_timer_stop(p->relay->loop, &p->late);
-    free_jobs(p);
-}
-
-/* Ordered lanes come first: nothing is taken from them meanwhile. */
-static void sort_jobs(struct rereplicate *p)
-{
-    struct job *ordered = NULL, *others = NULL, **last = &ordered, **end = &others;
-    for (struct job *j = p->jobs; j; j = j->next) {
-        struct job ***to = j->ordered ? &last : &end;
-        **to = j;
-        *to = &j->next;
-    }
-    *end = NULL;
-    *last = others;
-    p->jobs = ordered;
-}
-
-static void drop_unfit(struct rereplicate *p)
-{
-    for (struct job **at = &p->jobs; *at;) {
-        struct job *j = *at;
-        bool large = j->n > (size_t)p->relay->config->refill_block;
-        if (!j->ordered || !(j->unfit || large)) {
-            at = &j->next;
-            continue;
-        }
-        if (large && !p->said)
-            log_warning(
-                "lane=%s: node %s is lost for good: its %zu mails stay on fewer than `copies` "
-                "nodes until there are at most refill_block = %lld, since a lane of an ordered "
-                "destination is copied as a whole",
-                j->name, j->lost, j->n, (long long)p->relay->config->refill_block);
-        p->said |= large;
-        *at = j->next;
-        free_job(j);
-    }
+    lost_lanes_clear(&p->lanes);
 }
 
 static void on_listed(const char *trouble, void *arg)
 {
     struct rereplicate *p = arg;
-    p->scan = NULL;
-    if (p->closing)
-        return;
-    if (trouble) {
+    if (trouble)
         pause_for(p, true);
-        return;
-    }
-    drop_unfit(p);
-    sort_jobs(p);
-    next_block(p);
+    else
+        next_block(p);
 }
 
 /* ---- a block ---- */
@@ -364,15 +98,13 @@ static void give_up(struct rereplicate *p, const char *why)
 /* Of this lane nothing more is copied now; the others' turn comes. */
 static void leave_out(struct rereplicate *p, const char *why)
 {
-    struct job *j = p->jobs;
     ev_timer_stop(p->relay->loop, &p->late);
-    set_aside(p, j, why);
-    p->jobs = j->next;
-    free_job(j);
+    lost_lanes_set_aside(&p->lanes, why);
+    lost_lanes_drop(&p->lanes);
     next_block(p);
 }
 
-static size_t block_len(const struct rereplicate *p, const struct job *j)
+static size_t block_len(const struct rereplicate *p, const struct lost_lane *j)
 {
     return j->ordered || j->n - j->at < p->block ? j->n - j->at : p->block;
 }
@@ -410,7 +142,7 @@ static void on_there(struct wire *w, redisReply *reply, void *arg)
  * delivered again. What was not moved may be there only, and is not spoken of. */
 static void tell_old(struct rereplicate *p, size_t moved)
 {
-    struct job *j = p->jobs;
+    struct lost_lane *j = p->lanes.first;
     struct wire *own =
         resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     if (moved * ENTRYID_LEN == p->ids.len) {
@@ -432,7 +164,7 @@ static void tell_old(struct rereplicate *p, size_t moved)
 static void on_moved(struct wire *w, redisReply *reply, void *arg)
 {
     struct rereplicate *p = arg;
-    struct job *j = p->jobs;
+    struct lost_lane *j = p->lanes.first;
     ASSERT(p->open && p->moving);
     p->open--;
     p->moving->moving = false;
@@ -472,7 +204,8 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
 }
 
 /* In flight by now, without a lease that MOVE would see: what goes to Postfix's queue has none
- * (spill.h), and one may have ended with its connection. Its ack goes to the old lane. */
+ * (spill_to_postfix.h), and one may have ended with its connection. Its ack goes to the old lane.
+ * */
 static bool is_busy(const struct rereplicate *p, const unsigned char *id)
 {
     return inflight_find(p->relay, id) || spill_fetches(p->relay, id);
@@ -480,7 +213,7 @@ static bool is_busy(const struct rereplicate *p, const unsigned char *id)
 
 static void move(struct rereplicate *p)
 {
-    struct job *j = p->jobs;
+    struct lost_lane *j = p->lanes.first;
     struct buf *ids = &p->ids;
     ASSERT(!p->moving && !p->backfill && p->target == j->nowners);
     char before[24];
@@ -491,7 +224,7 @@ static void move(struct rereplicate *p)
         if (p->stored[i] == j->nowners - 1 && !is_busy(p, j->wanted[j->at + i].id))
             buf_add(ids, j->wanted[j->at + i].id, ENTRYID_LEN);
     ev_timer_stop(p->relay->loop, &p->late);
-    if (j->ordered && (ids->len != p->n * ENTRYID_LEN || !is_quiet(j->ordered))) {
+    if (j->ordered && (ids->len != p->n * ENTRYID_LEN || !lane_is_quiet(j->ordered))) {
         leave_out(p, "not all of its mails can be moved together");
         return;
     }
@@ -516,7 +249,7 @@ static void store_next(struct rereplicate *p);
 static void on_one_stored(size_t wanted, void *arg)
 {
     struct rereplicate *p = arg;
-    ASSERT(wanted < p->n && p->stored[wanted] < p->jobs->nowners);
+    ASSERT(wanted < p->n && p->stored[wanted] < p->lanes.first->nowners);
     p->stored[wanted]++;
 }
 
@@ -535,7 +268,7 @@ static void on_stored(const char *trouble, size_t entries, size_t bytes, void *a
 
 static void store_next(struct rereplicate *p)
 {
-    struct job *j = p->jobs;
+    struct lost_lane *j = p->lanes.first;
     const struct config *c = p->relay->config;
     size_t self = (size_t)config_node_index(c, p->relay->node);
     while (p->target < j->nowners && j->owner[p->target] == self)
@@ -585,7 +318,7 @@ static void on_late(struct ev_loop *loop, ev_timer *t, int events)
 static void on_clock(struct wire *w, redisReply *reply, void *arg)
 {
     struct rereplicate *p = arg;
-    struct job *j = p->jobs;
+    struct lost_lane *j = p->lanes.first;
     p->open--;
     if (p->closing)
         return;
@@ -598,12 +331,12 @@ static void on_clock(struct wire *w, redisReply *reply, void *arg)
         give_up(p, reply && reply->str ? reply->str : "the own node does not tell its clock");
         return;
     }
-    if (j->ordered && (!is_quiet(j->ordered) || j->ordered->ownership != OWNERSHIP_OURS)) {
+    if (j->ordered && (!lane_is_quiet(j->ordered) || j->ordered->ownership != OWNERSHIP_OURS)) {
         leave_out(p, "a mail of it is being delivered");
         return;
     }
     if (role_turn(p->relay->role) != p->turn || role_state(p->relay->role) != STATE_ALIVE ||
-        !fit(p, j)) {
+        !lost_lane_fits(&p->lanes, j)) {
         give_up(p, "nodes came or went");
         return;
     }
@@ -618,33 +351,14 @@ static void on_clock(struct wire *w, redisReply *reply, void *arg)
     store_next(p);
 }
 
-/* Whoever is lost may have come back since the last block. */
-static bool still_gone(struct rereplicate *p, const struct job *j)
-{
-    struct lanename lane;
-    bool gone = true;
-    if (!lanename_parse(j->name, j->len, &lane))
-        return false;
-    for (size_t i = 0; i < lane.nowners; i++) {
-        int node = config_node_index(p->relay->config, lane.owner[i]);
-        gone &= (node >= 0 && is_in(j, (size_t)node)) ||
-                cluster_lost_for_good(p->relay, node, clock_monotonic());
-    }
-    lanename_free(&lane);
-    return gone;
-}
-
 static void next_block(struct rereplicate *p)
 {
-    for (struct job *j; (j = p->jobs) && j->at == j->n;) {
-        p->jobs = j->next;
+    for (struct lost_lane *j; (j = p->lanes.first) && j->at == j->n;) {
         if (j->skipped)
-            set_aside(
-                p, j,
-                "a mail of it cannot be stored on another node in the time that there is for it");
-        free_job(j);
+            lost_lanes_set_aside(&p->lanes, TOO_LARGE_MAIL);
+        lost_lanes_drop(&p->lanes);
     }
-    if (!p->jobs) {
+    if (!p->lanes.first) {
         pause_for(p, false);
         return;
     }
@@ -657,7 +371,7 @@ static void next_block(struct rereplicate *p)
     }
     struct wire *own =
         resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
-    if (!own || !still_gone(p, p->jobs)) {
+    if (!own || !lost_lane_is_lost(&p->lanes, p->lanes.first)) {
         give_up(p, own ? "it came back" : "the connection to the own node was lost");
         return;
     }
@@ -685,25 +399,26 @@ static bool anyone_gone(const struct relay *r, double now)
 
 void rereplicate_tick(struct relay *r, double now)
 {
-    static const struct lane_scan_calls calls = {on_lane, on_ids, on_listed};
     struct rereplicate *p = r->rereplicate;
     struct wire *own = resync_wire(r, (size_t)config_node_index(r->config, r->node));
-    if (p->scan || p->jobs || p->open || p->backfill || now < p->not_before || r->stopping)
+    if (p->lanes.scan || p->lanes.first || p->open || p->backfill || now < p->not_before ||
+        r->stopping)
         return;
     if (!own || role_state(r->role) != STATE_ALIVE || !anyone_gone(r, now)) {
         p->not_before = now + NOTHING_DUE;
-        p->said = false;
-        free_asides(p);
+        p->lanes.said = false;
+        lost_lanes_forget_asides(&p->lanes);
         return;
     }
     p->turn = role_turn(r->role);
-    p->scan = lane_scan_open(own, &calls, p);
+    lost_lanes_list(&p->lanes, own);
 }
 
 struct rereplicate *rereplicate_open(struct relay *r)
 {
     struct rereplicate *p = mem_zero(sizeof *p);
     p->relay = r;
+    p->lanes = (struct lost_lanes){.relay = r, .listed = on_listed, .arg = p};
     p->block = (size_t)r->config->refill_block;
     ev_init(&p->rest, on_rested);
     ev_init(&p->late, on_late);
@@ -719,15 +434,13 @@ void rereplicate_close(struct rereplicate *p)
     if (p->backfill)
         backfill_close(p->backfill);
     p->backfill = NULL;
-    if (p->scan)
-        lane_scan_close(p->scan);
-    free_jobs(p);
+    lost_lanes_close(&p->lanes);
 }
 
 void rereplicate_free(struct rereplicate *p)
 {
     free(p->stored);
     buf_free(&p->ids);
-    free_asides(p);
+    lost_lanes_forget_asides(&p->lanes);
     free(p);
 }

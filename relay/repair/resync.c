@@ -11,8 +11,8 @@
 #include "relay/repair/lane_scan.h"
 #include "lib/base/log.h"
 #include "relay/repair/backfill.h"
-#include "relay/state/cluster_view.h"
-#include "relay/state/whole_sets.h"
+#include "relay/cluster/cluster_view.h"
+#include "relay/cluster/whole_sets.h"
 
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
 #define AGAIN_MOST 30.

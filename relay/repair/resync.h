@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "relay/state/role.h"
+#include "relay/cluster/takeover_rules.h"
 #include "relay/relay.h"
 
 struct resync *resync_open(struct relay *);

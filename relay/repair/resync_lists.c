@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "relay/repair/lane_scan.h"
-#include "relay/state/namehash.h"
+#include "relay/tables/namehash.h"
 #include "relay/repair/backfill.h"
 
 /* ---- LIST_HERE ---- */

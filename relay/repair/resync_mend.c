@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/state/inflight.h"
-#include "relay/state/lanes.h"
+#include "relay/tables/inflight.h"
+#include "relay/tables/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "relay/repair/backfill.h"

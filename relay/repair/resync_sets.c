@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/state/whole_sets.h"
+#include "relay/cluster/whole_sets.h"
 
 #define SETS_MOST 1000 /* that are there without any lane */
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "lib/base/assert.h"
-#include "relay/state/role.h"
+#include "relay/cluster/takeover_rules.h"
 #include "lib/mail/entryid.h"
 #include "lib/mail/lanename.h"
 #include "lib/base/mem.h"

@@ -20,13 +20,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 
 #include <ev.h>
 
 #include "lib/mail/envelope.h"
 #include "lib/base/resolve.h"
+#include "lib/base/queue.h"
 #include "relay/smtp/smtp_features.h"
 #include "lib/mail/smtp_reply.h"
 #include "lib/redis/tls.h"

@@ -17,9 +17,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from stack import SinkShape, Stack, StackError, dovecot, lanes, oracle, ports, probe, process, resp  # noqa: E402
-from stack.generator import Generator  # noqa: E402
-from stack.ledger import Ledger, percentile  # noqa: E402
+from support.stack import (SinkShape, Stack, StackError, dovecot, lanes, oracle, ports, probe,  # noqa: E402
+                           process, resp)
+from support.stack.generator import Generator  # noqa: E402
+from support.stack.ledger import Ledger, percentile  # noqa: E402
+from support.waiting import DidNotHappen, eventually
 
 MAILS = 300
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,15 +38,6 @@ def title(text):
 
 def say(text=""):
     print(f"   {text}" if text else "", flush=True)
-
-
-def until(condition, what, seconds=30):
-    """Waits for something that must become true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise Failed(f"{what}: not within {seconds} s")
-        time.sleep(0.05)
 
 
 def run_text(*command):
@@ -149,8 +142,8 @@ def act_deliver(stack, ledger):
     title("2. It is released (dovelane release --all), and goes out")
     if command(stack, "hold", "--remove", "1") or command(stack, "release", "--all"):
         raise Failed("dovelane release failed")
-    until(lambda: lanes_empty(stack), "lanes empty")
-    until(lambda: oracle.in_mailboxes(stack)["demo-1", "bob@example.org"], "bob's mail")
+    eventually("lanes empty", lambda: lanes_empty(stack))
+    eventually("bob's mail", lambda: oracle.in_mailboxes(stack)["demo-1", "bob@example.org"])
     show_lanes(stack)
     say()
     say("bob reads his mail by IMAP:")
@@ -194,7 +187,7 @@ def act_many(stack, ledger):
     with Watch(stack) as watch:
         more = Generator(smtp=stack.smtp, mails=MAILS, sessions=10, recipients=(1, 3), users=8, size=(500, 20000),
                          domains=["example.org", "next.example", "sink.example"]).run()
-        until(lambda: lanes_empty(stack), "lanes empty")
+        eventually("lanes empty", lambda: lanes_empty(stack))
     figures = more.summary()
     ledger.merge(more)
     say(f"in        {figures['mails']} mails for {figures['promised']} recipients, all answered 250, "
@@ -218,7 +211,7 @@ def act_loss(stack, ledger):
     command(stack, "release", "--all")  # its status is 1: mx1 does not answer
     say("mx1's Redis and its relay are killed (SIGKILL); nobody is told")
     began = time.monotonic()
-    until(lambda: lanes_empty(stack), "lanes of the others empty", 120)
+    eventually("lanes of the others empty", lambda: lanes_empty(stack), 120)
     say(f"{time.monotonic() - began:.0f} s later (dead_after is 15 s) the next owners have delivered what they held copies of:")
     log = "".join(Path(stack[f"relay-{node}"].log).read_text(errors="replace") for node in ("mx2", "mx3")).splitlines()
     lines = [line for line in log if "why=takeover" in line]
@@ -243,7 +236,7 @@ def act_go_on(stack, ledger):
     say(f"the milter's last word: {line[-1][line[-1].find('action='):]}")
     stack.start("mx1")
     began = time.monotonic()
-    until(lambda: command(stack, "nodes") == 0, "mx1 alive again", 120)
+    eventually("mx1 alive again", lambda: command(stack, "nodes") == 0, 120)
     say(f"mx1 was compared with the others, and is whole and alive after {time.monotonic() - began:.0f} s")
 
 
@@ -264,8 +257,8 @@ def act_judge(stack, ledger):
     title("6. Did everything arrive?")
     wanted = len({mail for mail, recipient in ledger.promised if recipient.endswith("@sink.example")})
     try:
-        until(lambda: sink_mails(stack) >= wanted, "smtp-sink's count", 15)
-    except Failed:
+        eventually("smtp-sink's count", lambda: sink_mails(stack) >= wanted)
+    except DidNotHappen:
         pass
     verdict = oracle.wait_delivered(stack, without_sink(ledger))
     counted = sink_mails(stack)
@@ -341,8 +334,9 @@ def play(stack, ledger):
     began = time.monotonic()
     stack.up()
     say(f"under {stack.directory}, started in {time.monotonic() - began:.1f} s")
-    until(lambda: command(stack, "nodes") == 0, "all nodes alive and whole", 60)
-    until(lambda: probe.metric(f"unix:{stack['milter'].note['metrics']}", "store_able") == 1, "nodes that the milter finds able to hold mail", 60)
+    eventually("all nodes alive and whole", lambda: command(stack, "nodes") == 0)
+    eventually("nodes that the milter finds able to hold mail",
+               lambda: probe.metric(f"unix:{stack['milter'].note['metrics']}", "store_able") == 1)
     say(f"the nodes have heard each other, compared what they hold, and are alive after {time.monotonic() - began:.1f} s")
     say()
     say(f"client ─SMTP─▶ Postfix {stack.smtp} ─milter─┬▶ node mx1 ─relay─┬▶ Dovecot    LMTP {stack['dovecot'].note['lmtp']}")

@@ -31,7 +31,7 @@ KNOTS = {
     "dovecot-plugin/worker": 3,
     "dovecot-plugin/worker/bodies": 3,
     "dovecot-plugin/worker/ingest": 3,
-    "dovecot-plugin/worker/named": 2,
+    "dovecot-plugin/worker/metadata": 2,
     "dovecot-plugin/worker/session": 3,
     "lib": 4,
     "lib/store": 4,

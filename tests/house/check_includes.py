@@ -42,23 +42,28 @@ WALLS = {
     "proxy": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
     "relay/relay.h": "lib/config lib/redis",
     "relay/smtp": "lib/base lib/mail lib/config lib/redis lib/postfix",
-    "relay/state":
-        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix relay/relay.h relay/smtp",
-    "relay/owners": "lib/base lib/mail lib/redis relay/relay.h relay/state",
+    "relay/cluster": "lib/base lib/mail lib/cluster lib/config lib/redis relay/relay.h",
+    "relay/tables":
+        "lib/base lib/mail lib/config lib/redis lib/postfix relay/relay.h relay/smtp "
+        "relay/cluster",
+    "relay/acks": "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables",
     "relay/delivery":
-        "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/state relay/owners",
-    "relay/intake": "lib/base lib/mail relay/relay.h relay/state relay/owners relay/delivery",
+        "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/cluster relay/tables "
+        "relay/acks",
+    "relay/intake":
+        "lib/base lib/mail relay/relay.h relay/cluster relay/tables relay/acks relay/delivery",
     "relay/repair":
-        "lib/base lib/mail lib/redis relay/relay.h relay/state relay/owners relay/intake",
+        "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables relay/acks "
+        "relay/intake",
     "relay/heartbeat":
-        "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/state relay/owners "
-        "relay/delivery relay/intake relay/repair",
+        "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/cluster relay/tables "
+        "relay/acks relay/delivery relay/intake relay/repair",
     "relay/gauges":
-        "lib/base lib/mail lib/cluster lib/redis lib/daemon relay/relay.h relay/state relay/owners "
-        "relay/repair",
+        "lib/base lib/mail lib/cluster lib/redis lib/daemon relay/relay.h relay/cluster "
+        "relay/tables relay/acks relay/repair",
     "relay":
-        "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/state relay/owners "
-        "relay/delivery relay/intake relay/heartbeat relay/gauges",
+        "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
+        "relay/acks relay/delivery relay/intake relay/heartbeat relay/gauges",
     "ctl": "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/ingress",
     "dovecot-plugin/compat.h": "",
     "dovecot-plugin/orset": "",
@@ -76,29 +81,30 @@ WALLS = {
     "dovecot-plugin/plugin":
         "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog",
     "dovecot-plugin/doveadm": "dovecot-plugin/compat.h dovecot-plugin/protocol",
-    "dovecot-plugin/replicator/state/group.h": "lib/config dovecot-plugin/protocol",
+    "dovecot-plugin/replicator/site/group.h": "lib/config dovecot-plugin/protocol",
     "dovecot-plugin/replicator/replicator.h":
-        "lib/base lib/config dovecot-plugin/protocol dovecot-plugin/replicator/state/group.h",
-    "dovecot-plugin/replicator/state":
+        "lib/base lib/config dovecot-plugin/protocol dovecot-plugin/replicator/site/group.h",
+    "dovecot-plugin/replicator/site":
         "lib/base lib/mail lib/config dovecot-plugin/protocol "
-        "dovecot-plugin/replicator/state/group.h dovecot-plugin/replicator/replicator.h",
+        "dovecot-plugin/replicator/site/group.h dovecot-plugin/replicator/replicator.h",
     "dovecot-plugin/replicator/lanes":
         "lib/base lib/redis dovecot-plugin/replicator/replicator.h "
-        "dovecot-plugin/replicator/state",
+        "dovecot-plugin/replicator/site",
     "dovecot-plugin/replicator/users":
         "lib/base dovecot-plugin/protocol dovecot-plugin/replicator/replicator.h "
-        "dovecot-plugin/replicator/state dovecot-plugin/replicator/lanes",
+        "dovecot-plugin/replicator/site dovecot-plugin/replicator/lanes",
     "dovecot-plugin/replicator/workers":
         "lib/base dovecot-plugin/store dovecot-plugin/protocol "
-        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users",
     "dovecot-plugin/replicator/admin":
-        "lib/base lib/daemon dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "lib/base lib/daemon dovecot-plugin/replicator/replicator.h "
+        "dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/workers",
     "dovecot-plugin/replicator":
         "lib/base lib/daemon lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
-        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/admin dovecot-plugin/replicator/workers",
     "dovecot-plugin/worker/session":
@@ -111,18 +117,18 @@ WALLS = {
     "dovecot-plugin/worker/bodies":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/logs",
-    "dovecot-plugin/worker/named":
+    "dovecot-plugin/worker/metadata":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/worker/session dovecot-plugin/worker/logs",
     "dovecot-plugin/worker/apply":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/state dovecot-plugin/orset/ops dovecot-plugin/protocol "
         "dovecot-plugin/worker/session dovecot-plugin/worker/logs dovecot-plugin/worker/bodies "
-        "dovecot-plugin/worker/named",
+        "dovecot-plugin/worker/metadata",
     "dovecot-plugin/worker/ingest":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/ops dovecot-plugin/protocol dovecot-plugin/worker/session "
-        "dovecot-plugin/worker/logs dovecot-plugin/worker/bodies dovecot-plugin/worker/named "
+        "dovecot-plugin/worker/logs dovecot-plugin/worker/bodies dovecot-plugin/worker/metadata "
         "dovecot-plugin/worker/apply",
     "dovecot-plugin/worker/exchange":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
@@ -132,7 +138,7 @@ WALLS = {
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
         "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies "
-        "dovecot-plugin/worker/named dovecot-plugin/worker/apply dovecot-plugin/worker/ingest "
+        "dovecot-plugin/worker/metadata dovecot-plugin/worker/apply dovecot-plugin/worker/ingest "
         "dovecot-plugin/worker/exchange",
 }
 # Each room with the rooms above it that it includes nevertheless, and how often.

@@ -43,7 +43,6 @@ FOREIGN = {
     "redismodule.h": "Redis",
     "sdbox-save.c": "Dovecot",
     "seccomp.h": "libseccomp",
-    "sys/cdefs.h": "glibc",
     "sys/queue.h": "glibc",
 }
 

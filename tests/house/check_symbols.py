@@ -46,7 +46,7 @@ ENTRIES = {
     ("dovecot-plugin/replicator/bridge.c", "epoll_wait"): INSTEAD,
     ("dovecot-plugin/worker/session/recent.c", "mailbox_recent_flags_*"): INSTEAD,
     ("dovecot-plugin/worker/session/sync.c", "f*sync"): INSTEAD,
-    ("dovecot-plugin/worker/named/sieve.c", "doveadm_*"): "Sieve's module wants it of doveadm",
+    ("dovecot-plugin/worker/metadata/sieve.c", "doveadm_*"): "Sieve's module wants it of doveadm",
 }
 # The same for what only tests use beside its own file.
 PIECE = "a piece of its file that is tested alone: the whole reaches only some of its cases"

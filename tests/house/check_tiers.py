@@ -3,8 +3,9 @@
 
     check_tiers.py BUILD    the build directory: which unit tests there are
 
-A file of pytest is run by a part of tests/run.py, by a unit test, or by `make test-packages`. Its
-`pytestmark` names one tier at most; without one its tests are in "test" (tests/conftest.py).
+A file of pytest is called test_*.py, and is run by a part of tests/run.py, by a unit test, or by
+`make test-packages`. Its `pytestmark` names one tier at most; without one its tests are in "test"
+(tests/conftest.py). A file that is called otherwise has no tests: pytest would not find them.
 """
 import ast
 import json
@@ -56,13 +57,32 @@ def marks_of_file(text):
                     yield node.attr
 
 
+def hidden_tests(text):
+    """Names of tests that pytest does not find, since it does not open their file."""
+    return [each.name for each in ast.parse(text).body
+            if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")]
+
+
+def commands(tests):
+    """The programs and files that unit tests run."""
+    return {str(pathlib.Path(word).resolve()) for test in tests for word in test["cmd"]}
+
+
+def other_files(tests):
+    run = commands(tests)
+    for name in files("*.py"):
+        if not pathlib.Path(name).name.startswith("test_") and str(ROOT / name) not in run:
+            for test in hidden_tests((ROOT / name).read_text()):
+                yield f"{name}: {test} is in no test_*.py: nothing runs it"
+
+
 def pytest_files(tests, names):
     run = run_by_parts()
-    commands = {str(pathlib.Path(word).resolve()) for test in tests for word in test["cmd"]}
-    for name in files("test_*.py", "*_test.py"):
+    programs = commands(tests)
+    for name in files("test_*.py"):
         path = ROOT / name
         places = {name, *map(str, pathlib.PurePath(name).parents)}
-        if not run & places and str(path) not in commands:
+        if not run & places and str(path) not in programs:
             yield f"{name}: no part of tests/run.py runs it (FOLDERS)"
         marks = [mark for mark in marks_of_file(path.read_text()) if mark in names]
         if len(marks) > 1:
@@ -85,6 +105,7 @@ def planted():
     assert len(list(unit_tests([{"name": "a", "suite": ["p:house"]}], names))) == 1
     assert len(list(unit_tests([{"name": "a", "suite": ["p:check", "p:long"]}], names))) == 1
     assert not list(unit_tests([{"name": "a", "suite": ["p:check", "p:house"]}], names))
+    assert hidden_tests("def test_a(): pass\ndef b(): pass\n") == ["test_a"]
     assert BY_NAME.search("pytest -k 'a or b'") and BY_NAME.search("['-k', 'a']")
     assert not BY_NAME.search("rm -kf")
 
@@ -93,7 +114,8 @@ def main():
     planted()
     names = tiers()
     tests = json.loads((pathlib.Path(sys.argv[1]) / "meson-info/intro-tests.json").read_text())
-    found = [*unit_tests(tests, names), *pytest_files(tests, names), *chosen_by_name()]
+    found = [*unit_tests(tests, names), *pytest_files(tests, names), *other_files(tests),
+             *chosen_by_name()]
     print("\n".join(found))
     return 1 if found or len(tests) < 20 else 0
 

@@ -338,10 +338,10 @@ def test_behind_postscreen_it_is_the_smtpd_that_gets_the_milter(host, dovelane):
 
 
 def test_a_port_that_is_taken_is_left_alone(host, dovelane):
-    host.path("/etc/postfix/master.cf").write_text(MASTER + "127.0.0.1:10026 inet n - n - - smtpd -o syslog_name=amavis\n")
+    host.path("/etc/postfix/master.cf").write_text(MASTER + "127.0.0.1:10626 inet n - n - - smtpd -o syslog_name=amavis\n")
     assert dovelane(*INIT)[0] == 0
     services = {name for name, _, _ in postfix.entries(host.text("/etc/postfix/master.cf"))}
-    assert "127.0.0.1:10126" in services and 'bounce_port = "127.0.0.1:10126"' in host.text(conf.FILE)
+    assert "127.0.0.1:10726" in services and 'bounce_port = "127.0.0.1:10726"' in host.text(conf.FILE)
     assert "syslog_name=amavis" in host.text("/etc/postfix/master.cf")
 
 

@@ -7,28 +7,10 @@ import os
 import time
 
 from site_user import mail
-from stack import lanes, resp
+from support.frames import BATCH, batch_head, num, text
+from support.stack import lanes, resp
 
-BATCH = 1
 NOW = 1_767_225_600
-
-
-def num(n):
-    out = bytearray()
-    while n >= 0x80:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-def u64(n):
-    return n.to_bytes(8, "little")
-
-
-def text(data):
-    data = data.encode() if isinstance(data, str) else data
-    return num(len(data)) + data
 
 
 class Hand:
@@ -80,8 +62,7 @@ class Hand:
         first = self.number + 1 if first is None else first
         last = first - 1 + sum(numbers for _, numbers, _ in ops)
         entries = [(self.site, self.epoch, last if seen is None else seen), *vector]
-        head = num(len(entries)) + b"".join(u64(site) + u64(epoch) + num(number) + u64(0) for site, epoch, number in entries) + num(0)
-        batch = bytes([version]) + head + num(0) + num(first) + u64(0) + num(len(ops)) + b"".join(text(op) for op, _, _ in ops)
+        batch = batch_head(first, len(ops), entries, version) + b"".join(text(op) for op, _, _ in ops)
         bodies = [body for _, _, body in ops if body is not None]
         self.number = max(self.number, last)
         return text(batch) + num(len(bodies)) + b"".join(hashlib.sha256(body).digest() + text(body) for body in bodies)

@@ -9,10 +9,11 @@ from pathlib import Path
 import conftest
 import pytest
 from site_user import Site
-from stack import dovecot, probe
-from stack.digest import wait_equal, wait_shape
-from stack.failure import StackError
-from stack.group import FAST, Group
+from support.stack import dovecot, probe
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.failure import StackError
+from support.stack.group import FAST, Group
+from support.waiting import logged
 
 pytestmark = pytest.mark.long
 
@@ -124,7 +125,7 @@ def test_counters_and_what_the_log_says_of_decisions(group):
     assert counters["dovelane_replicator_workers"] > 0 and counters["dovelane_replicator_foreign_total"] == 0
     for replica, pattern in ((a, "a client's flags|by what other sites did it is to have later"), (a, "expunged, since no site has it any more"),
                              (b, "a client's flags: later"), (b, "removed, as a client asked"), (b, "a mail of another site, saved with none")):
-        assert there.wait_log(replica, pattern), f"{replica.name} does not say: {pattern}"
+        logged(replica.log, pattern)
 
 
 def test_join_leaves_what_is_one_as_it_is(pair):
@@ -272,17 +273,17 @@ def test_mail_of_a_time_when_the_replicator_could_not_start(group):
     wait_equal(there.replicas, [USER], WITHIN)
     conf = Path(a.note["base"]) / "dovelane.conf"
     good = conf.read_text()
-    assert there.wait_log(a, "swept: ", 60)  # else that would be the reason
+    logged(a.log, "swept: ")  # else that would be the reason
     there.end(a.name)
     conf.write_text("wrong = \n" + good)
     there.start(a.name)
     with Site(a, USER) as site:
         site.append("INBOX", "meanwhile")
-    assert there.wait_log(a, "dovelane-replicator.*Fatal", 60)
+    logged(a.log, "dovelane-replicator.*Fatal")
     there.end(a.name)
     conf.write_text(good)
     there.start(a.name)
-    assert there.wait_log(a, "Dovecot was started anew since the last run: all users are swept", 60)
+    logged(a.log, "Dovecot was started anew since the last run: all users are swept")
     assert wait_shape(b, USER, {"INBOX": {"before": [()], "meanwhile": [()]}}, WITHIN) is None, there.logs(USER)
 
 
@@ -297,7 +298,7 @@ def test_a_replicator_that_cannot_start_tries_again(group):
     hidden = conf.rename(conf.with_suffix(".hidden"))
     b.kill_some("dovelane-replicator")
     fatal = "(?s)" + ".*".join(2 * [r"dovelane-replicator\S* Fatal: \S+dovelane\.conf"])
-    assert there.wait_log(b, fatal, 120), there.logs("dovelane-replicator")
+    logged(b.log, fatal)
     hidden.rename(conf)
     with Site(a, USER) as site:
         site.append("INBOX", "meanwhile")

@@ -12,10 +12,11 @@ from pathlib import Path
 import conftest
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import wait_equal, wait_shape
-from stack.group import FAST, Group, remove_tree
-from stack.imap import ImapError, Lost
+from support.stack import digest
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.group import FAST, Group, remove_tree
+from support.stack.imap import ImapError, Lost
+from support.waiting import logged
 
 pytestmark = pytest.mark.long
 
@@ -653,7 +654,7 @@ def test_a_mail_that_cannot_be_read_now_behind_one_that_went_meanwhile(group):
     os.utime(files["m2"].parent, ns=(times.st_atime_ns, times.st_mtime_ns))     # so that the look does not know it
     for one in held:
         one.send(signal.SIGCONT)
-    assert there.wait_log(a, "cannot be read and waits", WITHIN)
+    logged(a.log, "cannot be read and waits")
     spoilt, = (path for path in files["m2"].parent.iterdir() if path.name.startswith(files["m2"].name.split(":")[0]))
     mended = a.store(USER) / "tmp" / "mended"   # at once: what is read while it is written would be the mail
     mended.write_bytes(whole)

@@ -6,8 +6,9 @@ import conftest
 import pytest
 from peer_by_hand import Hand
 from site_user import Site
-from stack.group import Group
-from stack.digest import read, wait_equal, wait_shape
+from support.stack.group import Group
+from support.stack.digest import read, wait_equal, wait_shape
+from support.waiting import logged
 
 pytestmark = pytest.mark.long
 
@@ -62,7 +63,7 @@ def test_the_hand_speaks_as_a_peer_does(hand):
 
 def test_an_op_of_a_newer_version_stops_that_stream_and_is_never_skipped(hand):
     hand.send(hand.add("x"), hand.unknown(), hand.add("y"))
-    assert hand.group.wait_log(at_b(hand), rf"user={hand.user}: .*op 3 of site 1 is of kind 77; update this site", 240), hand.group.logs("site 1")
+    logged(at_b(hand).log, rf"user={hand.user}: .*op 3 of site 1 is of kind 77; update this site")
     hand.send(hand.add("z"))                   # behind the unknown one
     with Site(at_b(hand), hand.user) as site:             # B's own work and its other users go on
         site.append("INBOX", "own2")
@@ -82,10 +83,10 @@ def test_an_op_of_a_newer_version_stops_that_stream_and_is_never_skipped(hand):
 
 def test_a_batch_and_a_parcel_of_a_newer_version(hand):
     hand.push(hand.batch(hand.add("x"), version=2))
-    assert hand.group.wait_log(at_b(hand), r"a batch of version 2; this site speaks 1", 240), hand.group.logs("site")
+    logged(at_b(hand).log, r"a batch of version 2; this site speaks 1")
     hand.number = 0
     hand.push(hand.batch(hand.add("x")), version=9)
-    assert hand.group.wait_log(at_b(hand), r"version", 240)
+    logged(at_b(hand).log, r"version")
     hand.number = 0
     hand.send(hand.add("x"))
     shows(hand, "own", "x")

@@ -1,24 +1,17 @@
 """metrics_listen of the replicator as a service of Dovecot's."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
 from site_user import Site
-from stack.digest import wait_equal
-from stack.scrape import Page, promtool
+from support.stack.digest import wait_equal
+from support.stack.scrape import Page, promtool
+from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
 USER = "seen@example.org"
-
-
-def eventually(what, condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import wait_equal, wait_shape
-from stack.failure import StackError
+from support.stack import digest
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.failure import StackError
+from support.waiting import logged
 
 pytestmark = pytest.mark.long
 
@@ -208,7 +209,7 @@ def test_a_namespace_that_dovecot_has_not_is_named(group):
     a, = there.replicas
     with Site(a, USER) as site:
         site.append("INBOX", "m")
-    assert there.wait_log(a, r'replicate_namespaces names "archvie"', 240), there.logs("namespace")
+    logged(a.log, r'replicate_namespaces names "archvie"')
     assert digest.read(a, USER).count() == 1
 
 

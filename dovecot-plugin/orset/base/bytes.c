@@ -1,4 +1,4 @@
-/* bytes - see bytes.h. */
+/* bytes - buffers that grow, readers that never read beyond, and the two forms of numbers. */
 #include "dovecot-plugin/orset/base/bytes.h"
 
 #include <string.h>

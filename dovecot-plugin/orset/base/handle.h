@@ -1,10 +1,10 @@
 /* handle - what a struct orset holds, and the core's types. Callers never include it.
  *
- *    ops/local.c, mark.c  a change in the mailbox ─▶ emit.c ─┐
- *    ops/batch.c  a peer's ops ──────────────────────────────┴▶ exec.c ─▶ state/
- *    exchange/merge.c  a peer's state ──────────────────────────────────▶ state/
- *    state/ message_set.c, folder.c, named.c, pending_dots.c ─▶ base/rows.c
- *    state/tasks.c, task_list.c  what mailboxes lack     ops/done.c  what was done there
+ *    ops/local_changes.c, local_flags.c  a change in the mailbox ─▶ emit.c ─┐
+ *    ops/op_batch.c  a peer's ops ──────────────────────────────────────────┴▶ apply_op.c ─▶ state/
+ *    exchange/merge.c  a peer's state ──────────────────────────────────────────────────▶ state/
+ *    state/ message_set.c, folder.c, metadata.c, pending_dots.c ─▶ base/rows.c
+ *    state/tasks.c, task_list.c  what mailboxes lack     ops/task_done.c  what was done there
  *    state/epoch.c, ops/new_epoch.c  old copies
  *    state/quota.c, ops/bounds.c  what a peer may bring
  *
@@ -145,7 +145,7 @@ struct orset {
     uint32_t ndirty, dirty_room;
     uint16_t nkeywords;
     struct keyword *keyword;
-    /* m[0]: queries and local changes; m[1]: exec; m[2]: sums over a group */
+    /* m[0]: queries and local changes; m[1]: an op being applied; m[2]: sums over a group */
     struct message m[3];
     struct orset_dot *group; /* ORSET_SAME_MESSAGE_MAX */
     struct copies copies;

@@ -4,7 +4,7 @@
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/message.h"
@@ -90,7 +90,7 @@ static int hello(struct orset *os, struct orset_buf *b)
 }
 
 /* Only folders that the hello listed are asked for. */
-static int known_folder(struct exec *x, struct folder **f)
+static int known_folder(struct op_run *x, struct folder **f)
 {
     int r = orset_read_folder(x, f);
     return r < 0 || *f ? r
@@ -98,7 +98,7 @@ static int known_folder(struct exec *x, struct folder **f)
                                     "a question about a folder that is not known here");
 }
 
-static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
+static int ranges(struct orset *os, struct op_run *x, struct orset_buf *b)
 {
     struct folder *f;
     struct prefixes p;
@@ -186,7 +186,7 @@ static int message_row(void *arg, const uint8_t *key, size_t len, const uint8_t 
 }
 
 /* As many of the ranges as fit, whole: an absent message must mean that the giver has none. */
-static int messages(struct orset *os, struct exec *x, struct orset_buf *b)
+static int messages(struct orset *os, struct op_run *x, struct orset_buf *b)
 {
     struct folder *f;
     struct prefixes p;
@@ -241,13 +241,13 @@ int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_
         return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,
                           "a question of version %u, kind %u", version, kind);
     e = orset_vector_read(os, &r, site, true, &p);
-    struct exec x = {.os = os,
-                     .by = p.sender,
-                     .first = ORSET_COUNTER_MAX + 1,
-                     .map = p.map,
-                     .seen = p.seen,
-                     .nmap = p.n,
-                     .in = r};
+    struct op_run x = {.os = os,
+                       .by = p.sender,
+                       .first = ORSET_COUNTER_MAX + 1,
+                       .map = p.map,
+                       .seen = p.seen,
+                       .nmap = p.n,
+                       .in = r};
     if (e == 0) {
         orset_buf_u8(b, ORSET_WIRE_VERSION);
         orset_buf_u8(b, kind);

@@ -3,7 +3,7 @@
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/state/arrivals.h"
 #include "dovecot-plugin/orset/state/folder.h"
@@ -184,7 +184,8 @@ static int next_question(struct orset *os, struct orset_exchange *x, struct orse
  * -------------------------------------------------------------------------------------------------
  */
 
-static int take_folders(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
+static int take_folders(struct orset *os, struct orset_exchange *x, struct peer *p,
+                        struct op_run *in)
 {
     uint64_t n = orset_read_num(&in->in, ORSET_FOLDERS_MAX);
     if (in->in.bad || (uint64_t)(in->in.end - in->in.at) < n * 18)
@@ -222,7 +223,7 @@ static int take_folders(struct orset *os, struct orset_exchange *x, struct peer 
 }
 
 /* x->base is the answer's vector. */
-static int take_hello(struct orset *os, struct orset_exchange *x, struct exec *in)
+static int take_hello(struct orset *os, struct orset_exchange *x, struct op_run *in)
 {
     struct orset_sum theirs = {orset_read_u64(&in->in), 0};
     theirs.hi = orset_read_u64(&in->in);
@@ -237,7 +238,8 @@ static bool same_prefixes(const struct prefixes *a, const struct prefixes *b)
 }
 
 /* The answer must be to the question asked: its folder, depth and ranges. */
-static int answered(struct orset *os, struct orset_exchange *x, struct exec *in, struct folder **f)
+static int answered(struct orset *os, struct orset_exchange *x, struct op_run *in,
+                    struct folder **f)
 {
     int r = orset_read_folder(in, f);
     if (r < 0)
@@ -247,7 +249,8 @@ static int answered(struct orset *os, struct orset_exchange *x, struct exec *in,
     return 0;
 }
 
-static int take_ranges(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
+static int take_ranges(struct orset *os, struct orset_exchange *x, struct peer *p,
+                       struct op_run *in)
 {
     struct folder *f;
     struct prefixes asked;
@@ -290,7 +293,7 @@ static int take_ranges(struct orset *os, struct orset_exchange *x, struct peer *
 }
 
 static int take_messages(struct orset *os, struct orset_exchange *x, struct peer *p,
-                         struct exec *in)
+                         struct op_run *in)
 {
     struct folder *f;
     struct prefixes given;
@@ -337,13 +340,13 @@ static int as_new(struct orset *os, const struct orset_exchange *x, const struct
 static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, struct peer *p,
                      struct orset_reader *r)
 {
-    struct exec in = {.os = os,
-                      .by = p->sender,
-                      .first = ORSET_COUNTER_MAX + 1,
-                      .map = p->map,
-                      .seen = p->seen,
-                      .nmap = p->n,
-                      .in = *r};
+    struct op_run in = {.os = os,
+                        .by = p->sender,
+                        .first = ORSET_COUNTER_MAX + 1,
+                        .map = p->map,
+                        .seen = p->seen,
+                        .nmap = p->n,
+                        .in = *r};
     bool end = false;
     int e;
     if (kind == X_HELLO)

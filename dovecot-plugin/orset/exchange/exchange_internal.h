@@ -13,9 +13,9 @@
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 
 #include "dovecot-plugin/orset/exchange/exchange.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/arrivals.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 
 enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 
@@ -86,15 +86,15 @@ bool orset_orphan_gone(const struct orset_exchange *, struct orset_dot flag);
 int orset_wanted(struct orset *, struct orset_dot); /* 1: the dot is new here and wanted */
 int orset_remember(struct orset *, struct orset_dot, uint16_t by);
 int orset_read_stamp(struct orset *, struct orset_reader *, struct stamp *);
-int orset_merge_hello_rows(struct orset *, struct orset_exchange *, struct exec *);
-int orset_merge_head(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
+int orset_merge_hello_rows(struct orset *, struct orset_exchange *, struct op_run *);
+int orset_merge_head(struct orset *, struct orset_exchange *, struct peer *, struct op_run *,
                      struct folder **f);
-int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
+int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *, struct op_run *,
                          struct folder *, const struct prefixes *);
 int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
 
-/* --- merge_named.c, answer_named.c */
-int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
+/* --- merge_metadata.c, answer_metadata.c */
+int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct op_run *,
                       bool *end);
 int orset_write_named(struct orset *, struct orset_reader *question, struct orset_buf *);
 

@@ -15,7 +15,7 @@
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/base/vector.h"
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/ops/read_op.h"
 #include "dovecot-plugin/orset/state/arrivals.h"
 #include "dovecot-plugin/orset/state/binding.h"
@@ -175,7 +175,7 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
 }
 
 /* The hello's rows: keywords by number, then what the giver remembers. */
-int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct exec *in)
+int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct op_run *in)
 {
     struct orset_reader *r = &in->in;
     uint64_t nkeywords = orset_read_num(r, ORSET_KEYWORDS_MAX);
@@ -241,7 +241,7 @@ int orset_read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
 }
 
 static int merge_presence(struct orset *os, struct orset_exchange *x, struct peer *p,
-                          struct exec *in, struct folder *f)
+                          struct op_run *in, struct folder *f)
 {
     uint64_t n = orset_read_num(&in->in, ORSET_ORIGINS_MAX);
     struct orset_dot *theirs = in->in.bad ? NULL : orset_mem(os, NULL, (n + 1) * sizeof *theirs);
@@ -270,7 +270,7 @@ static int merge_presence(struct orset *os, struct orset_exchange *x, struct pee
     return r;
 }
 
-int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
+int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p, struct op_run *in,
                      struct folder **f_r)
 {
     struct folder *f = *f_r;
@@ -318,7 +318,7 @@ int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p,
  */
 
 /* m: as the giver has it. Reads without judging whether it is wanted. */
-static int read_message(struct exec *in, struct message *m)
+static int read_message(struct op_run *in, struct message *m)
 {
     struct orset *os = in->os;
     struct orset_facts *f = &m->p.facts;
@@ -544,7 +544,7 @@ static int merge_mine(struct orset *os, struct orset_exchange *x, struct peer *p
 }
 
 int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p,
-                         struct exec *in, struct folder *f, const struct prefixes *ranges)
+                         struct op_run *in, struct folder *f, const struct prefixes *ranges)
 {
     uint64_t n = orset_read_num(&in->in, UINT32_MAX);
     struct mine mine;

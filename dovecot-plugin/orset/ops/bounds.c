@@ -1,4 +1,4 @@
-/* bounds - what an op may not exceed in the state as it is, found in its dry run (exec.c). The
+/* bounds - what an op may not exceed in the state as it is, found in its dry run (apply_op.c). The
  * tables that all share: quota.c.
  *
  * A site's share that looks exceeded may hold what other sites removed, whose ops have not come:
@@ -7,14 +7,14 @@
 #include "dovecot-plugin/orset/ops/bounds.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"
-#include "dovecot-plugin/orset/state/named.h"
+#include "dovecot-plugin/orset/state/metadata.h"
 #include "dovecot-plugin/orset/state/pending_dots.h"
 
 /* A bound that the op would exceed, found dry. It counts once the op is known to be a new one. */
-static void beyond(struct exec *x, int error, const char *what, unsigned most)
+static void beyond(struct op_run *x, int error, const char *what, unsigned most)
 {
     struct orset *os = x->os;
     if (x->beyond == 0)
@@ -25,7 +25,7 @@ static void beyond(struct exec *x, int error, const char *what, unsigned most)
 
 /* Of one message a site has one live dot, and a few that others removed while their ops have not
  * come here: an exchange with it shows which those are. */
-int orset_check_same(struct exec *x, const struct message *m)
+int orset_check_same(struct op_run *x, const struct message *m)
 {
     struct orset *os = x->os;
     const struct copy *c;
@@ -43,7 +43,7 @@ int orset_check_same(struct exec *x, const struct message *m)
 }
 
 /* Flags without end on one message would leave others no room for one on it. */
-int orset_check_marks(struct exec *x, const struct folder *f, struct orset_dot target)
+int orset_check_marks(struct op_run *x, const struct folder *f, struct orset_dot target)
 {
     struct orset *os = x->os;
     struct message *m = &os->m[1];
@@ -75,7 +75,7 @@ static bool is_among(const struct orset_dot *dots, uint64_t n, struct orset_dot 
 }
 
 /* add would join those of the name that stay. */
-int orset_check_subscribed(struct exec *x, const void *name, size_t len,
+int orset_check_subscribed(struct op_run *x, const void *name, size_t len,
                            const struct orset_dot *kill, uint64_t nkill, struct orset_dot add)
 {
     struct orset *os = x->os;

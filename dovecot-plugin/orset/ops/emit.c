@@ -2,7 +2,7 @@
  * peers. */
 #include "dovecot-plugin/orset/ops/emit.h"
 #include "dovecot-plugin/orset/base/rows.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"
@@ -24,13 +24,13 @@ void orset_op_presence(struct orset *os, const struct folder *f)
 
 int orset_emit(struct orset *os, uint32_t uid)
 {
-    struct exec x = {
+    struct op_run x = {
         .by = os->self, .first = os->origin[os->self].counter + 1, .local = true, .uid = uid};
     struct orset_key k = {0};
     if (os->op.failed)
         return orset_fail(os, ORSET_E_MEMORY, "no memory for an op; roll back and try again");
     uint64_t chain = os->origin[os->self].chain;
-    int r = orset_exec(os, &x, os->op.data, os->op.len);
+    int r = orset_apply_op(os, &x, os->op.data, os->op.len);
     if (r < 0)
         return r;
     orset_key_num(&k, x.first);

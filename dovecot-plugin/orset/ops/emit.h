@@ -2,12 +2,12 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_EMIT_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_EMIT_H
 
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 
 /* An op is written into os->op. */
 void orset_op_begin(struct orset *, enum op_kind);
 void orset_op_presence(struct orset *, const struct folder *);
-/* The op in os->op as this replica's next one: exec, outgoing row. */
+/* The op in os->op as this replica's next one: applied, and an outgoing row. */
 int orset_emit(struct orset *, uint32_t uid);
 
 int orset_emit_remove(struct orset *, const struct folder *, const struct orset_dot *, unsigned n);

@@ -1,9 +1,9 @@
-/* join - see join.h. */
+/* join - binds mails that are here already to the peers' messages that are the same. */
 #include "dovecot-plugin/orset/ops/join.h"
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/local.h"
+#include "dovecot-plugin/orset/ops/local_changes.h"
 #include "dovecot-plugin/orset/state/aliases.h"
 #include "dovecot-plugin/orset/state/binding.h"
 #include "dovecot-plugin/orset/state/folder.h"

@@ -1,7 +1,7 @@
 /* new_epoch - see orset_new_epoch(). */
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/ops/renumber.h"
 #include "dovecot-plugin/orset/state/epoch.h"
 

@@ -3,12 +3,12 @@
 #include "dovecot-plugin/orset/base/keywords.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/epoch.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/quota.h"
 
-int orset_op_malformed(struct exec *x, const char *what)
+int orset_op_malformed(struct op_run *x, const char *what)
 {
     return orset_fail(x->os, ORSET_E_MALFORMED, "op %llu of site %llu: %s",
                       (unsigned long long)x->first,
@@ -18,7 +18,7 @@ int orset_op_malformed(struct exec *x, const char *what)
 /* dot = origin index, counter. A number of this replica that was never given, or of the op's own
  * origin from the op on, is an alarm. Others' numbers cannot be judged: a replica may know
  * elements above its own vector, from an exchange. */
-int orset_read_dot(struct exec *x, struct orset_dot *d)
+int orset_read_dot(struct op_run *x, struct orset_dot *d)
 {
     struct orset *os = x->os;
     uint64_t i = orset_read_num(&x->in, ORSET_ORIGINS_MAX);
@@ -41,7 +41,7 @@ int orset_read_dot(struct exec *x, struct orset_dot *d)
 
 /* folder = 0 (INBOX) | origin index + 1, counter of its create. *f: NULL when unknown here and
  * not made. */
-static int read_folder(struct exec *x, bool make, struct folder **f)
+static int read_folder(struct op_run *x, bool make, struct folder **f)
 {
     struct orset *os = x->os;
     struct orset_reader at = x->in;
@@ -70,18 +70,18 @@ static int read_folder(struct exec *x, bool make, struct folder **f)
     return 0;
 }
 
-int orset_read_folder(struct exec *x, struct folder **f)
+int orset_read_folder(struct op_run *x, struct folder **f)
 {
     return read_folder(x, false, f);
 }
 
-int orset_read_folder_made(struct exec *x, struct folder **f)
+int orset_read_folder_made(struct op_run *x, struct folder **f)
 {
     return read_folder(x, true, f);
 }
 
 /* flag = 0 to 4 (bit of the system flags) | 5, text (keyword) */
-int orset_read_flag(struct exec *x, uint16_t *flag)
+int orset_read_flag(struct op_run *x, uint16_t *flag)
 {
     uint8_t f = orset_read_u8(&x->in);
     size_t n;
@@ -102,14 +102,14 @@ int orset_read_flag(struct exec *x, uint16_t *flag)
     return kw < 0 ? kw : 0;
 }
 
-int orset_read_count(struct exec *x, uint64_t most, uint64_t *n)
+int orset_read_count(struct op_run *x, uint64_t most, uint64_t *n)
 {
     *n = orset_read_num(&x->in, most);
     return x->in.bad ? orset_op_malformed(x, "a count above its bound") : 0;
 }
 
 /* name = text: namespace key, then components, separated by NUL */
-int orset_read_name(struct exec *x, const uint8_t **name, size_t *len)
+int orset_read_name(struct op_run *x, const uint8_t **name, size_t *len)
 {
     *name = orset_read_text(&x->in, ORSET_NAME_MAX, len);
     if (x->in.bad || !orset_name_valid(*name, *len))
@@ -117,7 +117,7 @@ int orset_read_name(struct exec *x, const uint8_t **name, size_t *len)
     return 0;
 }
 
-int orset_read_clock(struct exec *x, struct stamp *s)
+int orset_read_clock(struct op_run *x, struct stamp *s)
 {
     const struct orset_origin *o = &x->os->origin[x->by].id;
     *s = (struct stamp){orset_read_num(&x->in, ORSET_CLOCK_MAX), o->site, o->epoch};
@@ -131,7 +131,7 @@ int orset_read_clock(struct exec *x, struct stamp *s)
     return r;
 }
 
-struct orset_dot orset_take_number(struct exec *x)
+struct orset_dot orset_take_number(struct op_run *x)
 {
     return (struct orset_dot){x->by, x->next++};
 }

@@ -12,7 +12,7 @@ struct renumber {
 };
 
 int orset_renumber(struct renumber *);       /* folders and messages */
-int orset_named_renumber(struct renumber *); /* renumber_named.c */
+int orset_named_renumber(struct renumber *); /* renumber_metadata.c */
 /* The dot's new number if it needs one: true and *d changed. */
 bool orset_renumber_dot(struct renumber *, struct orset_dot *d);
 bool orset_restamp(struct renumber *, struct stamp *);

@@ -1,9 +1,9 @@
-/* uid - the keeper's rounds; see uid.h. */
+/* uid - the keeper's rounds: which UID each message is to have, and who has heard of it. */
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
-#include "dovecot-plugin/orset/ops/exec.h"
+#include "dovecot-plugin/orset/ops/apply_op.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"

@@ -5,7 +5,7 @@
  *     3, message dot                  "the keeper gave it this UID"
  *
  * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops.
- * Each row counts for the origin whose op named the dot; exec.c refuses an op that would bring
+ * Each row counts for the origin whose op named the dot; apply_op.c refuses an op that would bring
  * its origin above ORSET_PENDING_MAX, so one peer's nonsense cannot use up what others need. */
 #include "dovecot-plugin/orset/state/pending_dots.h"
 #include "dovecot-plugin/orset/base/flags.h"

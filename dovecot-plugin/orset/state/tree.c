@@ -1,4 +1,4 @@
-/* tree - see tree.h. */
+/* tree - sorts the live folders by name and id, and says which mailbox each one is. */
 #include "dovecot-plugin/orset/state/tree.h"
 #include "dovecot-plugin/orset/state/homes.h"
 

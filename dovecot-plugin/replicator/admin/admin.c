@@ -1,4 +1,4 @@
-/* admin - see admin.h. */
+/* admin - serves the socket: reads a request, asks workers where needed, writes the reply. */
 #include "dovecot-plugin/replicator/admin/admin.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/answers.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/assert.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/pace.h"

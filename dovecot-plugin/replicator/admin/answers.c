@@ -1,10 +1,10 @@
-/* answers - see answers.h. */
+/* answers - status, peers, lag and join as rows. */
 #include "dovecot-plugin/replicator/admin/answers.h"
 
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"

@@ -6,7 +6,7 @@
 
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "dovecot-plugin/replicator/users/user.h"
 #include "lib/base/metrics.h"
 #include "lib/daemon/metrics_http.h"

@@ -1,4 +1,4 @@
-/* inbox - see inbox.h. */
+/* inbox - waits with READY, takes, hands parcels to the users, and acks what was done. */
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 
 #ifdef __GLIBC__

@@ -1,4 +1,4 @@
-/* outbox - see outbox.h. */
+/* outbox - pushes parcels, and tells what a lane did not take. */
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 
 #include <stdlib.h>

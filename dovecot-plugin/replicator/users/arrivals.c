@@ -1,4 +1,4 @@
-/* arrivals - see arrivals.h. */
+/* arrivals - marks users by what the inbox and the outbox tell of their parcels. */
 #include "dovecot-plugin/replicator/users/arrivals.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* confirm - see confirm.h. */
+/* confirm - decides when a user is opened only to confirm. */
 #include "dovecot-plugin/replicator/users/confirm.h"
 
 #include "lib/base/clock.h"

@@ -1,4 +1,4 @@
-/* hints - see hints.h.
+/* hints - reads the FIFO and the dirty marks, and tells the users.
  *
  * While hints come, the FIFO is read every READ_GAP and not waited for: else each write would
  * wake this process, and that is most of what a hint costs the client's process. So of those
@@ -16,7 +16,7 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/protocol/hint.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/sweep.h"

@@ -1,4 +1,4 @@
-/* holders - see holders.h. */
+/* holders - counts who has a process, and compares with the bounds of each kind. */
 #include "dovecot-plugin/replicator/users/holders.h"
 
 #include <stdlib.h>

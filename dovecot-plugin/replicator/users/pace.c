@@ -1,4 +1,4 @@
-/* pace - see pace.h. */
+/* pace - fills the bucket, and lets requests through while something is in it. */
 #include "dovecot-plugin/replicator/users/pace.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* progress - see progress.h. */
+/* progress - counts what was placed, and says how far and how fast. */
 #include "dovecot-plugin/replicator/users/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/metrics.h"
 
 #define WINDOW 30                /* seconds of which a rate is made */

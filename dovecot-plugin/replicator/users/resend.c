@@ -1,11 +1,11 @@
-/* resend - see resend.h. */
+/* resend - reads the ledger page by page, and marks its users. */
 #include "dovecot-plugin/replicator/users/resend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sched.h"

@@ -1,4 +1,4 @@
-/* sched - see sched.h. */
+/* sched - puts users into queues and takes the next one. */
 #include "dovecot-plugin/replicator/users/sched.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* sweep - see sweep.h. */
+/* sweep - lists the users, and marks so many a second. */
 #include "dovecot-plugin/replicator/users/sweep.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/users/resend.h"

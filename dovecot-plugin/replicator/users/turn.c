@@ -1,4 +1,4 @@
-/* turn - see turn.h. */
+/* turn - gives turns, and takes them back. */
 #include "dovecot-plugin/replicator/users/turn.h"
 
 #include "lib/base/assert.h"

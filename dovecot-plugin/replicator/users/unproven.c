@@ -1,10 +1,10 @@
-/* unproven - see unproven.h. */
+/* unproven - keeps names until a worker knows them, and lets few be tried at a time. */
 #include "dovecot-plugin/replicator/users/unproven.h"
 
 #include <stdlib.h>
 
 #include "lib/base/assert.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 
 #define NAMED_MOST 1000 /* names of one peer that nobody has known yet, or that nobody knows */

@@ -1,4 +1,4 @@
-/* user - see user.h. */
+/* user - adds what is to be done for a user, and puts it off after failures. */
 #include "dovecot-plugin/replicator/users/user.h"
 
 #include <stdlib.h>

@@ -259,7 +259,7 @@ bool user_is_active(const struct user *, double at);
  * that is by now, but not within least milliseconds. 0: it will not be active any more then. */
 double user_later(const struct user *, double now, int64_t least, double times);
 
-/* ---- user_kind.c: for how long its questions hold workers ---- */
+/* ---- user_slow.c: for how long its questions hold workers ---- */
 
 /* It is of that kind for an hour from now on, after the next time for two, at most for a day.
  * Slow: its worker was lost after a long silence (a FIFO among its files, a file system that

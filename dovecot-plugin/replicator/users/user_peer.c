@@ -2,7 +2,7 @@
 #include "dovecot-plugin/replicator/users/user.h"
 
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"

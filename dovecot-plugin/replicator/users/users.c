@@ -6,7 +6,7 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/progress.h"

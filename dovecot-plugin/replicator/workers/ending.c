@@ -1,4 +1,4 @@
-/* ending - see ending.h. */
+/* ending - watches processes by their pidfds, and counts those that are left. */
 #include "dovecot-plugin/replicator/workers/ending.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* hello - see hello.h. */
+/* hello - makes the frame from the group and the settings. */
 #include "dovecot-plugin/replicator/workers/hello.h"
 
 #include <string.h>

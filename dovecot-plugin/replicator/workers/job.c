@@ -1,4 +1,4 @@
-/* job - see job.h. */
+/* job - takes reasons from a user into one question, and gives them back. */
 #include "dovecot-plugin/replicator/workers/job.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
-#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/progress.h"

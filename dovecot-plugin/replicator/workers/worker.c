@@ -1,4 +1,4 @@
-/* worker - see worker.h. One connection: questions and answers, and its end. */
+/* worker - one connection: questions and answers, and its end. */
 #include "dovecot-plugin/replicator/workers/worker_state.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* workers - see worker.h. All connections: which one opens whom, who may have one, when users
- * are closed. */
+/* workers - all connections: which one opens whom, who may have one, when users are closed. */
 #include "dovecot-plugin/replicator/workers/worker_state.h"
 
 #include <stdlib.h>

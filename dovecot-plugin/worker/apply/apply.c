@@ -8,7 +8,7 @@
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"

@@ -6,7 +6,7 @@
  * now has its turn later. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"

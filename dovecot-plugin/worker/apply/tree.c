@@ -7,7 +7,7 @@
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/orset/state/tree.h"
 #include "dovecot-plugin/worker/apply/apply.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/names.h"

@@ -1,4 +1,4 @@
-/* plan - see plan.h. */
+/* plan - sorts what a mailbox lacks by UID, and says up to where it may be saved. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"

@@ -2,7 +2,7 @@
  * mails they add. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/protocol/parcel.h"

@@ -1,4 +1,4 @@
-/* classify - see classify.h. */
+/* classify - the table of cases, as one function. */
 #include "dovecot-plugin/worker/ingest/classify.h"
 
 /* The state is older than the mailbox, or was another folder's, and the log tells what happened

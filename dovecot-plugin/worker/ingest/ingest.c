@@ -19,7 +19,7 @@
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/index_log_replay.h"
 #include "dovecot-plugin/worker/logs/journal.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"

@@ -12,7 +12,7 @@
 #include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/journal.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
@@ -151,7 +151,7 @@ static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
     return 0;
 }
 
-/* What is in it is known; its mails leave behind all adds (removals.c). */
+/* What is in it is known; its mails leave behind all adds (removals_last.c). */
 static void leaves(struct box *x)
 {
     x->now.leaving = x->now.waits = TRUE;

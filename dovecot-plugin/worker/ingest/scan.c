@@ -13,7 +13,7 @@
 #include "dovecot-plugin/worker/logs/index_log_replay.h"
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/logs/verdict.h"
-#include "dovecot-plugin/worker/named/named.h"
+#include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"

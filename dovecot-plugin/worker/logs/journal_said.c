@@ -1,4 +1,4 @@
-/* journal_said - see journal_said.h */
+/* journal_said - takes the lines apart, and keeps what the last one of each name says. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/logs/journal_said.h"
 

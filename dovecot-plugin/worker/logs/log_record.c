@@ -1,4 +1,4 @@
-/* log_record - see log_record.h */
+/* log_record - checks a record's size, and gives what is in it. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/logs/log_record.h"
 #include "dovecot-plugin/worker/session/session.h"

@@ -57,7 +57,7 @@ struct box_memory {
     uint64_t modseq;  /* the highest, as the last scan saw it; 0: none yet */
     /* until there a scan whose cursor stayed told which flags clients set though they were set */
     struct log_pos reasserted;
-    /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals.c) */
+    /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals_last.c) */
     bool leaving;
 };
 

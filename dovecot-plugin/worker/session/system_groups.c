@@ -1,5 +1,5 @@
-/* system_groups - see system_groups.h. A file of its own: <grp.h> has a struct group, and so has
- * the worker. */
+/* system_groups - asks getgrouplist(3), in a file of its own, since <grp.h> has a struct group, and
+ * so has the worker. */
 #include "dovecot-plugin/worker/session/system_groups.h"
 
 #include <grp.h>

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "tests/bench/orset/floor.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
 #include "tests/support/memstore/memstore.h"

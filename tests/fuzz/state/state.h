@@ -2,7 +2,7 @@
 #ifndef DOVELANE_TESTS_FUZZ_STATE_STATE_H
 #define DOVELANE_TESTS_FUZZ_STATE_STATE_H
 
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
 #include "dovecot-plugin/orset/ops/join.h"
 #include "tests/support/memstore/memstore.h"

@@ -206,7 +206,7 @@ static const struct {
      "nodes a and b have the same redis"},
     {"node a { redis = \"h:1\"\ntls = no }\nnode a { redis = \"h:2\"\ntls = no }\n", "a"},
     {"dead = {mx9}\n", "dead names mx9"},
-    {"reinject_port = \"10027\"\n", "reinject_port = 10027 is no address"},
+    {"reinject_port = \"10627\"\n", "reinject_port = 10627 is no address"},
     {"reinject_port = \"h:26\"\nbounce_port = \"h:26\"\n",
      "reinject_port and bounce_port are both h:26"},
     {"state_directory = \"x\"\n", "state_directory = x must be an absolute path"},
@@ -231,7 +231,7 @@ static const struct {
     {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\n"
      "divert = {\"lmtp:b\303\274cher.example\"}\n",
      "write the name in ASCII"},
-    {"bounce_port = 10026\n", "bounce_port = 10026 is no address"},
+    {"bounce_port = 10626\n", "bounce_port = 10626 is no address"},
     {"milter_socket = \"inet:8899@localhost\"\n", "must be the absolute path"},
     {"log = sysloog\n", "log = sysloog, allowed is"},
     {"retry_first = 1h\n", "retry_first = 3600000ms is more than retry_most"},

@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "lib/config/nexthop.h"
 #include "tests/unit/lib/tests.h"
 
@@ -52,12 +54,15 @@ START_TEST(test_what_we_do_not_deliver_to)
                               "smtp:[a]:25x",
                               "smtp:inet:mail.example:25",
                               "smtp:[a]:no-such-port",
-                              "smtp:[a]:25, [b]:25",
+                              "smtp:[a]:25, b",
+                              "smtp:,",
+                              "smtp:[a] [b]x",
+                              "lmtp:inet:a, inet:b",
+                              "lmtp:inet:a, unix:/b",
                               "smtp:[a]:-1",
                               "lmtp:a:",
                               "lmtp::24",
                               "lmtp:inet:",
-                              "lmtp:a b",
                               "lmtp:fe80::1",
                               "lmtp:unix:",
                               "smtp:[b\303\274cher.example]:25",
@@ -69,12 +74,61 @@ START_TEST(test_what_we_do_not_deliver_to)
 }
 END_TEST
 
+static void expect_list(const char *destination, const char *spelled, const char *const *host)
+{
+    char *all = nexthop_spell(destination);
+    ck_assert_str_eq(all, spelled);
+    for (size_t i = 0; host[i]; i++) {
+        char *each = nexthop_host(destination, i), *same = nexthop_host(all, i);
+        ck_assert_pstr_eq(each, host[i]);
+        ck_assert_pstr_eq(same, host[i]);
+        free(each);
+        free(same);
+        ck_assert(host[i + 1] || !nexthop_host(destination, i + 1));
+    }
+    free(all);
+}
+
+START_TEST(test_lists_of_hosts)
+{
+    static const struct {
+        const char *is, *spelled, *host[4];
+    } list[] = {
+        {"smtp:[a], [b]:587", "smtp:[a],[b]:587", {"smtp:[a]", "smtp:[b]:587"}},
+        {"smtp:[a],[b]", "smtp:[a],[b]", {"smtp:[a]", "smtp:[b]"}},
+        {"relay: [a] ,\t[b]\n[c],", "relay:[a],[b],[c]", {"relay:[a]", "relay:[b]", "relay:[c]"}},
+        {"lmtp:inet:a, b:2424", "lmtp:inet:a,b:2424", {"lmtp:inet:a", "lmtp:b:2424"}},
+        {"lmtp:a b", "lmtp:a,b", {"lmtp:a", "lmtp:b"}},
+        {"smtp:[a],", "smtp:[a]", {"smtp:[a]"}},
+        {"smtp:[a]", "smtp:[a]", {"smtp:[a]"}},
+        {"lmtp:unix:/a, b", "lmtp:unix:/a, b", {"lmtp:unix:/a, b"}},
+        {"error:5.1.1 no, thanks", "error:5.1.1 no, thanks", {"error:5.1.1 no, thanks"}},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        expect_list(list[i].is, list[i].spelled, list[i].host);
+    expect("smtp:[a], [b]:587", false, "a", "25");
+    expect("lmtp:inet:a, b:2424", true, "a", "24");
+    expect("lmtp:unix:/a, b", true, "/a, b", NULL);
+}
+END_TEST
+
+START_TEST(test_next_hops_that_dns_may_say_more_about)
+{
+    ck_assert(nexthop_by_name("lmtp:mail.example:24"));
+    ck_assert(nexthop_by_name("lmtp:inet:mail.example"));
+    ck_assert(nexthop_by_name("lmtp:[a],b"));
+    ck_assert(!nexthop_by_name("lmtp:inet:[a],[b]:24"));
+    ck_assert(!nexthop_by_name("smtp:[a]"));
+    ck_assert(!nexthop_by_name("lmtp:unix:/a"));
+}
+END_TEST
+
 START_TEST(test_an_address_of_the_config)
 {
     struct nexthop hop;
-    ck_assert(nexthop_from_address("127.0.0.1:10026", &hop));
+    ck_assert(nexthop_from_address("127.0.0.1:10626", &hop));
     ck_assert_str_eq(hop.host, "127.0.0.1");
-    ck_assert_str_eq(hop.port, "10026");
+    ck_assert_str_eq(hop.port, "10626");
     nexthop_free(&hop);
     ck_assert(nexthop_from_address("unix:/run/bounce", &hop));
     ck_assert_ptr_null(hop.port);
@@ -88,6 +142,8 @@ TCase *nexthop_tests(void)
     TCase *t = tcase_create("nexthop");
     tcase_add_test(t, test_what_postfix_writes);
     tcase_add_test(t, test_what_we_do_not_deliver_to);
+    tcase_add_test(t, test_lists_of_hosts);
+    tcase_add_test(t, test_next_hops_that_dns_may_say_more_about);
     tcase_add_test(t, test_an_address_of_the_config);
     return t;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "milter/served.h"
+#include "milter/peer_credentials.h"
 #include "milter/session.h"
 
 struct milter milter;
@@ -241,7 +241,7 @@ double milter_session_last_turn(void)
     return 0;
 }
 
-bool served(int fd)
+bool peer_may_connect(int fd)
 {
     return true;
 }

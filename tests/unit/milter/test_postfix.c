@@ -302,16 +302,16 @@ START_TEST(test_a_port_has_its_service_by_number_and_by_name)
 {
     free(file("main.cf", "compatibility_level = 3.6\n"));
     free(file("master.cf",
-              "127.0.0.2:25 inet n - n - - smtpd\nsmtp inet n - n - - smtpd\n[::1]:10027 inet n - "
-              "n - - smtpd\n127.0.0.1:10027 inet n - n - - smtpd\n"));
+              "127.0.0.2:25 inet n - n - - smtpd\nsmtp inet n - n - - smtpd\n[::1]:10627 inet n - "
+              "n - - smtpd\n127.0.0.1:10627 inet n - n - - smtpd\n"));
     char *error = NULL;
     struct postconf *p = postconf_read(dir, &error);
     ck_assert_msg(p != NULL, "%s", error);
     ck_assert_str_eq(listener(p, "127.0.0.1:25"), "smtp");
     ck_assert_str_eq(listener(p, "127.0.0.2:smtp"), "127.0.0.2:25");
-    ck_assert_str_eq(listener(p, "[::1]:10027"), "[::1]:10027");
-    ck_assert_str_eq(listener(p, "127.0.0.1:10027"), "127.0.0.1:10027");
-    ck_assert_str_eq(listener(p, "localhost:10027"), "[::1]:10027"); /* one of that port */
+    ck_assert_str_eq(listener(p, "[::1]:10627"), "[::1]:10627");
+    ck_assert_str_eq(listener(p, "127.0.0.1:10627"), "127.0.0.1:10627");
+    ck_assert_str_eq(listener(p, "localhost:10627"), "[::1]:10627"); /* one of that port */
     ck_assert_str_eq(listener(p, "127.0.0.1:26"), "");
     postconf_free(p);
 }
@@ -324,7 +324,7 @@ static char *wrong_with(const char *interfaces, const char *reinject, const char
     free(file("master.cf", "smtp inet n - y - - smtpd\n -o { smtpd_milters = { "
                            "unix:dovelane/milter.sock, default_action=accept } }\n"
                            "2525 inet n - n - - smtpd -o "
-                           "smtpd_proxy_filter=unix:dovelane-proxy/proxy.sock\n127.0.0.1:10027 "
+                           "smtpd_proxy_filter=unix:dovelane-proxy/proxy.sock\n127.0.0.1:10627 "
                            "inet n - n - - smtpd\n"));
     char *text =
              mem_printf("postfix_config = \"%s\"\nreinject_port = \"%s\"\nbounce_port = \"%s\"\n",
@@ -357,12 +357,12 @@ START_TEST(test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back)
     ck_assert(refuses(
         "all", "127.0.0.1:25", "",
         "reinject_port = 127.0.0.1:25 is a port on which mail is diverted (service smtp of "));
-    ck_assert(refuses("all", "10.0.0.1:25", "", "127.0.0.1:10027"));
+    ck_assert(refuses("all", "10.0.0.1:25", "", "127.0.0.1:10627"));
     ck_assert(refuses("loopback-only", "[::1]:25", "", "reinject_port = [::1]:25"));
     ck_assert(refuses(
-        "all", "127.0.0.1:10027", "localhost:2525",
+        "all", "127.0.0.1:10627", "localhost:2525",
         "bounce_port = localhost:2525 is a port on which mail is diverted (service 2525 of "));
-    ck_assert(refuses("all", "127.0.0.1:10027", "127.0.0.1:10026", ""));
+    ck_assert(refuses("all", "127.0.0.1:10627", "127.0.0.1:10626", ""));
     ck_assert(refuses("all", "unix:/x", "", ""));
     /* Another Postfix of this host, on an address of its own. */
     ck_assert(refuses("10.0.0.1", "127.0.0.1:25", "", ""));

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
 #include "tests/unit/orset/exhaust_mailbox.h"
 #include "tests/unit/orset/exhaust_map.h"

@@ -1,6 +1,6 @@
 /* rows - a state file that its user wrote into: what cannot be true is known as that, wherever
  * it is, and nothing of it is run. */
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/store/guard.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/store/state_sqlite.h"

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
 #include "dovecot-plugin/orset/ops/join.h"
 #include "tests/support/memstore/memstore.h"

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "relay/state/poison.h"
+#include "relay/tables/poison.h"
 #include "tests/unit/relay/tests.h"
 
 static struct relay relay;

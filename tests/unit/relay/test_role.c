@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/state/role.h"
+#include "relay/cluster/takeover_rules.h"
 #include "tests/unit/relay/tests.h"
 
 #define N 3

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dovecot-plugin/replicator/state/directory.h"
+#include "dovecot-plugin/replicator/site/replicator_dir.h"
 #include "lib/base/mem.h"
 #include "tests/unit/replicator/tests.h"
 
@@ -62,7 +62,7 @@ static char *found_by(uid_t uid)
         char *error, *at;
         if (uid && (setgid(uid) || setuid(uid)))
             _exit(1);
-        at = directory_find("", own, older, &error);
+        at = replicator_dir_find("", own, older, &error);
         dprintf(ends[1], "%s",
                 !at                  ? error
                 : !strcmp(at, own)   ? "own"
@@ -169,7 +169,7 @@ END_TEST
 
 START_TEST(a_setting_counts_as_it_is)
 {
-    char *error, *at = directory_find("/elsewhere", own, older, &error);
+    char *error, *at = replicator_dir_find("/elsewhere", own, older, &error);
     reserve(older, RELAYS);
     ck_assert_str_eq(at, "/elsewhere");
     free(at);

@@ -1,0 +1,86 @@
+/* ledger - replicator.db: what must be known over a restart and after a lane was lost (SQLite).
+ *
+ *     users        (name)                        who was ever seen here, for sweeps
+ *     unconfirmed  (site, name, ops, since)      whose changes a peer has not confirmed
+ *     waiting      (name, unplaced, held)        whose mails wait here: for their bytes or a mailbox, for an admin
+ *     look         (name)                        who was to be looked at when the last run was stopped
+ *     peers        (site)                        removed for ever
+ *     joined       (name)                        whose state has what the other sites have
+ *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is;
+ *                                                filling, placed, placed_bytes: progress.h
+ *
+ * It is a memory of where to look, never the truth: that is in the users' states. So writes are
+ * gathered in a transaction for a second; what a crash takes back is found again by the sweep
+ * that follows it. But the sweep goes by the userdb's list, which need not be whole or there at
+ * all, and by this memory: whoever is seen for the first time is written at once. An error is
+ * logged and otherwise ignored for the same reason. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_LEDGER_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_LEDGER_H
+
+#include "dovecot-plugin/replicator/replicator.h"
+
+/* Reads the removed peers into r->group and sets r->first, r->unclean and r->adopted. NULL when
+ * it cannot be opened or is another site's (logged). */
+struct ledger *ledger_open(struct replicator *);
+/* Why the one in dir is another site's than self, called name; NULL: it is not, or it cannot be
+ * told (no file yet, not readable). The caller's. */
+char *ledger_of_another_site(const char *dir, const char *name, uint64_t self);
+/* Marks the run as clean, unless something could not be written, or the sweep of its start did
+ * not end. */
+void ledger_close(struct ledger *);
+
+/* by the userdb, which lists him again */
+void ledger_user_listed(struct ledger *, const char *name);
+/* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from
+ * ledger_commit_seen on, which is to be called before anything is done for him, and after a
+ * power loss from ledger_flush on, which comes by itself within a second. */
+bool ledger_user_seen(struct ledger *, const char *name);
+bool ledger_knows(struct ledger *, const char *name);
+void ledger_commit_seen(struct ledger *);
+/* All new users are on disk. False: that failed (logged), and is tried again each second. */
+bool ledger_flush(struct ledger *);
+/* Writes may have been lost: within a second write_users is called, which writes whoever is known
+ * again. */
+void ledger_on_loss(struct ledger *, void (*write_users)(void *arg), void *arg);
+void ledger_write_user(struct ledger *, const char *name, bool joined);
+void ledger_forget_user(struct ledger *, const char *name);
+
+/* His state has what the other sites have; false: not yet. Only of users who are known. */
+void ledger_joined(struct ledger *, const char *name, bool joined);
+bool ledger_has_joined(struct ledger *, const char *name);
+/* Users who are known, and how many of them have joined. */
+void ledger_count(struct ledger *, uint64_t *users_r, uint64_t *joined_r);
+
+/* A number that outlives this run. 0: it is not noted. */
+void ledger_note(struct ledger *, const char *key, uint64_t value);
+uint64_t ledger_noted(struct ledger *, const char *key);
+
+/* ops 0: all is confirmed. since: microseconds since 1970. */
+void ledger_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t ops,
+                        int64_t since);
+/* 0, 0: all is confirmed. */
+void ledger_get_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t *ops_r,
+                            int64_t *since_r);
+/* Both 0: nothing waits. */
+void ledger_waiting(struct ledger *, const char *name, uint64_t unplaced, uint64_t held);
+/* Of a user, or (name NULL) of all. */
+void ledger_get_waiting(struct ledger *, const char *name, uint64_t *unplaced_r, uint64_t *held_r);
+void ledger_look(struct ledger *, const char *name);
+/* Whether that is on disk; else it is written again each second (r->group.peer[].removed). */
+bool ledger_remove_peer(struct ledger *, uint64_t site);
+
+/* Pages of names in order, behind after ("" at first): calls fn for at most most of them.
+ * Returns how many. */
+typedef void ledger_fn(void *arg, const char *name, uint64_t ops, int64_t since);
+size_t ledger_users(struct ledger *, const char *after, size_t most, ledger_fn *, void *arg);
+size_t ledger_each_unconfirmed(struct ledger *, uint64_t site, const char *after, size_t most,
+                               ledger_fn *, void *arg);
+
+/* Calls fn for those who were to be looked at, and forgets them. */
+void ledger_looks(struct ledger *, ledger_fn *, void *arg);
+
+/* Totals of a site: users, ops, the oldest since (0: none). */
+void ledger_totals(struct ledger *, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
+                   int64_t *since_r);
+
+#endif

@@ -1,0 +1,53 @@
+/* shutdown - waits after a signal until no session, connection or revocation is left, then ends
+ * the loop. */
+#include "lib/ingress/shutdown.h"
+
+#include <signal.h>
+
+#include "lib/base/log.h"
+#include "lib/daemon/notify.h"
+
+#define TICK 0.05
+#define WITHIN 50. /* seconds; our units' TimeoutStopSec is 60 */
+
+bool shutdown_begun;
+
+static const struct shutdown *calls;
+static ev_timer tick;
+static ev_signal stop_signal[3];
+static double left;
+
+static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
+{
+    left += t->repeat;
+    size_t sessions = calls->end_sessions(left);
+    bool owes = store_pending_revokes(*calls->store) > 0 && left <= SHUTDOWN_FINISH;
+    if (listener_left(*calls->listener) && sessions == 0 && !owes) {
+        ev_break(loop, EVBREAK_ALL);
+    } else if (left > WITHIN) {
+        log_warning("ended in the middle of %zu sessions: their mails may be sent more than once",
+                    sessions);
+        ev_break(loop, EVBREAK_ALL);
+    }
+}
+
+static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
+{
+    if (shutdown_begun)
+        return;
+    shutdown_begun = true;
+    notify("STOPPING=1");
+    calls->begin();
+    ev_timer_init(&tick, on_tick, 0., TICK);
+    ev_timer_start(loop, &tick);
+}
+
+void shutdown_catch_signals(const struct shutdown *c)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    calls = c;
+    for (int i = 0; i < 3; i++) {
+        ev_signal_init(&stop_signal[i], on_stop, numbers[i]);
+        ev_signal_start(c->loop, &stop_signal[i]);
+    }
+}

@@ -1,0 +1,19 @@
+/* memory_pressure - how full the memory of the nodes is: of our own and of those that hold copies
+ * of our lanes, since only we can empty those. */
+#ifndef DOVELANE_RELAY_INTAKE_MEMORY_PRESSURE_H
+#define DOVELANE_RELAY_INTAKE_MEMORY_PRESSURE_H
+
+#include "relay/tables/lanes.h"
+#include "relay/relay.h"
+
+struct pressure *pressure_open(struct relay *);
+void pressure_close(struct pressure *);
+
+/* Whether any owner of the lane uses more than spill_above of its maxmemory; once it did, until
+ * it uses five percent less. */
+bool pressure_on(const struct relay *, const struct lane *);
+
+/* Whether any node does. */
+bool pressure_any(const struct relay *);
+
+#endif

@@ -1,0 +1,171 @@
+"""amavis, as its README.postfix has it: after the queue (content_filter), and before it
+(smtpd_proxy_filter). Either way it hands the mail back to an smtpd of its own. Our milter belongs
+on that one: on port 25 all mail would stay Postfix's, and the command says so."""
+import smtplib
+
+import pytest
+from support.beside import Beside, needs, same_text
+from support.raw_mail import BODIES, HEADER, Message
+from support.waiting import eventually
+from support.ways import envelope_of
+
+pytestmark = [pytest.mark.long, needs("amavisd")]
+
+CONTENT = ("plain", "8-bit", "dots", "header-folded", "mime-nest", "attachment-5MB")
+CONF = """\
+use strict;
+$max_servers = 4; $daemon_user = 'amavis'; $daemon_group = 'amavis';
+$MYHOME = '{home}'; $TEMPBASE = "$MYHOME/tmp"; $QUARANTINEDIR = undef; $db_home = "$MYHOME/db";
+$pid_file = "$MYHOME/amavisd.pid"; $lock_file = "$MYHOME/amavisd.lock";
+$mydomain = 'stack.example'; $myhostname = 'mx.stack.example';
+$enable_db = 0; $enable_zmq = 0; $nanny_details_level = 0; $enable_dkim_verification = 0;
+$do_syslog = 0; $DO_SYSLOG = 0; $LOGFILE = "$MYHOME/log"; $log_level = 2;
+@mynetworks = qw( 127.0.0.0/8 ); @local_domains_maps = (1);
+@bypass_virus_checks_maps = (1); @bypass_spam_checks_maps = (1);
+@av_scanners = (); @av_scanners_backup = (); @decoders = ();
+$final_bad_header_destiny = D_PASS; $final_banned_destiny = D_REJECT;
+$warnbadhsender = 0; $virus_admin = undef; $banned_admin = undef;
+$banned_filename_re = new_RE( qr'\\.exe$'i );
+$inet_socket_bind = '127.0.0.1'; $inet_socket_port = [{ports}];
+$interface_policy{{{ports0}}} = 'STOCK';
+$policy_bank{{'STOCK'}} = {{ forward_method => 'smtp:[127.0.0.1]:{back0}' }};
+$forward_method = 'smtp:[127.0.0.1]:{back1}'; $notify_method = $forward_method;
+1;
+"""
+BACK = """\
+{back} inet n - n - - smtpd
+    -o content_filter=
+    -o smtpd_proxy_filter=
+    -o {{ smtpd_milters = {milters} }}
+    -o smtpd_authorized_xforward_hosts=127.0.0.0/8
+    -o receive_override_options=no_unknown_recipient_checks
+"""
+AGENT = """\
+smtp-amavis unix - - n - 4 smtp
+    -o smtp_send_xforward_command=yes
+    -o smtp_dns_support_level=disabled
+"""
+EXE = (HEADER + b"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n"
+       b"Content-Type: application/octet-stream; name=x.exe\r\n"
+       b"Content-Disposition: attachment; filename=x.exe\r\n\r\nMZ\r\n--b--\r\n")
+
+
+class Amavis(Beside):
+    """One amavis with a port for each way. option: how port 25 hands the mail to it."""
+
+    def __init__(self, option, on_port_25=False):
+        self.option, self.on_port_25 = option, on_port_25
+        super().__init__()
+
+    def prepare(self):
+        take = self.system.ports.take
+        home = self.home("amavis", "amavis")
+        ports, backs = [take(), take()], [take(), take()]
+        for name in ("tmp", "db"):
+            (home / name).mkdir()
+        conf = self.home("amavis-conf") / "amavisd.conf"    # not where it may write itself
+        conf.write_text(CONF.format(
+            home=home, ports=", ".join(map(str, ports)), ports0=ports[0], back0=backs[0],
+            back1=backs[1]))
+        for path in (home / "tmp", home / "db"):
+            path.chmod(0o777)
+        self.program("amavis", ["amavisd", "-c", conf, "foreground"], [])
+        for port in ports:
+            eventually("amavis listens", lambda at=port: self.connects(f"127.0.0.1:{at}"))
+        self.ports, self.backs = ports, backs
+        self.change(master=self.served)
+        eventually("the way back", lambda: self.connects(f"127.0.0.1:{backs[1]}"))
+        if not self.on_port_25:
+            self.wait_able()
+
+    def served(self, text):
+        """master.cf with amavis. Our milter is on the second way back, or on port 25."""
+        ours, reader = "unix:dovelane/milter.sock", f"inet:127.0.0.1:{self.milter.server_address[1]}"
+        smtp, here = self.system.smtp, "" if self.on_port_25 else "    -o smtpd_milters=\n"
+        text = text.replace(f"{smtp} inet n - n - - smtpd\n", f"{smtp} inet n - n - - smtpd\n{here}"
+                            f"    -o {self.option.format(self.ports[1])}\n", 1)
+        text += f"    -o {self.option.format(self.ports[0])}\n"     # the stock port is the last
+        text = text.replace(f"-o smtpd_milters={reader}", "-o smtpd_milters=", 1)
+        text += BACK.format(back=f"127.0.0.1:{self.backs[0]}", milters=reader)
+        text += BACK.format(back=f"127.0.0.1:{self.backs[1]}",
+                            milters="" if self.on_port_25 else ours)
+        return text + AGENT
+
+    def milter_line(self):
+        """The last line about a mail: its id is that of the way back."""
+        with open(self.system["milter"].log, encoding="utf-8", errors="replace") as log:
+            return [line for line in log if " action=" in line][-1:][0]
+
+
+OPTIONS = {"after the queue": "content_filter=smtp-amavis:[127.0.0.1]:{}",
+           "before the queue": "smtpd_proxy_filter=127.0.0.1:{}"}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def amavis(request):
+    ways = Amavis(OPTIONS[request.param])
+    ways.before_queue = request.param.startswith("before")
+    yield ways
+    ways.end()
+
+
+@pytest.mark.parametrize("name", ["smtp", "lmtp"])
+def test_filtered_mail_is_diverted_and_the_same(amavis, name):
+    for what in CONTENT:
+        stock, ours = amavis.both(Message(BODIES[what]), name)
+        assert "action=lane" in amavis.milter_line(), amavis.milter_line()
+        assert [unported(amavis, mail.wire) for mail in ours] == \
+            [unported(amavis, mail.wire) for mail in stock]
+        assert [envelope_of(mail) for mail in ours] == [envelope_of(mail) for mail in stock]
+        assert ours[0].wire.count(b"amavis") or ours[0].wire.count(b"Amavis")
+
+
+def unported(amavis, wire):
+    """amavis's Received line says at which of its ports."""
+    wire = same_text(wire)
+    for port in amavis.ports:
+        wire = wire.replace(b"port %d" % port, b"port X")
+    return wire
+
+
+def test_what_it_refuses_does_not_arrive(amavis):
+    before = len(amavis.hops["smtp"].mails)
+    if amavis.before_queue:
+        with pytest.raises(smtplib.SMTPDataError) as refused:
+            amavis.deliver(EXE, "b@smtp.example")
+        assert refused.value.smtp_code == 554
+    else:
+        amavis.deliver(EXE, "b@smtp.example")       # it comes back to the sender by Postfix
+    amavis.through(amavis.system.smtp, Message(), "smtp")
+    assert not any(b"x.exe" in mail.wire for mail in amavis.hops["smtp"].mails[before:])
+
+
+def test_nothing_is_lost_when_ours_are_killed(amavis):
+    amavis.kept_while_killed()
+
+
+def test_what_the_command_says_of_the_right_place(amavis):
+    found, said = amavis.checked()
+    assert not found & {"service-setting", "milter-unused", "main-setting"}, said
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+def test_on_port_25_itself_all_mail_stays_postfixs(option):
+    ways = Amavis(option, on_port_25=True)
+    try:
+        found, said = ways.checked()
+        assert "service-setting" in found and option.partition("=")[0] in said, said
+        log = ways.system["milter"].log
+        with open(log, encoding="utf-8", errors="replace") as text:
+            told = text.read().rfind("diverting is off")
+        for what in ("plain", "dots"):
+            before = len(ways.hops["smtp"].mails)
+            ways.through(ways.system.smtp, Message(BODIES[what]), "smtp")
+            assert len(ways.hops["smtp"].mails) == before + 1
+        with open(log, encoding="utf-8", errors="replace") as text:
+            said = text.read()[max(told, 0):]
+        # Before the queue a milter is told the envelope alone, so that it has no mail to tell of.
+        assert "action=lane" not in said, said
+        assert f"diverting is off: {option.partition('=')[0]} = " in said
+    finally:
+        ways.end()

@@ -1,0 +1,27 @@
+"""Writes the meta part of an entry (docs/envelope.md), so that tests can store mails without a milter. stack.lanes reads it."""
+import os
+import time
+
+from support.frames import num, text
+from support.stack.lanes import TEXTS
+
+
+def recipient(address, args="", state=0, attempts=0, code=0, reason="", last_attempt=0):
+    return (text(address) + text(args) + num(state) + num(attempts) + num(code) + text(reason)
+            + num(last_attempt))
+
+
+def encode(recipients=("b@example.net",), size=0, arrived=None, marks=0, **texts):
+    """recipients: addresses, or what recipient() gives. arrived: microseconds since 1970, now by default."""
+    fields = {"queue_id": "4jWhSH0G8Sz1SS5l", "sender": "a@example.org", **texts}
+    unknown = set(fields) - set(TEXTS)
+    assert not unknown, f"no such field: {unknown}"
+    out = (b"\x02" if marks else b"\x01") + num(time.time_ns() // 1000 if arrived is None else arrived) + num(size)
+    out += b"".join(text(fields.get(name, "")) for name in TEXTS)
+    out += num(len(recipients)) + b"".join(r if isinstance(r, bytes) else recipient(r) for r in recipients)
+    return out + (num(marks) if marks else b"")
+
+
+def entry_id():
+    """As lib/mail/entryid.c makes them: 48 bits of milliseconds, 80 random bits."""
+    return (time.time_ns() // 1000000).to_bytes(6, "big") + os.urandom(10)
