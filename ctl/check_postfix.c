@@ -12,6 +12,7 @@
 #include "lib/config/nexthop.h"
 #include "lib/postfix/agents.h"
 #include "lib/postfix/postconf.h"
+#include "lib/postfix/sockets.h"
 #include "lib/redis/control_keys.h"
 #include "lib/base/units.h"
 
@@ -48,33 +49,9 @@ static char *address_of(const char *word)
     return mem_strndup(word, strcspn(word, ", \t}"));
 }
 
-/* The path as the world sees it. */
-static char *path_of(const struct look *l, const char *address)
-{
-    if (strncmp(address, "unix:", 5))
-        return mem_strdup("");
-    if (address[5] == '/' && !l->service->chroot)
-        return mem_strdup(address + 5);
-    return mem_printf("%s/%s", postconf_get(l->conf, NULL, "queue_directory"),
-                      address + 5 + strspn(address + 5, "/"));
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    char *x = realpath(a, NULL), *y = realpath(b, NULL);
-    bool same = !strcmp(x ? x : a, y ? y : b);
-    free(x);
-    free(y);
-    return same;
-}
-
 static bool is_ours(const struct look *l, const char *word)
 {
-    char *address = address_of(word), *path = path_of(l, address);
-    bool ours = same_file(path, l->ctl->config->milter_socket);
-    free(path);
-    free(address);
-    return ours;
+    return sockets_named(l->conf, l->service, word, l->ctl->config->milter_socket);
 }
 
 /* An option in braces, or the parameter that stands for all milters; malloc'd. */
@@ -146,6 +123,16 @@ static void check_tls_line(struct look *l)
                   name);
 }
 
+/* A service to which a content filter gives mail back often says no_milters. */
+static void check_asked(struct look *l)
+{
+    if (strstr(postconf_get(l->conf, l->service->key, "receive_override_options"), "no_milters"))
+        check_say(l->ctl, FINDING_WARNING, FOUND_MILTER_UNASKED, l->about,
+                  "receive_override_options without no_milters",
+                  "no_milters in receive_override_options: our milter is asked for no mail, and "
+                  "nothing is diverted");
+}
+
 /* True when this service uses our milter. */
 static bool check_milters(struct look *l)
 {
@@ -165,6 +152,7 @@ static bool check_milters(struct look *l)
         else
             check_good(l->ctl, l->about, "our milter is the last");
         check_our_entry(l, m.word[at]);
+        check_asked(l);
         check_tls_line(l);
         for (size_t i = 0; i < at; i++) {
             char *address = address_of(m.word[i]);
@@ -401,6 +389,17 @@ static void check_main(struct look *l)
                   "non_smtpd_milters =", "non_smtpd_milters has our milter: it is for smtpd alone");
 }
 
+/* A port of submission, by name or by number, with or without an address before it. */
+static bool is_submission(const struct postconf_service *s)
+{
+    static const char *const ports[] = {"submission", "submissions", "smtps", "587", "465"};
+    const char *colon = strrchr(s->name, ':'), *port = colon ? colon + 1 : s->name;
+    for (size_t i = 0; i < sizeof ports / sizeof *ports; i++)
+        if (!strcmp(port, ports[i]))
+            return true;
+    return false;
+}
+
 void check_postfix(struct ctl *ctl, const char *directory)
 {
     struct look l = {.ctl = ctl};
@@ -428,8 +427,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
         users++;
         features_of_service(l.conf, l.service->key, &ctl->config->ignore, say_feature, any_word,
                             &l);
-        if (!strcmp(l.service->name, "submission") || !strcmp(l.service->name, "submissions") ||
-            !strcmp(l.service->name, "smtps"))
+        if (is_submission(l.service))
             check_say(ctl, FINDING_WARNING, FOUND_OWN_USERS, l.about,
                       "-o smtpd_milters without ours",
                       "mail of your own users is diverted, too; their bounces and notices are then "

@@ -7,24 +7,13 @@
 
 #include "lib/base/mem.h"
 #include "lib/base/units.h"
+#include "lib/postfix/sockets.h"
 
-/* smtpd_proxy_filter = unix:dovelane-proxy/proxy.sock, below the queue directory where it is not
- * absolute. */
 static bool is_ours(const struct config *c, const struct postconf *conf,
                     const struct postconf_service *s)
 {
-    const char *filter = postconf_get(conf, s->key, "smtpd_proxy_filter");
-    if (strncmp(filter, "unix:", 5))
-        return false;
-    bool absolute = filter[5] == '/' && !s->chroot;
-    char *path = mem_printf("%s%s%s", absolute ? "" : postconf_get(conf, NULL, "queue_directory"),
-                            absolute ? "" : "/", filter + 5);
-    char *a = realpath(path, NULL), *b = realpath(c->proxy_socket, NULL);
-    bool ours = !strcmp(a ? a : path, b ? b : c->proxy_socket);
-    free(a);
-    free(b);
-    free(path);
-    return ours;
+    return sockets_named(conf, s, postconf_get(conf, s->key, "smtpd_proxy_filter"),
+                         c->proxy_socket);
 }
 
 static void check_before(struct ctl *ctl, const struct postconf *conf,

@@ -212,7 +212,11 @@ def remove(description, name):
     return new
 
 
-NEXT_HOP = re.compile(r"(smtp|relay|lmtp):(unix:[^\s\"\\{}]+|\[[^\s\"\\{}\[\]]+\](:\d+)?)")
+IN_BRACKETS = r"\[[^\s\"\\{}\[\],]+\](?::[\w-]+)?"
+HOST = rf"(?:{IN_BRACKETS}|[\w.-]+(?::[\w-]+)?)"    # LMTP looks up no MX
+NEXT_HOP = re.compile(rf"(smtp|relay|lmtp):unix:[^\s\"\\{{}}]+|"
+                      rf"(smtp|relay):{IN_BRACKETS}([, \t]+{IN_BRACKETS})*|"
+                      rf"lmtp:(inet:)?{HOST}([, \t]+{HOST})*", re.ASCII)
 
 
 def check_next_hop(hop):

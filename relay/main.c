@@ -73,6 +73,8 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
     struct relay *r = stop->relay;
     if (r->kicked & RELAY_LIST)
         lane_watch_list(r);
+    if (r->kicked & RELAY_WANT)
+        destinations_want_all(r);
     r->kicked = 0;
     intake_run(r);
     spill_run(r);

@@ -69,6 +69,7 @@ struct relay {
 /* What a room asks of one above it; main.c sees to it at the end of this turn of the loop. */
 enum relay_kick {
     RELAY_LIST = 1 << 0, /* lane_watch_list() */
+    RELAY_WANT = 1 << 1, /* destinations_want_all() */
 };
 
 static inline void relay_kick(struct relay *r, enum relay_kick what)

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -156,4 +157,19 @@ void subprocess_free(struct subprocess_result *r)
 {
     buf_free(&r->out);
     buf_free(&r->err);
+}
+
+bool subprocess_exists(const char *program)
+{
+    const char *path = getenv("PATH");
+    bool found = false;
+    for (const char *at = path && *path ? path : "/usr/sbin:/usr/bin"; *at && !found;) {
+        size_t n = strcspn(at, ":");
+        char *file = mem_printf("%.*s/%s", (int)n, at, program);
+        found = access(file, X_OK) == 0;
+        free(file);
+        at += n;
+        at += *at == ':';
+    }
+    return found;
 }

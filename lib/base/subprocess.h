@@ -21,4 +21,7 @@ struct subprocess_result subprocess_run(const char *const *argv, const char *inp
                                         size_t input_len, int timeout_ms);
 void subprocess_free(struct subprocess_result *);
 
+/* Whether there is such a program in PATH. */
+bool subprocess_exists(const char *program);
+
 #endif

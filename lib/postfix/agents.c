@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/base/mem.h"
+#include "lib/base/subprocess.h"
 #include "lib/config/config.h"
 #include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
@@ -207,8 +208,11 @@ static bool is_there(const char *file)
 static bool by_postfix(struct agents *all, const char *host_name, const char *directory,
                        bool expected)
 {
-    char *error = NULL, *file = mem_printf("%s/main.cf", directory);
-    bool there = *directory && (expected || is_there(file));
+    char *error = NULL, *file = mem_printf("%s/main.cf", directory),
+         *services = mem_printf("%s/master.cf", directory);
+    bool missing = *directory && !is_there(file);
+    bool there =
+        *directory && (expected || !missing || is_there(services) || subprocess_exists("postconf"));
     struct postconf *conf = there ? postconf_read(directory, &error) : NULL;
     const struct postconf_service *s;
     bool good = conf && (*host_name || speakable(postconf_get(conf, NULL, "myhostname")));
@@ -221,11 +225,16 @@ static bool by_postfix(struct agents *all, const char *host_name, const char *di
     if (good)
         all->source = *host_name ? mem_strdup("host_name") : mem_strdup(file);
     all->by_postfix = good;
-    if (!good && there)
+    if (missing && there)
+        all->unread = mem_printf("there is a Postfix, but no %s: put it back, or set "
+                                 "postfix_config = \"\" if this host's Postfix is none to go by",
+                                 file);
+    else if (!good && there)
         all->unread = error ? error : mem_printf("%s has no myhostname", file);
-    else
+    if (all->unread != error)
         free(error);
     postconf_free(conf);
+    free(services);
     free(file);
     return good;
 }
@@ -312,6 +321,15 @@ const struct agent *agents_for(const struct agents *all, const char *destination
     return &all->agent[0];
 }
 
+/* Of a transport; smtp's for one that is not known. */
+static const struct agent *agents_at(const struct agents *all, const char *transport)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (!strcmp(all->agent[i].transport, transport))
+            return &all->agent[i];
+    return &all->agent[0];
+}
+
 const char *agents_source(const struct agents *all)
 {
     return all->source;
@@ -325,6 +343,23 @@ bool agents_by_postfix(const struct agents *all)
 const char *agents_unread(const struct agents *all)
 {
     return all->unread;
+}
+
+void agents_doubt(struct agents *all, char *why)
+{
+    free(all->unread);
+    all->unread = why;
+}
+
+bool agents_stricter(const struct agents *before, const struct agents *all)
+{
+    bool stricter = false;
+    for (size_t i = 0; i < all->n; i++)
+        stricter |= all->agent[i].tls > agents_at(before, all->agent[i].transport)->tls;
+    for (size_t i = 0; i < before->n; i++)
+        if (agents_at(all, before->agent[i].transport)->tls < before->agent[i].tls)
+            return false;
+    return stricter;
 }
 
 const char *agents_wrong(const struct agents *all)

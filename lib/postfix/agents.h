@@ -41,9 +41,9 @@ struct agent {
 
 struct agents;
 
-/* Both are settings, "" when they are empty. expected: there was a Postfix before, so that a
- * main.cf that is missing counts as unread: somebody moved it away to edit it. Blocks: runs
- * postconf(1) (about 50 ms), or asks the resolver. Never NULL. */
+/* Both are settings, "" when they are empty. expected: there was a Postfix before. Then, and where
+ * there is a master.cf or a postconf(1), a main.cf that is missing counts as unread: somebody moved
+ * it away to edit it. Blocks: runs postconf(1) (about 50 ms), or asks the resolver. Never NULL. */
 struct agents *agents_find(const char *host_name, const char *postfix_config, bool expected);
 void agents_free(struct agents *);
 
@@ -60,6 +60,12 @@ bool agents_by_postfix(const struct agents *);
 /* NULL, or why postconf(1) could not read the settings, though there are some: as in the middle of
  * an edit. They are as without Postfix then. */
 const char *agents_unread(const struct agents *);
+
+/* Makes them unread, for that reason (malloc'd; theirs from now on). */
+void agents_doubt(struct agents *, char *why);
+
+/* True when a transport's TLS is stricter than before, and no transport's is less strict. */
+bool agents_stricter(const struct agents *before, const struct agents *);
 
 /* NULL, or what is wrong with the names, and what to set. */
 const char *agents_wrong(const struct agents *);

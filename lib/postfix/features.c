@@ -108,7 +108,7 @@ static void walk_restrictions(struct walk *w, const char *parameter, const char 
     postconf_words(list, w->word_fn, w->arg);
     char *effect = config_list_has(w->ignore, parameter)
                        ? NULL
-                       : restrictions_effect(postconf_directory(w->conf), list);
+                       : restrictions_effect(postconf_directory(w->conf), list, w->word_fn, w->arg);
     if (effect)
         tell(w, FEATURE_RESULT, parameter, effect, false);
     free(effect);
@@ -129,7 +129,7 @@ static bool walk_checks(void *arg, const char *table)
                                                                         : TABLE_ACCESS;
     char *effect = config_list_has(w->ignore, table)
                        ? NULL
-                       : table_effect(postconf_directory(w->conf), table, kind);
+                       : table_effect(postconf_directory(w->conf), table, kind, w->word_fn, w->arg);
     if (effect)
         tell(w, FEATURE_RESULT, w->now.parameter, effect, false);
     free(effect);

@@ -116,6 +116,22 @@ void maps_add(struct maps *m, enum maps_of of, const char *parameter, const char
         (struct map){of, mem_strdup(parameter), mem_strdup(table), takes_patterns(table), -1};
 }
 
+void maps_add_all(struct maps *m, const struct maps *more)
+{
+    for (size_t i = 0; i < more->n; i++)
+        maps_add(m, more->map[i].of, more->map[i].parameter, more->map[i].table);
+}
+
+bool maps_has_all(const struct maps *m, const struct maps *wanted)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < wanted->n; i++)
+        for (size_t k = 0; k < m->n; k++)
+            found +=
+                m->map[k].of == wanted->map[i].of && !strcmp(m->map[k].table, wanted->map[i].table);
+    return found == wanted->n;
+}
+
 static bool any(const struct maps *m, enum maps_of of)
 {
     for (size_t i = 0; i < m->n; i++)

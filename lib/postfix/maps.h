@@ -23,6 +23,10 @@ void maps_free(struct maps *);
  * counts once. */
 void maps_add(struct maps *, enum maps_of, const char *parameter, const char *table);
 
+/* Adds those of another one; whether all of them are there. */
+void maps_add_all(struct maps *, const struct maps *);
+bool maps_has_all(const struct maps *, const struct maps *wanted);
+
 /* Five seconds from now, in milliseconds of the monotonic clock: how long the maps may take for
  * one mail, however many addresses it has. Postfix gives up after content_timeout and queues the
  * mail; what were stored then would come twice. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/postfix/features.h"
@@ -18,6 +19,7 @@
 #include "lib/base/mem.h"
 #include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
+#include "lib/postfix/sockets.h"
 
 /* What keeps mail in Postfix. */
 struct finding {
@@ -33,7 +35,9 @@ struct facts {
     size_t nfindings;
     char **file; /* what was read, for the next look at whether it changed */
     size_t nfiles;
-    uint64_t state; /* of these files */
+    uint64_t state; /* of these files; 0: to be read again */
+    bool unread;    /* they could not be read */
+    bool quiet;     /* nobody has written main.cf or master.cf just now */
     bool named;     /* a service names our socket */
     struct postfix_header header;
     struct postfix_received received;
@@ -129,17 +133,6 @@ static void take(void *arg, const struct postfix_feature *b)
                     b->by_name);
 }
 
-/* "dovelane/milter.sock" of "/var/spool/postfix/dovelane/milter.sock": how a chrooted smtpd
- * names it. */
-static const char *last_two(const char *path)
-{
-    const char *s = path + strlen(path);
-    for (unsigned slashes = 0; s > path; s--)
-        if (s[-1] == '/' && ++slashes == 2)
-            break;
-    return s;
-}
-
 static bool loopback(const char *address)
 {
     return !strncmp(address, "127.", 4) || !strncmp(address, "[::1]", 5) ||
@@ -167,12 +160,11 @@ static char *port_wrong(const struct config *c, const struct postconf *conf, con
         *address && strncmp(address, "unix:", 5) ? postconf_listener(conf, address) : NULL;
     if (!s || !hears(conf, s, address))
         return NULL;
-    const char *by =
-        strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))
-            ? "smtpd_milters"
-        : strstr(postconf_get(conf, s->key, "smtpd_proxy_filter"), last_two(c->proxy_socket))
-            ? "smtpd_proxy_filter"
-            : NULL;
+    const char *milters = postconf_get(conf, s->key, "smtpd_milters"),
+               *filter = postconf_get(conf, s->key, "smtpd_proxy_filter"),
+               *by = sockets_named(conf, s, milters, c->milter_socket) ? "smtpd_milters"
+                     : sockets_named(conf, s, filter, c->proxy_socket) ? "smtpd_proxy_filter"
+                                                                       : NULL;
     if (!by)
         return NULL;
     return mem_printf("%s = %s is a port on which mail is diverted (service %s of %s/master.cf has "
@@ -259,7 +251,8 @@ static void take_service(struct facts *f, const struct postconf *conf)
         return;
     }
     for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
-        bool ours = strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket));
+        bool ours =
+            sockets_named(conf, s, postconf_get(conf, s->key, "smtpd_milters"), c->milter_socket);
         /* for some clients another milter, which may be ours */
         bool may_be = *postconf_get(conf, s->key, "smtpd_milter_maps");
         if (!strcmp(s->command, "smtpd") && (ours || may_be)) {
@@ -270,6 +263,16 @@ static void take_service(struct facts *f, const struct postconf *conf)
     }
     if (!f->named)
         features_of_service(conf, NULL, &c->ignore, take, note_file, f);
+}
+
+/* Seconds for which main.cf and master.cf stay as they are before less is kept in Postfix. */
+#define QUIET 6
+
+static bool is_old(const char *file)
+{
+    struct stat st;
+    time_t now = time(NULL);
+    return stat(file, &st) || st.st_mtim.tv_sec > now || now - st.st_mtim.tv_sec >= QUIET;
 }
 
 static struct facts *read_facts(void)
@@ -300,9 +303,50 @@ static struct facts *read_facts(void)
     f->nfiles = all;
     /* not read, or changed while it was read: again at the next look */
     f->state = good ? state_of(f) : 0;
+    f->unread = !conf;
+    f->quiet = is_old(f->file[0]) && is_old(f->file[1]);
     postconf_free(conf);
     free(error);
     return f;
+}
+
+/* ---- what is less strict ---- */
+
+static bool has_finding(const struct facts *f, const struct finding *wanted)
+{
+    for (size_t i = 0; i < f->nfindings; i++)
+        if (!strcmp(f->finding[i].text, wanted->text) &&
+            same_text(f->finding[i].transport, wanted->transport))
+            return true;
+    return false;
+}
+
+/* Whether it keeps in Postfix whatever was kept before. */
+static bool as_strict(const struct facts *before, const struct facts *f)
+{
+    for (size_t i = 0; i < before->nfindings; i++)
+        if (!has_finding(f, &before->finding[i]))
+            return false;
+    return maps_has_all(f->maps, before->maps) &&
+           !memcmp(&f->received, &before->received, sizeof f->received) &&
+           !strcmp(f->header.drop, before->header.drop) && f->header.hops == before->header.hops &&
+           !strcmp(f->delimiter, before->delimiter);
+}
+
+/* A main.cf that is being written may be read without an error, and say less than it will: what
+ * was there before counts, too, until it is quiet. */
+static void be_as_strict(struct facts *f, const struct facts *before)
+{
+    for (size_t i = 0; i < before->nfindings; i++)
+        add_finding(f, mem_strdup(before->finding[i].text), before->finding[i].transport,
+                    before->finding[i].unless, before->finding[i].by_name);
+    maps_add_all(f->maps, before->maps);
+    f->header = before->header;
+    f->received.login = before->received.login;
+    f->received.tls |= before->received.tls;
+    f->received.hidden |= before->received.hidden;
+    memcpy(f->delimiter, before->delimiter, sizeof f->delimiter);
+    f->state = 0;
 }
 
 /* ---- sharing ---- */
@@ -408,15 +452,39 @@ static void swap(struct facts *f)
     release(old);
 }
 
+/* Looks to wait after one at which they could not be read, while nothing changes. */
+#define WAIT_MOST 30
+
+static void read_again(const struct facts *before)
+{
+    struct facts *f = read_facts();
+    if (!f->quiet && !as_strict(before, f)) {
+        if (before->state)
+            log_info("%s/main.cf or master.cf has just been written: what kept mail in Postfix "
+                     "does so until they stay the same for %d s",
+                     postfix.config->postfix_config, QUIET);
+        be_as_strict(f, before);
+    }
+    swap(f);
+}
+
 static void *watch(void *arg)
 {
+    uint64_t last = 0;
+    unsigned wait = 0, waited = 0;
     for (;;) {
         sleep(2);
         struct facts *f = hold();
-        bool changed = state_of(f) != f->state;
+        uint64_t state = state_of(f);
+        if (!f->unread || state != last)
+            wait = waited = 0;
+        last = state;
+        if (state != f->state && waited++ >= wait) {
+            waited = 0;
+            wait = wait * 2 + 1 < WAIT_MOST ? wait * 2 + 1 : WAIT_MOST;
+            read_again(f);
+        }
         release(f);
-        if (changed)
-            swap(read_facts());
     }
     return arg;
 }

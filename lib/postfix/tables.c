@@ -24,6 +24,8 @@ struct look {
     char *found;
     bool access_next; /* in a list of restrictions: the next word is a table */
     enum table_kind kind;
+    tables_seen_fn *seen;
+    void *arg;
     unsigned ifs, received_if; /* open if blocks; the outermost one about Received, or 0 */
 };
 
@@ -280,6 +282,8 @@ static void look_into(struct look *l, const char *table)
     const char *colon = strchr(table, ':');
     if (l->found || l->depth >= NESTED_MOST || !colon)
         return;
+    if (l->seen)
+        l->seen(l->arg, table);
     const char *name = colon + 1;
     size_t n = (size_t)(colon - table);
     l->ifs = l->received_if = 0;
@@ -365,16 +369,17 @@ static void look_at_restrictions(struct look *l, const char *list)
     l->access_next = before;
 }
 
-char *table_effect(const char *directory, const char *table, enum table_kind kind)
+char *table_effect(const char *directory, const char *table, enum table_kind kind,
+                   tables_seen_fn *seen, void *arg)
 {
-    struct look l = {.directory = directory, .kind = kind};
+    struct look l = {.directory = directory, .kind = kind, .seen = seen, .arg = arg};
     look_into(&l, table);
     return l.found;
 }
 
-char *restrictions_effect(const char *directory, const char *list)
+char *restrictions_effect(const char *directory, const char *list, tables_seen_fn *seen, void *arg)
 {
-    struct look l = {.directory = directory};
+    struct look l = {.directory = directory, .seen = seen, .arg = arg};
     look_at_restrictions(&l, list);
     return l.found;
 }

@@ -37,9 +37,9 @@ def stack(request):
     assert not complaints, "\n".join(complaints)
 
 
-@pytest.fixture(scope="module", params=["own", "libmilter"])
+@pytest.fixture(scope="module", params=["own", pytest.param("libmilter", marks=pytest.mark.long)])
 def engine(request):
-    """For the tests of the milter: each runs with both engines. Other tests have the one that DOVELANE_MILTER_ENGINE names
+    """For the tests of the milter: each runs with both engines, with libmilter in the tier "long". Other tests have the one that DOVELANE_MILTER_ENGINE names
     (not for test_versions.py: the earlier version has no such setting)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOVELANE_MILTER_ENGINE", request.param)

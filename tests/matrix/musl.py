@@ -2,13 +2,11 @@
 
 tests/support/musl_objects.py says how.
 """
-import sys
 import time
 
 from inside import BUILD, HERE, SOURCE, run
 
-sys.path.insert(0, str(SOURCE / "tests" / "support"))
-import musl_objects  # noqa: E402
+from support import musl_objects  # inside.py has made tests/ known
 
 
 def compile_all(result):

@@ -79,6 +79,7 @@ def test_a_secret_that_others_can_read_is_mended(host, dovelane):
     assert "nothing to do" in dovelane(*INIT)[1]
 
 
+@pytest.mark.long
 def test_a_mode_that_an_admin_gave_a_public_file_stays(host, dovelane):
     host.path("/etc/postfix/main.cf").chmod(0o640)
     dovelane(*INIT)

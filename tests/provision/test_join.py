@@ -55,6 +55,7 @@ def test_a_host_joins_and_belongs_to_one_group(opened, second, dovelane):
     assert opened.invitations.look(enroll_secret(another)) is None, "the invitation is still good"
 
 
+@pytest.mark.long
 def test_init_mends_a_host_that_joined(opened, second, dovelane):
     """As it does where the group was made: after an upgrade, or when something was stopped and shall run again."""
     token = opened.invite()
@@ -72,6 +73,7 @@ def enroll_secret(token):
     return invitation.read_token(token)[1]
 
 
+@pytest.mark.long
 def test_a_host_with_an_authority_of_its_own_is_refused(opened, second, dovelane):
     """One host of a group has one: a second would sign what nobody else takes."""
     token = opened.invite()
@@ -86,6 +88,7 @@ def test_a_host_with_an_authority_of_its_own_is_refused(opened, second, dovelane
     assert second.text(f"{desired.AUTHORITY}/ca.key") == key and opened.members() == ["mx1"]
 
 
+@pytest.mark.long
 def test_an_edit_while_a_join_asks_is_shown_and_kept(opened, second, dovelane, asked):  # noqa: F811
     token = opened.invite()
     where = opened.listen()
@@ -96,6 +99,7 @@ def test_an_edit_while_a_join_asks_is_shown_and_kept(opened, second, dovelane, a
     assert "relayhost = [192.0.2.9]" in main_cf.read_text() and "in_flow_delay = 0" in main_cf.read_text()
 
 
+@pytest.mark.long
 def test_a_file_made_while_a_join_asks_is_refused_before_the_token_is_used(opened, second, dovelane, asked):  # noqa: F811
     token = opened.invite()
     where = opened.listen()
@@ -125,6 +129,7 @@ def test_a_join_that_was_killed_is_finished_by_the_same_command(opened, second, 
     assert second.active("dovelane-milter.service") and second.active("dovelane-group.timer")
 
 
+@pytest.mark.long
 def test_a_host_that_is_taken_out_is_named_with_what_it_still_knows(opened, second, dovelane):
     token = opened.invite()
     assert dovelane(*words(opened.listen(), token, "--yes"), on=second)[0] == 0

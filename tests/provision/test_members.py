@@ -52,6 +52,7 @@ def test_replicate_says_whose_clients_are_cut_off(pair, dovelane):
     assert "Dovecot is restarted on mx1, mx2: clients are cut off" in text and "Before replicate on" in text
 
 
+@pytest.mark.long
 def test_a_change_of_the_group_while_it_asks_is_shown(pair, dovelane, asked):  # noqa: F811
     questions = asked(lambda: distribute.change(pair, lambda d: {**d, "divert": ["lmtp:[192.0.2.9]:24"]}))
     status, text = dovelane("group", "divert", "add", HOP)
@@ -59,6 +60,7 @@ def test_a_change_of_the_group_while_it_asks_is_shown(pair, dovelane, asked):  #
     assert desired.read_group(pair)[1]["divert"] == ["lmtp:[192.0.2.9]:24", HOP]
 
 
+@pytest.mark.long
 def test_what_is_waited_for_is_said(pair, dovelane, nodes, monkeypatch):  # noqa: F811
     nodes.keys["mx2"][distribute.APPLIED] = b"1"
     status, text = dovelane("group", "divert", "add", HOP, "--yes", "--wait", "0")
@@ -82,6 +84,7 @@ def test_what_keeps_a_node_from_being_forgotten_is_said(pair, dovelane, monkeypa
     assert status == 1 and "`dovelane nodes --forget mx2` is still to be done; it says: node mx2 beats" in text
 
 
+@pytest.mark.long
 def test_one_gateway_that_is_left_is_said_with_what_becomes_of_mail(pair, dovelane):
     distribute.change(pair, lambda d: {**d, "copies": 2, "divert": [HOP]})
     status, text = dovelane("group", "remove", "mx2", "--yes")

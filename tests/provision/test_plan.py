@@ -30,6 +30,7 @@ def test_a_dry_run_shows_everything_and_changes_nothing(host, dovelane):
     assert "PRIVATE KEY" not in said
 
 
+@pytest.mark.long
 def test_a_second_run_has_nothing_to_do(host, dovelane):
     status, said = dovelane(*INIT)
     assert status == 0 and "dovelane join 192.0.2.1:7002 --token" in said, said
@@ -74,6 +75,7 @@ def test_undo_brings_back_exactly_what_was_there(host, dovelane):
     assert dovelane("init", "--undo", "--yes")[1].startswith("nothing to do")
 
 
+@pytest.mark.long
 def test_undo_keeps_what_an_admin_did_to_postfix_since(host, dovelane):
     dovelane(*INIT)
     main_cf, master_cf = host.path("/etc/postfix/main.cf"), host.path("/etc/postfix/master.cf")
@@ -85,6 +87,7 @@ def test_undo_keeps_what_an_admin_did_to_postfix_since(host, dovelane):
     assert [words.split() for _, _, words in postfix.entries(master_cf.read_text())] == [words.split() for _, _, words in postfix.entries(MASTER + "extra unix - - n - - smtp\n")]
 
 
+@pytest.mark.long
 def test_undo_takes_out_of_postfix_only_what_is_ours(host, dovelane):
     """Services, milters and values that an admin chose later stay, also where they look like ours."""
     host.path("/etc/postfix/main.cf").write_text(MAIN + "smtpd_milters = inet:127.0.0.1:11332\n")
@@ -102,6 +105,7 @@ def test_undo_takes_out_of_postfix_only_what_is_ours(host, dovelane):
     assert "in_flow_delay = 2s" in host.text("/etc/postfix/main.cf") and "enable_long_queue_ids" not in host.text("/etc/postfix/main.cf")
 
 
+@pytest.mark.long
 def test_undo_keeps_a_list_of_milters_that_the_service_had(host, dovelane):
     host.path("/etc/postfix/master.cf").write_text(MASTER.replace("smtpd\nsubmission", "smtpd -o smtpd_milters=inet:127.0.0.1:3\nsubmission"))
     dovelane(*INIT)
@@ -121,6 +125,7 @@ def test_undo_refuses_while_mail_waits(host, dovelane, monkeypatch):
     assert dovelane("init", "--undo", "--yes", "--lose-mail")[0] == 0
 
 
+@pytest.mark.long
 def test_undo_follows_no_link_that_another_user_made(host, dovelane, tmp_path):
     """The directories are those of the users dovelane and redis, and dirty/ is everybody's."""
     victim = tmp_path / "victim"
@@ -156,6 +161,7 @@ def test_undo_goes_by_what_it_has_open_when_a_directory_becomes_a_link_meanwhile
     assert (victim / "shadow").read_text() == "theirs"
 
 
+@pytest.mark.long
 def test_undo_keeps_an_admins_files_and_edits_that_a_later_run_kept(host, dovelane):
     dovelane(*INIT)
     main_cf, own = host.path("/etc/postfix/main.cf"), host.path("/etc/dovelane/maps")
@@ -168,6 +174,7 @@ def test_undo_keeps_an_admins_files_and_edits_that_a_later_run_kept(host, dovela
     assert "relayhost = [192.0.2.9]" in main_cf.read_text() and own.read_text() == "an admin's"
 
 
+@pytest.mark.long
 def test_undo_puts_a_link_back(host, dovelane):
     main_cf = host.path("/etc/postfix/main.cf")
     main_cf.rename(main_cf.with_name("main.real"))
@@ -223,7 +230,7 @@ def kills(tmp_path, monkeypatch, prepare, words):
         n += 13  # not each: it costs some runs
 
 
-@pytest.mark.parametrize("end", ["again", "undo"])
+@pytest.mark.parametrize("end", [pytest.param("again", marks=pytest.mark.long), "undo"])
 def test_a_run_that_was_killed_is_finished_or_undone(tmp_path, monkeypatch, dovelane, end):
     fresh = tree(PlayedHost(tmp_path / "fresh").root)
     for n, host in kills(tmp_path, monkeypatch, lambda host: None, INIT):
@@ -241,6 +248,7 @@ def test_a_run_that_was_killed_is_finished_or_undone(tmp_path, monkeypatch, dove
         assert left == fresh, (n, sorted(set(left) ^ set(fresh)))
 
 
+@pytest.mark.long
 def test_an_undo_that_was_killed_is_finished(tmp_path, monkeypatch, dovelane):
     fresh = tree(PlayedHost(tmp_path / "fresh").root)
 
@@ -271,6 +279,7 @@ def kills_of_undo(tmp_path, monkeypatch, prepare):
             return
 
 
+@pytest.mark.long
 def test_init_waits_for_an_undo_that_did_not_end(host, dovelane):
     dovelane(*INIT)
     data = json.loads(host.text(journal.DIRECTORY + "/journal.json"))
@@ -281,6 +290,7 @@ def test_init_waits_for_an_undo_that_did_not_end(host, dovelane):
 
 # ---- dovelane.conf ----
 
+@pytest.mark.long
 def test_an_admins_own_settings_stay(host, dovelane):
     dovelane(*INIT)
     path = host.path(conf.FILE)
@@ -322,6 +332,7 @@ def milters(host, service="smtp/inet"):
     return host.run("postconf", "-P", f"{service}/smtpd_milters", check=False).stdout.partition(" = ")[2].strip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own, begins", [("inet:127.0.0.1:11332", "inet:127.0.0.1:11332,{unix:dovelane"), ("inet:127.0.0.1:1 inet:127.0.0.1:2", "inet:127.0.0.1:1,inet:127.0.0.1:2,{unix:dovelane"),
                                          ("{ inet:127.0.0.1:1, connect_timeout=3s }, inet:127.0.0.1:2", "{inet:127.0.0.1:1,connect_timeout=3s},inet:127.0.0.1:2,{unix:dovelane")])
 def test_the_milter_is_the_last_and_others_stay(host, dovelane, own, begins):

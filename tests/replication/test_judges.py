@@ -343,6 +343,7 @@ def test_a_create_that_another_session_completed_is_created_and_one_by_a_worker_
     assert (journal.acknowledged, journal.refused) == (1, 2) and "made by dovelane-worker" in journal.refusals[0]
 
 
+@pytest.mark.long
 def test_traffic_agrees_with_one_replica_whose_clients_are_killed(apart):
     """Without any replication what a single site shows is exactly what it answered; kill -9 included. (In a RENAME it may leave mailboxes.lock empty: Dovecot
     then waits two minutes.)"""

@@ -72,6 +72,7 @@ def kill_points(group, points, seed, specs, untouched, from_nothing=False):
           f"{max(times):.1f} s (most)")
 
 
+@pytest.mark.long
 def test_kill_points(group):
     kill_points(group, POINTS, SEED, ("sdbox", "mdbox"), untouched=len(VICTIMS))
 

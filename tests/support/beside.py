@@ -10,8 +10,8 @@ import subprocess
 import threading
 from pathlib import Path
 
-from support import admin
 import pytest
+from support import admin
 from support.stack import programs
 from support.stack.service import Service
 from support.raw_mail import BODIES, HEADER, Message
@@ -96,7 +96,8 @@ class Beside(Ways):
     def front(self, *addresses):
         """Milters in front of both ways."""
         theirs = ", ".join(addresses)
-        self.change(main=lambda text: text.replace("smtpd_milters = ", f"smtpd_milters = {theirs}, "),
+        self.change(main=lambda text: text.replace("smtpd_milters = ",
+                                                   f"smtpd_milters = {theirs}, "),
                     master=lambda text: re.sub("-o smtpd_milters=inet:.*",
                                                f"-o {{ smtpd_milters = {theirs} }}", text))
         self.wait_able()

@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 
-# What runs in an image of musl beside its Postfix: the gateway. The plugin is Dovecot's to build.
+# What runs beside Postfix.
 GATEWAY = ("redis-module/", "lib/", "milter/", "proxy/", "relay/", "ctl/")
 OURS, LANE, RELAY = "lib/libdovelane.a", "redis-module/liblane_core.a", "relay/librelay.a"
 MILTER, PROXY = "milter/libmilter-core.a", "proxy/libproxy.a"
@@ -26,14 +26,15 @@ PROGRAMS = {
     "tests/fuzz/relay/relay-session-random": ([], [RELAY, OURS]),
     "tests/fuzz/orset/orset-fuzz-random": ([], [ORSET]),
 }
-FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "microhttpd.h", "openssl", "jansson.h",
-           "sqlite3.h", "linux", "asm", "asm-generic")
+FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "microhttpd.h", "openssl",
+           "jansson.h", "sqlite3.h", "dovecot", "linux", "asm", "asm-generic")
 
 
 def headers(into):
     """Makes the folders to look in last; the words that say so."""
     words = []
-    for number, folder in enumerate(("/usr/include", f"/usr/include/{os.uname().machine}-linux-gnu")):
+    machine = f"/usr/include/{os.uname().machine}-linux-gnu"
+    for number, folder in enumerate(("/usr/include", machine)):
         ours = into / f"headers{number}"
         ours.mkdir(parents=True)
         for name in FOREIGN:
@@ -43,9 +44,8 @@ def headers(into):
     return words
 
 
-def wanted(build):
-    """The entries of compile_commands.json to compile."""
-    starts = (*GATEWAY, *(f"{name}.p/" for name in [*LIBRARIES, *PROGRAMS]))
+def wanted(build, starts=(*GATEWAY, *(f"{name}.p/" for name in [*LIBRARIES, *PROGRAMS]))):
+    """The entries of compile_commands.json to compile: by default those of the gateway."""
     entries = json.loads((build / "compile_commands.json").read_text())
     return [each for each in entries if each["output"].startswith(starts)]
 

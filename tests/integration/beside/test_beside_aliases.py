@@ -1,7 +1,7 @@
 """Virtual aliases, and local ones: a mail to an alias stays Postfix's, the mail to an address of
 its own is diverted; each arrives once at all who are behind the alias."""
-from support import admin
 import pytest
+from support import admin
 from support.beside import Beside, same_text
 from support.raw_mail import BODIES, Client, Message
 from support.waiting import eventually

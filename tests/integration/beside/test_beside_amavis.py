@@ -1,10 +1,19 @@
 """amavis, as its README.postfix has it: after the queue (content_filter), and before it
 (smtpd_proxy_filter). Either way it hands the mail back to an smtpd of its own. Our milter belongs
 on that one: on port 25 all mail would stay Postfix's, and the command says so."""
+import contextlib
+import os
+import shutil
+import signal
 import smtplib
+import subprocess
+from pathlib import Path
 
 import pytest
 from support.beside import Beside, needs, same_text
+from support.scripted_hops import Farm
+from support.stack import Stack
+from support.stack.service import Service
 from support.raw_mail import BODIES, HEADER, Message
 from support.waiting import eventually
 from support.ways import envelope_of
@@ -50,6 +59,16 @@ EXE = (HEADER + b"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b
        b"Content-Disposition: attachment; filename=x.exe\r\n\r\nMZ\r\n--b--\r\n")
 
 
+def settings(home, conf, ports, backs):
+    """Writes amavisd.conf, beside the home, where it may not write itself."""
+    for name in ("tmp", "db"):
+        (home / name).mkdir()
+        (home / name).chmod(0o777)
+    conf.write_text(CONF.format(home=home, ports=", ".join(map(str, ports)), ports0=ports[0],
+                                back0=backs[0], back1=backs[1]))
+    return ["amavisd", "-c", conf, "foreground"]
+
+
 class Amavis(Beside):
     """One amavis with a port for each way. option: how port 25 hands the mail to it."""
 
@@ -61,15 +80,8 @@ class Amavis(Beside):
         take = self.system.ports.take
         home = self.home("amavis", "amavis")
         ports, backs = [take(), take()], [take(), take()]
-        for name in ("tmp", "db"):
-            (home / name).mkdir()
-        conf = self.home("amavis-conf") / "amavisd.conf"    # not where it may write itself
-        conf.write_text(CONF.format(
-            home=home, ports=", ".join(map(str, ports)), ports0=ports[0], back0=backs[0],
-            back1=backs[1]))
-        for path in (home / "tmp", home / "db"):
-            path.chmod(0o777)
-        self.program("amavis", ["amavisd", "-c", conf, "foreground"], [])
+        conf = self.home("amavis-conf") / "amavisd.conf"
+        self.program("amavis", settings(home, conf, ports, backs), [])
         for port in ports:
             eventually("amavis listens", lambda at=port: self.connects(f"127.0.0.1:{at}"))
         self.ports, self.backs = ports, backs
@@ -80,7 +92,8 @@ class Amavis(Beside):
 
     def served(self, text):
         """master.cf with amavis. Our milter is on the second way back, or on port 25."""
-        ours, reader = "unix:dovelane/milter.sock", f"inet:127.0.0.1:{self.milter.server_address[1]}"
+        ours = "unix:dovelane/milter.sock"
+        reader = f"inet:127.0.0.1:{self.milter.server_address[1]}"
         smtp, here = self.system.smtp, "" if self.on_port_25 else "    -o smtpd_milters=\n"
         text = text.replace(f"{smtp} inet n - n - - smtpd\n", f"{smtp} inet n - n - - smtpd\n{here}"
                             f"    -o {self.option.format(self.ports[1])}\n", 1)
@@ -169,3 +182,45 @@ def test_on_port_25_itself_all_mail_stays_postfixs(option):
         assert f"diverting is off: {option.partition('=')[0]} = " in said
     finally:
         ways.end()
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+def test_the_proxy_behind_it(option):
+    """amavis gives its mail to the smtpd that has dovelane-proxy."""
+    with Farm() as farm:
+        hop = farm.hop()
+        with Stack(postfix="proxy", nodes=1, copies=1,
+                   maps={"smtp.example": hop.destination}) as it:
+            port, first = it.ports.take(), f"127.0.0.1:{it.ports.take()}"
+            home, conf = Path(it.directory) / "amavis", Path(it.directory) / "amavisd.conf"
+            home.mkdir()
+            shutil.chown(home, "amavis")
+            back = it.smtp.rpartition(":")[2]
+            service = Service("amavis", settings(home, conf, [port, it.ports.take()], [back, back]),
+                              it.log("amavis"))
+            service.start(it.mark)
+            try:
+                eventually("amavis listens", lambda: Beside.connects(f"127.0.0.1:{port}"))
+                master = Path(it["postfix"].note["config_directory"]) / "master.cf"
+                text = master.read_text().replace(
+                    f"{it.smtp} inet n - n - - smtpd",
+                    f"{it.smtp} inet n - n - - smtpd\n    -o content_filter=\n"
+                    "    -o smtpd_authorized_xforward_hosts=127.0.0.0/8", 1)
+                master.write_text(text + AGENT + f"{first} inet n - n - - smtpd\n"
+                                                 f"    -o {option.format(port)}\n")
+                subprocess.run(it["postfix"].command("reload"), check=True, capture_output=True)
+                eventually("the way in", lambda: Beside.connects(first))
+                for number, what in enumerate(("plain", "8-bit", "dots", "mime-nest"), 1):
+                    with smtplib.SMTP(first) as client:
+                        client.sendmail("s@x.example", ["b@smtp.example"], BODIES[what])
+                    eventually("it arrives", lambda least=number: len(hop.mails) >= least)
+                    assert len(hop.mails) == number
+                    assert b"(amavis" in hop.mails[-1].body
+                    assert hop.mails[-1].body.endswith(BODIES[what].partition(b"\r\n\r\n")[2])
+                log = Path(it["proxy"].log).read_text()
+                assert log.count("action=lane") == 4, log[-3000:]
+            finally:
+                group = service.process.pid
+                service.end()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)

@@ -67,7 +67,8 @@ def test_a_client_waits_for_its_greeting(screened):
         lines = client.makefile("rb")
         # The first line alone is a trap for who does not wait for the second.
         assert lines.readline().startswith(b"220-") and lines.readline().startswith(b"220 ")
-        for said, code in ((b"EHLO c.example\r\n", b"250 "), (b"MAIL FROM:<s@x.example>\r\n", b"250 "),
+        for said, code in ((b"EHLO c.example\r\n", b"250 "),
+                           (b"MAIL FROM:<s@x.example>\r\n", b"250 "),
                            (b"RCPT TO:<b@smtp.example>\r\n", b"250 "), (b"DATA\r\n", b"354 "),
                            (b"Subject: x\r\n\r\nx\r\n.\r\n", b"250 ")):
             client.sendall(said)

@@ -262,6 +262,16 @@ def test_other_milters(postfix):
     postfix.lacks("milter-tcp")
 
 
+@mends("milter-unasked")
+def test_a_service_that_asks_no_milter(postfix):
+    """As content filters' guides have the service to which they give mail back."""
+    option = f"{postfix.smtp}/receive_override_options"
+    postfix.edit("-P", f"{option}=no_unknown_recipient_checks,no_milters")
+    assert postfix.finds("milter-unasked").mend == "receive_override_options without no_milters"
+    postfix.edit("-P", f"{option}=no_unknown_recipient_checks")
+    postfix.lacks("milter-unasked")
+
+
 @mends("tls-line")
 def test_a_line_that_tells_of_tls(postfix):
     postfix.edit("-e", "smtpd_tls_received_header=yes")
@@ -295,6 +305,11 @@ def test_a_service_of_our_own_users(postfix):
     assert postfix.finds("own-users", about="submission").mend == "-o smtpd_milters without ours"
     postfix.edit("-P", "submission/inet/smtpd_milters=unix:/run/other.sock")
     postfix.lacks("own-users")
+    for port in ("587", "127.0.0.1:465"):
+        postfix.edit("-M", f"{port}/inet={port} inet n - n - - smtpd")
+        postfix.finds("own-users", about=port)
+        postfix.edit("-P", f"{port}/inet/smtpd_milters=unix:/run/other.sock")
+        postfix.lacks("own-users")
 
 
 @mends("maps-unseen")

@@ -6,10 +6,15 @@ from support.stack import hosts
 
 pytestmark = pytest.mark.skipif(bool(hosts.refused()), reason=hosts.refused() or "")
 
-# The others run in make test-long.
-SHORT = {("relay killed", "none"), ("redis killed", "aof"), ("old rdb", "rdb"), ("node killed for good", "none"), ("emptied", "none"), ("redis stopped 1s", "none"),
-         ("partition", "none"), ("node killed, clocks apart +3600s", "rdb")}
-ROWS = [pytest.param(fault.name, keeps, id=f"{fault.name}-{keeps}".replace(",", "").replace(" ", "-"), marks=[] if (fault.name, keeps) in SHORT else pytest.mark.exhaustive)
+TEST = {("redis killed", "aof"), ("node killed for good", "none"), ("emptied", "none"), ("partition", "none")}
+LONG = {("relay killed", "none"), ("old rdb", "rdb"), ("redis stopped 1s", "none"), ("node killed, clocks apart +3600s", "rdb")}
+
+
+def tier(row):
+    return [] if row in TEST else pytest.mark.long if row in LONG else pytest.mark.exhaustive
+
+
+ROWS = [pytest.param(fault.name, keeps, id=f"{fault.name}-{keeps}".replace(",", "").replace(" ", "-"), marks=tier((fault.name, keeps)))
         for fault in faults.FAULTS for keeps in fault.keeps]
 
 

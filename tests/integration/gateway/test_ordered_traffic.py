@@ -45,7 +45,7 @@ def check(system, ledger, least):
         eventually(f"{node} is empty", lambda node=node: not entries(system, node), 60)
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault == "node" else pytest.mark.exhaustive) for fault in FAULTS])
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=pytest.mark.long if fault == "node" else pytest.mark.exhaustive) for fault in FAULTS])
 def test_order_is_kept(fault):
     with system_of() as system:
         healthy(system)

@@ -2,9 +2,12 @@
 protocols."""
 import itertools
 import json
+import os
 import re
+import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -69,11 +72,18 @@ class Named:
         """At once: a half-written file is another matter."""
         path = self.config / name
         path.with_suffix(".new").write_text(text)
+        os.utime(path.with_suffix(".new"), (time.time() - 60,) * 2)  # nobody is writing it any more
         path.with_suffix(".new").rename(path)
 
     def start(self, *how):
         on_a_host(self.world.relay(), *how)
         self.world.stack.start("relay-mx1")
+
+    def without_postfix(self):
+        """Neither its settings nor its programs are there."""
+        shutil.rmtree(self.config)
+        relay = self.world.relay()
+        relay.argv = ["env", "PATH=/none", *relay.argv]
 
     def says(self, lmtp=False, transport=None):
         """The name in a greeting."""
@@ -252,7 +262,7 @@ def test_a_short_name_of_postfix_is_kept_with_a_warning(named):
 
 def test_without_postfix_the_resolver_is_asked(named):
     n = named()
-    (n.config / "main.cf").unlink()
+    n.without_postfix()
     n.start("mx1", "127.0.0.1 localhost\n127.0.1.1 mx1.site.example mx1\n")
     assert n.says() == "mx1.site.example"
     assert n.world.count("warning: this host calls itself") == 0
@@ -260,7 +270,7 @@ def test_without_postfix_the_resolver_is_asked(named):
 
 def test_what_has_no_full_name_is_warned_about_once(named):
     n = named()
-    (n.config / "main.cf").unlink()
+    n.without_postfix()
     n.start("mx1", "127.0.0.1 localhost.localdomain localhost mx1\n")
     assert n.says() == "mx1"
     n.world.relay().send(signal.SIGHUP)

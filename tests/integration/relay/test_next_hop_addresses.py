@@ -1,5 +1,6 @@
 """A next hop with more than one address, one whose address changes, and a list while its hosts and
-Postfix's fallback relay come and go: of a relay beside the settings of a Postfix that does not run."""
+the fallback relay of Postfix come and go: of a relay beside the settings of a Postfix that does not
+run."""
 import re
 import socket
 import threading
@@ -118,7 +119,8 @@ def test_a_list_that_is_away_is_away(named):
     for peer in (first, second):
         peer.down()
     named.world.store(f"smtp:{first.hop},{second.hop}", "b@x.example", owners=["mx1"])
-    named.world.logged(rf"to=<b@x.example>, relay=none.*status=deferred \(connect to 127.0.0.1\[127.0.0.1\]:{second.port}: ")
+    named.world.logged(r"to=<b@x.example>, relay=none.*status=deferred \(connect to "
+                       rf"127.0.0.1\[127.0.0.1\]:{second.port}: ")
     second.up()
     eventually("it arrives", lambda: arrived(second, "b@x.example"))
     first.up()
@@ -146,11 +148,13 @@ def test_a_relay_that_dies_between_two_hosts_repeats_nothing(named):
     first, second = named.world.peer(), named.world.peer()
     first.say("RCPT", LATER, match="late@")
     second.say("RCPT", HANG)
-    named.world.store(f"smtp:{first.hop},{second.hop}", "soon@x.example", "late@x.example", owners=["mx1"])
+    named.world.store(f"smtp:{first.hop},{second.hop}", "soon@x.example", "late@x.example",
+                      owners=["mx1"])
     eventually("the second is asked", lambda: second.seen("^RCPT"))
     named.world.relay().kill()
     second.well()
     named.world.stack.start("relay-mx1")
     eventually("it arrives", lambda: arrived(second, "late@x.example"))
     named.world.empty("mx1")
-    assert (arrived(first, "soon@x.example"), arrived(second, "soon@x.example"), arrived(first, "late@x.example")) == (1, 0, 0)
+    assert (arrived(first, "soon@x.example"), arrived(second, "soon@x.example")) == (1, 0)
+    assert not arrived(first, "late@x.example")

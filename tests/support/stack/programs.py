@@ -102,8 +102,9 @@ def relay(base, name, shape, settings, nodes, log):
     conf = base / "dovelane.conf"
     metrics = base / "dovelane-relay.metrics"
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "nodes": nodes,
-            "settings": {"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base), **no_metrics(program),
-                         **({} if "postfix_config" in settings else {"host_name": f"{name}.stack.example"}), **settings}}
+            "settings": {"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base),
+                         **no_metrics(program),
+                         **({} if settings.get("postfix_config") else {"host_name": f"{name}.stack.example"}), **settings}}
     service = Service(f"relay-{name}", [program, "-c", conf, "-n", name], log, [("metrics", f"unix:{metrics}")], cwd=base,
                       grace=20, note=note)
     write_settings(service)

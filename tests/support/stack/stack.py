@@ -185,6 +185,8 @@ class Stack:
             settings["bounce_port"] = mta.note["bounce"]
             settings["reinject_port"] = mta.note["reinject"]
             settings["postfix_config"] = mta.note["config_directory"]
+        else:   # nor the one that may be installed
+            settings["postfix_config"] = ""
         settings.update(shape.settings)
         if "destinations" in settings:    # by a sink's name, too
             settings["destinations"] = {self.destinations.get(title, title): inside for title, inside in settings["destinations"].items()}

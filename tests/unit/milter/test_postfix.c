@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/config/config.h"
@@ -11,6 +12,7 @@
 #include "lib/base/mem.h"
 #include "lib/postfix/postconf.h"
 #include "lib/postfix/postfix.h"
+#include "lib/postfix/sockets.h"
 #include "lib/postfix/tables.h"
 
 static char dir[] = "/tmp/dovelane-postfix-XXXXXX";
@@ -28,7 +30,7 @@ static char *file(const char *name, const char *text)
 
 static bool says(const char *table, const char *what)
 {
-    char *found = table_effect(dir, table, TABLE_ACCESS);
+    char *found = table_effect(dir, table, TABLE_ACCESS, NULL, NULL);
     bool as_expected = what ? found && strstr(found, what) : !found;
     if (!as_expected)
         fprintf(stderr, "%s: %s, expected %s\n", table, found ? found : "nothing",
@@ -87,8 +89,8 @@ END_TEST
 START_TEST(test_a_table_that_says_too_much)
 {
     struct buf text = {0};
-    for (unsigned i = 0; i < 400000; i++)
-        buf_printf(&text, "user%06u@some-name-that-is-long.example.org OK\n", i);
+    for (unsigned i = 0; i < 20000; i++) /* few lines, for postmap's sake */
+        buf_printf(&text, "user%06u%0900u@example.org OK\n", i, i);
     char *path = file("large", text.data), *table = mem_printf("texthash:%s", path);
     ck_assert(says(table, "too much"));
     free(path), free(table);
@@ -98,7 +100,7 @@ END_TEST
 
 static bool kind_says(enum table_kind kind, const char *table, const char *what)
 {
-    char *found = table_effect(dir, table, kind);
+    char *found = table_effect(dir, table, kind, NULL, NULL);
     bool as_expected = what ? found && strstr(found, what) : !found;
     if (!as_expected)
         fprintf(stderr, "%s: %s\n", table, found ? found : "nothing");
@@ -141,32 +143,38 @@ END_TEST
 START_TEST(test_restrictions)
 {
     char *found =
-        restrictions_effect(dir, "permit_mynetworks, check_sender_access { inline:{ {a = OK} }, "
-                                 "search_order=sender }, reject_unauth_destination");
+        restrictions_effect(dir,
+                            "permit_mynetworks, check_sender_access { inline:{ {a = OK} }, "
+                            "search_order=sender }, reject_unauth_destination",
+                            NULL, NULL);
     /* a table in braces with blanks: not understood counts as found */
     ck_assert_ptr_nonnull(found);
     free(found);
-    found = restrictions_effect(dir, "permit_mynetworks check_client_access static:OK, "
-                                     "check_policy_service unix:private/policy, reject");
+    found = restrictions_effect(dir,
+                                "permit_mynetworks check_client_access static:OK, "
+                                "check_policy_service unix:private/policy, reject",
+                                NULL, NULL);
     ck_assert_ptr_null(found);
-    found = restrictions_effect(dir, "check_client_access {static:HOLD, search_order = x}");
+    found =
+        restrictions_effect(dir, "check_client_access {static:HOLD, search_order = x}", NULL, NULL);
     ck_assert_ptr_nonnull(found);
     free(found);
     found = restrictions_effect(
-        dir, "check_client_access inline:{ {a = check_sender_access static:HOLD} }");
+        dir, "check_client_access inline:{ {a = check_sender_access static:HOLD} }", NULL, NULL);
     ck_assert_ptr_nonnull(found);
     free(found);
-    found = restrictions_effect(dir, "permit_mynetworks, regexp:{{/x/ HOLD}}, reject");
+    found = restrictions_effect(dir, "permit_mynetworks, regexp:{{/x/ HOLD}}, reject", NULL, NULL);
     ck_assert_ptr_nonnull(found); /* the old form */
     free(found);
-    found = restrictions_effect(dir, "static:OK check_policy_service inet:127.0.0.1:10023");
+    found =
+        restrictions_effect(dir, "static:OK check_policy_service inet:127.0.0.1:10023", NULL, NULL);
     ck_assert_ptr_null(found);
     /* a table whose results name themselves ends, too */
     char *loop = file("loop", "a check_client_access texthash:PLACEHOLDER\n"),
          *text = mem_printf("a check_client_access texthash:%s\n", loop);
     free(file("loop", text));
     char *list = mem_printf("check_client_access texthash:%s", loop);
-    found = restrictions_effect(dir, list);
+    found = restrictions_effect(dir, list, NULL, NULL);
     ck_assert_ptr_null(found);
     free(loop), free(text), free(list);
 }
@@ -403,6 +411,67 @@ START_TEST(test_a_service_that_asks_our_milter_for_some_clients)
 }
 END_TEST
 
+START_TEST(test_our_socket_by_any_way_that_leads_to_it)
+{
+    static const char *const ways[] = {
+        "unix:dovelane/m.sock",
+        "unix:/dovelane/m.sock", /* of a chroot */
+        "unix:./dovelane/m.sock",
+        "unix:dovelane//m.sock",
+        "unix:other/../dovelane/m.sock",
+        "UNIX:dovelane/m.sock",
+        "inet:localhost:8891, { unix:dovelane/m.sock, default_action=accept }",
+        "{unix:dovelane/m.sock}",
+        "unix:%s/dovelane/m.sock",
+        "unix:%s/./other/../dovelane//m.sock",
+        "unix:%s/link/m.sock",
+        "unix:link/m.sock",
+        "unix:link.sock",
+        "unix:/queue/of/another/container/dovelane/m.sock",
+        "${ours}",
+    };
+    static const char *const others[] = {"",
+                                         "inet:localhost:8891",
+                                         "unix:m.sock",
+                                         "unix:other/m.sock",
+                                         "unix:xdovelane/m.sock",
+                                         "unix:dovelane/m.sock.old",
+                                         "inet:unix:8891"};
+    char *socket = mem_printf("%s/dovelane/m.sock", dir),
+         *text = mem_printf("compatibility_level = 3.6\nqueue_directory = %s\n"
+                            "ours = unix:dovelane/m.sock\nsmtpd_milters = ${ours}\n",
+                            dir),
+         *made[] = {mem_printf("%s/dovelane", dir), mem_printf("%s/other", dir),
+                    mem_printf("%s/link", dir), mem_printf("%s/link.sock", dir)},
+         *error = NULL;
+    free(file("main.cf", text));
+    free(file("master.cf", "smtp inet n - n - - smtpd\n"));
+    ck_assert(!mkdir(made[0], 0700) && !mkdir(made[1], 0700) && !symlink("dovelane", made[2]) &&
+              !symlink("dovelane/m.sock", made[3]));
+    free(file("dovelane/m.sock", ""));
+    struct postconf *p = postconf_read(dir, &error);
+    const struct postconf_service *s = postconf_service(p, 0);
+    ck_assert_msg(p != NULL, "%s", error);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char list[600];
+        snprintf(list, sizeof list, ways[i], dir);
+        if (!strcmp(ways[i], "${ours}"))
+            snprintf(list, sizeof list, "%s", postconf_get(p, s->key, "smtpd_milters"));
+        ck_assert_msg(sockets_named(p, s, list, socket), "%s", list);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        ck_assert_msg(!sockets_named(p, s, others[i], socket), "%s", others[i]);
+    postconf_free(p);
+    unlink(socket);
+    for (size_t i = 0; i < 4; i++) {
+        remove(made[3 - i]);
+        free(made[3 - i]);
+    }
+    free(socket);
+    free(text);
+}
+END_TEST
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -425,6 +494,7 @@ int main(void)
     tcase_add_test(c, test_a_port_has_its_service_by_number_and_by_name);
     tcase_add_test(c, test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back);
     tcase_add_test(c, test_a_service_that_asks_our_milter_for_some_clients);
+    tcase_add_test(c, test_our_socket_by_any_way_that_leads_to_it);
     suite_add_tcase(s, c);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

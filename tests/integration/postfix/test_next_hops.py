@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from support import admin
 from support.relay_peer import CLOSE, Peer
 from support.relay_world import QUICK
 from support.waiting import eventually
 from support.stack import Stack
-from support.milter import milter_log
-from support.mail import queue_id, send
+from test_disk_first import line_of
+from support.mail import send
 
 pytestmark = pytest.mark.long
 
@@ -75,10 +76,11 @@ class World:
     def __init__(self):
         self.rows = {(kind, case): Row(kind, case) for kind, case in ROWS}
         self.fallback = Peer()
-        self.system = Stack(postfix="divert", nodes=1, settings=QUICK | {"retry_first": "60s", "retry_most": "60s"},
-                            maps={row.domain: row.destination for row in self.rows.values()},
-                            postconf={"smtp_fallback_relay": f"[127.0.0.1]:{self.fallback.port}",
-                                      "minimal_backoff_time": "600s", "maximal_backoff_time": "600s"}).up()
+        settings = QUICK | {"retry_first": "60s", "retry_most": "60s"}
+        postconf = {"smtp_fallback_relay": f"[127.0.0.1]:{self.fallback.port}",
+                    "minimal_backoff_time": "600s", "maximal_backoff_time": "600s"}
+        self.system = Stack(postfix="divert", nodes=1, settings=settings, postconf=postconf,
+                            maps={row.domain: row.destination for row in self.rows.values()}).up()
         self.add_stock_port()
         eventually("the milter diverts", lambda: self.diverts(("list", "well")))
 
@@ -86,12 +88,15 @@ class World:
         note = self.system["postfix"].note
         self.stock = f"127.0.0.1:{self.system.ports.take()}"
         master = Path(note["config_directory"]) / "master.cf"
-        master.write_text(master.read_text() + f"{self.stock} inet n - n - - smtpd\n    -o smtpd_milters=\n")
+        more = f"{self.stock} inet n - n - - smtpd\n    -o smtpd_milters=\n"
+        master.write_text(master.read_text() + more)
         os.utime(master, (time.time() - 60,) * 2)
-        subprocess.run(self.system["postfix"].command("reload"), check=True, capture_output=True, timeout=120)
+        subprocess.run(self.system["postfix"].command("reload"), check=True, capture_output=True,
+                       timeout=120)
 
     def diverts(self, which):
-        return "action=lane" in milter_log(self.system, queue_id(send(self.system, f"probe@{self.rows[which].domain}")[1]))
+        text = send(self.system, f"probe@{self.rows[which].domain}")[1]
+        return "action=lane" in line_of(self.system, text)
 
     def end(self):
         self.system.down()
@@ -110,14 +115,15 @@ class World:
             smtp = self.stock if way == "stock" else self.system.smtp
         text = send(Way, *recipients)[1]
         if way == "ours":
-            assert "action=lane" in (said := milter_log(self.system, queue_id(text))), said
+            assert "action=lane" in line_of(self.system, text), line_of(self.system, text)
 
         def statuses():
             found = re.findall(r"to=<(\S+)>,.* status=(\w+) ", log.read_text(errors="replace"))
             return {to: status for to, status in found if to in recipients}
         eventually(f"{recipients} have results", lambda: len(statuses()) == 2)
-        took = {to: [name for name, peer in zip(("first", "second", "fallback"), [*row.hosts, self.fallback])
-                     for mail in list(peer.mails) if any(to in each for each in mail.recipients)] for to in recipients}
+        hosts = {"first": row.hosts[0], "second": row.hosts[1], "fallback": self.fallback}
+        took = {to: [name for name, peer in hosts.items() for mail in list(peer.mails)
+                     if any(to in each for each in mail.recipients)] for to in recipients}
         return {to.partition("-")[2]: (statuses()[to], took[to]) for to in recipients}
 
 
@@ -131,9 +137,20 @@ def world():
 @pytest.mark.parametrize("kind, case", ROWS)
 def test_a_mail_goes_where_postfix_would_have_it_go(world, kind, case):
     row, said = world.rows[kind, case], {}
-    ways = [threading.Thread(target=lambda way=way: said.update({way: world.outcome(row, way)})) for way in ("stock", "ours")]
+
+    def run(way):
+        said[way] = world.outcome(row, way)
+    ways = [threading.Thread(target=run, args=(way,)) for way in ("stock", "ours")]
     for way in ways:
         way.start()
     for way in ways:
         way.join()
     assert set(said) == {"stock", "ours"} and said["stock"] == said["ours"], said
+
+
+@pytest.mark.parametrize("kind", ["list", "blanks", "lmtp"])
+def test_route_shows_the_list_as_divert_has_it(world, kind):
+    row = world.rows[kind, "well"]
+    said = admin.run(world.system, "route", f"x@{row.domain}").out
+    spelled = row.destination.replace(", ", ",").replace(" ", ",")
+    assert re.search(rf"next hop +{re.escape(spelled)}\n +diverted +yes", said), said
