@@ -22,6 +22,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
+#include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/mailline.h"
 #include "lib/postfix/postfix.h"
 #include "milter/received.h"
@@ -92,9 +93,16 @@ void divert_answered(struct milter_session *s, bool told)
                                             : "Postfix may not wait for the answer any more");
 }
 
+static void measure(const struct milter_session *s, enum answer_result result)
+{
+    ingress_answered(result, clock_monotonic() - s->ended);
+}
+
 static void to_queue(struct milter_session *s, const char *reason, const char *detail)
 {
     metric_add(mails_queued, 1);
+    measure(s, ANSWER_QUEUE);
+    ingress_queued(reason);
     /* Without its size: Postfix's qmgr is going to log that. */
     log_info("%s: from=<%.256s>, nrcpt=%zu, action=queue reason=%s%s%s", name_of(s),
              s->mail.envelope.sender ? s->mail.envelope.sender : "", s->mail.nrecipients, reason,
@@ -105,6 +113,7 @@ static void to_queue(struct milter_session *s, const char *reason, const char *d
 static void refuse(struct milter_session *s)
 {
     metric_add(mails_refused, 1);
+    measure(s, ANSWER_REFUSE);
     log_info("%s: from=<%.256s>, nrcpt=%zu, action=refuse reason=" ENTRYID_HEADER " lines: %u",
              name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "",
              s->mail.nrecipients, s->mail.foreign_ids);
@@ -140,6 +149,7 @@ static void split(struct milter_session *s)
             s->engine->delete_recipient(s->peer, r->given);
     }
     metric_add(mails_split, 1);
+    measure(s, ANSWER_SPLIT);
     s->revoked = true;
     answer(s, ENGINE_ACCEPT, NULL);
 }
@@ -169,11 +179,13 @@ static void decide(struct milter_session *s)
         if (!promised(s))
             return;
         metric_add(mails_diverted, 1);
+        measure(s, ANSWER_LANES);
         answer(s, ENGINE_DISCARD, NULL);
         return;
     case VERDICT_REVOKE: /* there is nothing to take back */
     case VERDICT_TEMPFAIL:
         metric_add(mails_tempfailed, 1);
+        measure(s, ANSWER_TEMPFAIL);
         log_failed(s, "tempfail");
         answer(s, ENGINE_REPLY,
                "451 4.3.0 Mail could not be stored on enough hosts, try again later");
@@ -181,6 +193,7 @@ static void decide(struct milter_session *s)
     case VERDICT_SPLIT: split(s); return;
     case VERDICT_QUEUE:
         metric_add(mails_failed_over, 1);
+        measure(s, ANSWER_FAILOVER);
         log_failed(s, "queue");
         answer(s, ENGINE_ACCEPT, NULL);
     }
@@ -239,6 +252,8 @@ static void store(struct milter_session *s)
     if (reason) {
         char action[200];
         metric_add(mails_queued, 1);
+        measure(s, ANSWER_QUEUE);
+        ingress_queued(reason);
         snprintf(action, sizeof action, "queue reason=%s %s", reason, detail);
         log_mail(s, action);
         answer(s, ENGINE_ACCEPT, NULL);
@@ -304,6 +319,7 @@ void divert_begin(struct milter_session *s)
     char detail[600];
     mail_end_header(m);
     m->envelope.arrived = clock_wall();
+    s->ended = clock_monotonic();
     const char *reason = rules_queue_reason(m, detail, sizeof detail);
     if (!milter_session_waits(s)) {
         leave_it(s, "this process stood still, and Postfix may not wait for the answer any more");

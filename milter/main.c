@@ -17,6 +17,7 @@
 #include "lib/daemon/program.h"
 #include "milter/peer_credentials.h"
 #include "milter/session.h"
+#include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/shutdown.h"
 #include "lib/ingress/divert_switch.h"
 
@@ -100,6 +101,7 @@ int main(int argc, char **argv)
              p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail",
              milter.engine->name);
     handover_ready(milter.store, listener, sessions);
+    ingress_metrics_open(milter.loop, p.name, p.config, milter.store);
     ev_run(milter.loop, 0);
     log_info("ended");
     /* Threads that ask maps may still be at it: the process ends as a whole. */

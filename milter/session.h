@@ -49,6 +49,7 @@ struct milter_session {
     struct buf body;
     bool stored;  /* the store has the request */
     bool revoked; /* store_revoke was called */
+    double ended; /* the message was complete */
     double began; /* storing did */
 };
 

@@ -23,6 +23,7 @@
 #include "lib/daemon/program.h"
 #include "proxy/proxy.h"
 #include "proxy/session.h"
+#include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/shutdown.h"
 #include "lib/ingress/divert_switch.h"
 
@@ -191,6 +192,7 @@ int main(int argc, char **argv)
              p.config->nnodes,
              p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
     handover_ready(proxy.store, listener, sessions);
+    ingress_metrics_open(proxy.loop, p.name, p.config, proxy.store);
     ev_run(proxy.loop, 0);
     log_info("ended");
     /* Threads that ask maps may still be at it: the process ends as a whole. */

@@ -21,6 +21,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
+#include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/mailline.h"
 #include "lib/mail/mime.h"
 #include "proxy/proxy.h"
@@ -161,6 +162,11 @@ static void accept_mail(struct proxy_session *s)
         metric_add(mails_failed_over, 1);
     else
         metric_add(mails_queued, 1);
+    ingress_answered(!split                        ? ANSWER_LANES
+                     : !all_passed                 ? ANSWER_SPLIT
+                     : s->entries.request.nentries ? ANSWER_FAILOVER
+                                                   : ANSWER_QUEUE,
+                     clock_monotonic() - s->ended);
     char action[sizeof s->handed + 16];
     snprintf(action, sizeof action, "queue reason=%s", s->handed);
     log_outcome(s, all_passed && *s->handed ? action
@@ -177,6 +183,8 @@ static void refuse_mail(struct proxy_session *s)
         warn_twice(s);
     if (*s->refusal == '4')
         metric_add(mails_tempfailed, 1);
+    ingress_answered(*s->refusal == '4' ? ANSWER_TEMPFAIL : ANSWER_REFUSE,
+                     clock_monotonic() - s->ended);
     char action[1024], why[MAIL_ENTRIES_WHY];
     say_why(s, why);
     snprintf(action, sizeof action, "%s reason=%.650s (%.300s)",

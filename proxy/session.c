@@ -13,6 +13,7 @@
 #include "lib/daemon/listener.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
+#include "lib/ingress/ingress_metrics.h"
 #include "lib/postfix/postfix.h"
 #include "proxy/proxy.h"
 
@@ -248,8 +249,12 @@ static void finish_stream(struct proxy_session *s, enum next_event event, const 
     if (unsure)
         log_warning("%s: proxy_next was lost behind the last dot: it may be sent more than once",
                     s->id);
-    if (event == NEXT_DONE)
+    if (event == NEXT_DONE) {
         metric_add(mails_queued, 1);
+        ingress_queued(s->reason);
+    }
+    ingress_answered(event == NEXT_DONE ? ANSWER_QUEUE : ANSWER_REFUSE,
+                     s->ended ? clock_monotonic() - s->ended : 0.);
     /* Without its size: Postfix's qmgr is going to log that. */
     log_info(
         "%s: from=<%.256s>, nrcpt=%zu, client=%.256s[%.64s], action=%s reason=%s%s%s, next=%.300s",
@@ -268,6 +273,7 @@ static void finish_stream(struct proxy_session *s, enum next_event event, const 
 
 static void end_body(struct proxy_session *s)
 {
+    s->ended = clock_monotonic();
     if (s->course == COURSE_SINK) {
         finish_stream(s, NEXT_REFUSED, s->refusal, false);
     } else if (s->course == COURSE_STREAM) {

@@ -65,6 +65,7 @@ struct proxy_session {
     bool *which, *passed; /* per recipient: proxy_next gets it now; has it */
     size_t claimed;       /* of proxy.bytes */
     double started;
+    double ended; /* the content was complete */
 };
 
 void proxy_session_new(int fd);

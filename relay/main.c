@@ -12,6 +12,7 @@
 #include "relay/delivery/destination.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
+#include "relay/gauges/gauges.h"
 #include "relay/tables/inflight.h"
 #include "relay/tables/lanes.h"
 #include "lib/base/log.h"
@@ -194,6 +195,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     owners_reload(r);
     heartbeat_reload(r);
     lane_watch_judge(r);
+    gauges_reload(r);
 }
 
 /* ---- main ---- */
@@ -316,6 +318,7 @@ int main(int argc, char **argv)
 
     log_gather();
     open_all(&r);
+    gauges_open(&r);
     ev_timer watchdog;
     double period = notify_watchdog() / 1e3;
     ev_timer_init(&watchdog, on_watchdog, period, period);
@@ -324,6 +327,7 @@ int main(int argc, char **argv)
     notify("READY=1");
     ev_run(r.loop, 0);
     notify("STOPPING=1");
+    gauges_close();
     close_all(&r);
     log_info("stopped");
     return 0;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/admin.h"
+#include "dovecot-plugin/replicator/admin/gauges.h"
 #include "dovecot-plugin/replicator/bridge.h"
 #include "dovecot-plugin/replicator/site/replicator_dir.h"
 #include "lib/base/program_name.h"
@@ -29,6 +30,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
+#include "lib/daemon/metrics_http.h"
 #include "dovecot-plugin/replicator/replicator.h"
 
 #define WORKER_SOCKET "dovelane-worker"
@@ -264,9 +266,11 @@ int main(int argc, char *argv[])
     started = TRUE;
     master_service_init_finish(master_service);
     bridge_start(bridge);
+    replicator_gauges_open(replicator);
 
     master_service_run(master_service, client_connected);
     stop_in_order(current_ioloop);
+    metrics_http_stop();
 
     replicator_close(replicator);
     bridge_close(&bridge);

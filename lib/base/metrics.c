@@ -12,28 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/metrics_text.h"
 #include "lib/base/socket_swap.h"
 
 atomic_llong metrics[METRICS];
-
-static const struct {
-    const char *name, *type, *help;
-} table[METRICS] = {
-#define COUNTER(name, help) {#name "_total", "counter", help},
-#define GAUGE(name, help) {#name, "gauge", help},
-#include "lib/base/metrics.def"
-#undef COUNTER
-#undef GAUGE
-};
-
-/* The text form of all metrics. */
-static void print_all(struct buf *out)
-{
-    for (int i = 0; i < METRICS; i++)
-        buf_printf(out, "# HELP dovelane_%s %s\n# TYPE dovelane_%s %s\ndovelane_%s %lld\n",
-                   table[i].name, table[i].help, table[i].name, table[i].type, table[i].name,
-                   (long long)atomic_load_explicit(&metrics[i], memory_order_relaxed));
-}
 
 static void *serve(void *arg)
 {
@@ -47,7 +29,7 @@ static void *serve(void *arg)
             continue;
         }
         struct buf out = {0};
-        print_all(&out);
+        metrics_text(&out, METRIC_ALL, METRICS_ALONE);
         struct timeval patience = {5, 0};
         setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         for (size_t done = 0; done < out.len;) {

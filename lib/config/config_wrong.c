@@ -2,6 +2,7 @@
  * together they are wrong. */
 #include "lib/config/config_work.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +291,26 @@ static char *check_destinations(const struct config *c, const char *path)
     return error;
 }
 
+/* The four programs have four ports. */
+static char *check_metrics_listen(const struct config *c, const char *path)
+{
+    char buf[512];
+    const char *host, *port;
+    struct in6_addr any;
+    if (!*c->metrics_listen)
+        return NULL;
+    if (config_address(c->metrics_listen, buf, sizeof buf, &host, &port) < 0 || !port ||
+        (inet_pton(AF_INET, host, &any) != 1 && inet_pton(AF_INET6, host, &any) != 1) ||
+        port[strspn(port, "0123456789")] || atoi(port) < 1 || atoi(port) > 65532)
+        return mem_printf("%s: metrics_listen = %s is no IP address with a port from 1 to 65532, "
+                          "write it like 127.0.0.1:7061",
+                          path, c->metrics_listen);
+    if (*c->metrics_tls_key_file && !*c->metrics_tls_cert_file)
+        return mem_printf("%s: metrics_tls_key_file = %s has no metrics_tls_cert_file", path,
+                          c->metrics_tls_key_file);
+    return NULL;
+}
+
 static char *check_places(const struct config *c, const char *path)
 {
     char buf[512];
@@ -318,6 +339,9 @@ static char *check_places(const struct config *c, const char *path)
     if (*c->metrics_socket && c->metrics_socket[0] != '/')
         return mem_printf("%s: metrics_socket = %s must be the absolute path of a UNIX socket",
                           path, c->metrics_socket);
+    char *error = check_metrics_listen(c, path);
+    if (error)
+        return error;
     if (strcmp(c->log, "stderr") && strcmp(c->log, "syslog") && strncmp(c->log, "file:/", 6))
         return mem_printf("%s: log = %s, allowed is stderr, syslog or file:/path", path, c->log);
     return NULL;

@@ -12,6 +12,7 @@
 #include "lib/redis/endpoint.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
+#include "lib/daemon/metrics_http.h"
 
 static void usage(const char *name)
 {
@@ -72,6 +73,8 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         error = endpoint_check(p->config);
         if (!error && check)
             error = check(p->config);
+        if (!error)
+            error = metrics_http_check(p->config, name);
         if (error) {
             fprintf(stderr, "%s: %s: %s\n", name, p->config_path, error);
             exit(2);

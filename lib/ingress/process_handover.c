@@ -19,6 +19,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "lib/daemon/metrics_http.h"
 #include "lib/daemon/notify.h"
 #include "lib/base/subprocess.h"
 
@@ -172,6 +173,7 @@ static pid_t hand_over(void)
         return 0;
     }
     if (said_ready(ready)) {
+        metrics_http_stop(); /* the new one tries until the port is free */
         log_info("process %d has taken over", (int)pid);
         return pid;
     }

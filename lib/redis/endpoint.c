@@ -113,6 +113,11 @@ int endpoint_read_replica(const char *file, struct endpoint_user *out, char **er
     return read_user("replica_user_file", file, out, error_r);
 }
 
+int endpoint_read_metrics_user(const char *file, struct endpoint_user *out, char **error_r)
+{
+    return read_user("metrics_user_file", file, out, error_r);
+}
+
 bool endpoint_user_at(struct endpoint_user *u, const char *node)
 {
     unsigned char mac[EVP_MAX_MD_SIZE];

@@ -48,6 +48,9 @@ int endpoint_read_user(const char *file, struct endpoint_user *out, char **error
 /* The same for a file of replica_user_file. */
 int endpoint_read_replica(const char *file, struct endpoint_user *out, char **error_r);
 
+/* The same for metrics_user_file: the one who may ask, not whom we are. */
+int endpoint_read_metrics_user(const char *file, struct endpoint_user *out, char **error_r);
+
 /* What a replica's file says becomes its user at one node: NAME@NODE, whose password is made
  * from the file's. False: the name is too long. */
 bool endpoint_user_at(struct endpoint_user *, const char *node);

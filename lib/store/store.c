@@ -151,6 +151,13 @@ static void late_reason(struct entry_work *e)
     store_reason(e, "no answer in time from %s", *text ? text : "a restarted node");
 }
 
+static void count_late(const struct entry_work *e)
+{
+    for (size_t i = 0; i < e->ncopies; i++)
+        if (e->copy[i].state != COPY_ACKED)
+            store_count_refusal(e->copy[i].link, "timeout");
+}
+
 static void on_deadline(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
@@ -160,6 +167,7 @@ static void on_deadline(struct ev_loop *loop, ev_timer *t, int events)
         if (w->entry[i].phase == PHASE_STORING) {
             metric_add(store_refused, 1);
             late_reason(&w->entry[i]);
+            count_late(&w->entry[i]);
             store_revoke_start(&w->entry[i]);
         }
     work_unref(w);
@@ -500,6 +508,13 @@ struct store *store_open_on(struct ev_loop *loop, const struct config *c, const 
     store_watch_open(s);
     store_order_open(s);
     return s;
+}
+
+void store_gauges(struct store *s)
+{
+    for (size_t i = 0; i < s->config->nnodes; i++)
+        metric_series_set(metric_series(METRIC_node_usable, s->config->node[i].name, NULL),
+                          store_node_usable(s, i, false));
 }
 
 bool store_able(struct store *s)

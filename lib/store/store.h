@@ -82,6 +82,9 @@ void store_finish(struct store *, struct store_request *);
 /* From any thread. True when enough nodes can be used for a new mail right now. */
 bool store_able(struct store *);
 
+/* Sets the gauges of each node. */
+void store_gauges(struct store *);
+
 /* Revocations that a node has not been told yet, for want of a connection (as of a tenth of a
  * second ago). */
 size_t store_pending_revokes(struct store *);

@@ -40,6 +40,14 @@ void store_push_queue(struct copy *c)
 
 /* ---- answers ---- */
 
+/* reason: its first word counts. */
+void store_count_refusal(const struct link *l, const char *reason)
+{
+    char word[32];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(reason, " :,"), reason);
+    metric_series_add(metric_series(METRIC_store_refusals, node_name(l->node), word), 1);
+}
+
 static void copy_refused(struct copy *c, const char *why)
 {
     c->state = COPY_REFUSED;
@@ -66,6 +74,10 @@ static void acked(struct copy *c)
 {
     c->state = COPY_ACKED;
     c->life = node_life(c->link->node);
+    if (!c->link->store_seconds)
+        c->link->store_seconds =
+            metric_series(METRIC_store_seconds, node_name(c->link->node), NULL);
+    metric_observe(c->link->store_seconds, clock_monotonic() - c->sent);
     struct entry_work *e = c->entry;
     ASSERT(e->ncopies);
     if (e->phase != PHASE_STORING || !every_copy_acked(e))
@@ -90,6 +102,7 @@ static void one_answer(struct copy *c, const redisReply *r)
         word = "memory is full";
     }
     metric_add(store_refused, 1);
+    store_count_refusal(c->link, word);
     copy_refused(c, word);
 }
 
@@ -128,6 +141,7 @@ static void answers(struct batch *b, redisReply *reply)
             c->state = COPY_UNSENT;
             store_push_queue(c);
         } else {
+            store_count_refusal(c->link, why);
             copy_refused(c, why);
         }
     }
@@ -200,8 +214,10 @@ static void send_batch(struct batch *b)
         arg(&c, e->work->request->body, e->work->request->body_len);
     }
     b->session = l->session;
+    double now = clock_monotonic();
     for (size_t i = 0; i < b->n; i++) {
         b->copy[i]->state = COPY_SENT;
+        b->copy[i]->sent = now;
         b->copy[i]->entry->work->refs++;
     }
     wire_send(node_wire(l->node), on_push, b, c.argc, c.argv, c.len);

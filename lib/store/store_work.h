@@ -13,6 +13,7 @@
 
 #include <ev.h>
 
+#include "lib/base/metrics.h"
 #include "lib/mail/lanename.h"
 #include "lib/redis/node.h"
 #include "lib/store/store.h"
@@ -42,6 +43,7 @@ struct copy {
     enum copy_state state;
     unsigned life; /* of the node that acked */
     unsigned born; /* of the node when this mail began */
+    double sent;   /* clock_monotonic, COPY_SENT */
     enum revoke_state revoke;
     bool leased;       /* the last revocation found it being delivered */
     struct copy *next; /* in the link's outbox */
@@ -80,6 +82,7 @@ struct link {
     struct node *node;
     bool bulk;
     size_t index; /* of the node in the config */
+    struct metric_series *store_seconds;
     uint64_t session;
     uint64_t txn; /* of the last PUSH of this session */
     struct copy *outbox, **outbox_last;
@@ -149,6 +152,8 @@ void store_push_queue(struct copy *);  /* into the outbox */
 void store_push_flush(struct store *); /* all outboxes onto the wires */
 /* after a reconnect: what is still wanted and unanswered */
 void store_push_again(struct link *);
+
+void store_count_refusal(const struct link *, const char *reason);
 
 /* store_revoke.c */
 void store_revoke_start(struct entry_work *);

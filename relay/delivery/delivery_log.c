@@ -87,6 +87,17 @@ static void begin(struct logline *l, const struct entry *e, const struct recipie
     add_seconds(l, (double)(clock_wall() - e->envelope.arrived) / 1e6);
 }
 
+void delivery_phases(const struct entry *e, const struct smtp_mail *m,
+                     double phase[DELIVERY_PHASES])
+{
+    double now = clock_monotonic(), all = (double)(clock_wall() - e->envelope.arrived) / 1e6;
+    double before = m->begun - e->taken_at, setup = m->setup < before ? m->setup : before;
+    phase[DELIVERY_LANE] = all - (now - e->taken_at);
+    phase[DELIVERY_WAIT] = before - setup;
+    phase[DELIVERY_CONNECT] = setup;
+    phase[DELIVERY_TRANSFER] = now - m->begun;
+}
+
 /* ---- the lines ---- */
 
 static const char *status(enum smtp_verdict verdict)
@@ -98,24 +109,18 @@ static const char *status(enum smtp_verdict verdict)
     }
 }
 
-void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct recipient *to,
-                  const struct smtp_rcpt *from, const char *relay, const char *why)
+void delivery_log(const struct entry *e, const double phase[DELIVERY_PHASES],
+                  const struct recipient *to, const struct smtp_rcpt *from, const char *relay,
+                  const char *why)
 {
     struct logline l;
-    double now = clock_monotonic(), all = (double)(clock_wall() - e->envelope.arrived) / 1e6;
-    /* a: until it was taken; b: until a connection had it; c: for setting that up; d: for the
-     * transfer. */
-    double in_flight = now - e->taken_at, before = m->begun - e->taken_at;
-    double setup = m->setup < before ? m->setup : before;
     begin(&l, e, to, relay);
     LOGLINE(&l, ", delays=");
-    add_seconds(&l, all - in_flight);
-    LOGLINE(&l, "/");
-    add_seconds(&l, before - setup);
-    LOGLINE(&l, "/");
-    add_seconds(&l, setup);
-    LOGLINE(&l, "/");
-    add_seconds(&l, now - m->begun);
+    for (int i = 0; i < DELIVERY_PHASES; i++) {
+        if (i)
+            LOGLINE(&l, "/");
+        add_seconds(&l, phase[i]);
+    }
     LOGLINE(&l, ", dsn=");
     logline_add(&l, from->dsn, SMTP_DSN_MAX);
     LOGLINE(&l, ", status=");

@@ -14,10 +14,25 @@
  * explains a second delivery. To be asked before the result is put into the envelope. */
 const char *delivery_why(const struct entry *, const struct recipient *);
 
+/* Where a mail's time went: in its lane until it was taken; until a connection had it; for setting
+ * that up; for the transfer. */
+enum delivery_phase {
+    DELIVERY_LANE,
+    DELIVERY_WAIT,
+    DELIVERY_CONNECT,
+    DELIVERY_TRANSFER,
+    DELIVERY_PHASES
+};
+enum { DELIVERY_RESULTS = 4 };
+
+/* In seconds, until now. Of a mail that nobody tried: nothing that means anything. */
+void delivery_phases(const struct entry *, const struct smtp_mail *, double phase[DELIVERY_PHASES]);
+
 /* ID: to=<a@b>, relay=host[addr]:port, delay=1.2, delays=a/b/c/d, dsn=2.0.0, status=sent (...),
  * why=..., lane=..., id=... */
-void delivery_log(const struct entry *, const struct smtp_mail *, const struct recipient *,
-                  const struct smtp_rcpt *, const char *relay, const char *why);
+void delivery_log(const struct entry *, const double phase[DELIVERY_PHASES],
+                  const struct recipient *, const struct smtp_rcpt *, const char *relay,
+                  const char *why);
 
 /* For a mail whose next hop is away: nobody was tried. */
 void delivery_log_away(const struct entry *, const struct recipient *, const char *dsn,

@@ -9,6 +9,7 @@
 #include "lib/base/clock.h"
 #include "relay/smtp/delivery_id.h"
 #include "relay/delivery/delivery_log.h"
+#include "relay/delivery/delivery_metrics.h"
 #include "relay/delivery/destination.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -112,8 +113,8 @@ static void not_tried(struct entry *e, const struct smtp_rcpt *from, const struc
         e->leave = true;
 }
 
-static void take_result(struct entry *e, const struct smtp_mail *m, const struct smtp_rcpt *from,
-                        const char *relay)
+static void take_result(struct entry *e, const double phase[DELIVERY_PHASES],
+                        const struct smtp_rcpt *from, const char *relay)
 {
     struct recipient *to = &e->envelope.recipient[from->index];
     const char *why = delivery_why(e, to);
@@ -126,7 +127,8 @@ static void take_result(struct entry *e, const struct smtp_mail *m, const struct
         metric_add(relay_unknown, 1);
     else if (from->verdict == SMTP_DEFERRED)
         metric_add(relay_deferred, 1);
-    delivery_log(e, m, to, from, relay, why);
+    delivery_count(e, from);
+    delivery_log(e, phase, to, from, relay, why);
 }
 
 /* Also after a part of the recipients was untried: the next hop went away, or we stop. */
@@ -138,10 +140,13 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
         go_on(e);
         return;
     }
+    double phase[DELIVERY_PHASES];
+    delivery_phases(e, m, phase);
+    delivery_measure(e, m, phase);
     for (size_t i = 0; i < m->nrcpt; i++) {
         const struct smtp_rcpt *from = &m->rcpt[i];
         if (from->verdict != SMTP_UNTRIED)
-            take_result(e, m, from, relay);
+            take_result(e, phase, from, relay);
         else if (!try_next(e, from))
             not_tried(e, from, &e->envelope.recipient[from->index]);
     }
@@ -348,7 +353,13 @@ static void on_recorded(struct entry *e, bool held)
         inflight_release(e);
 }
 
-static const struct entry_calls calls = {on_recorded, delivery_log_removed};
+static void on_removed(const struct entry *e)
+{
+    delivery_measure_end(e);
+    delivery_log_removed(e);
+}
+
+static const struct entry_calls calls = {on_recorded, on_removed};
 
 void mail_begin(struct entry *e, const char *meta, size_t len)
 {

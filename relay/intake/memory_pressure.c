@@ -3,18 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "lib/base/metrics.h"
 #include "relay/acks/owners.h"
 
 #define ASK 1.  /* seconds between two questions */
 #define EASED 5 /* percent below spill_above, where it ends */
+#define MINUTE 60.
+#define FAR 31536000. /* seconds; what is further away never comes */
 
 struct gauge {
     struct gauge *next;
     struct relay *relay;
     char *node;
     bool on, asked;
+    struct metric_series *used, *most, *full; /* of the node */
+    long long used_before;                    /* at */
+    double at;                                /* clock_monotonic; 0: it was not asked yet */
+    double growth;                            /* bytes a second, of about the last minute */
 };
 
 struct pressure {
@@ -31,7 +39,12 @@ static struct gauge *gauge_of(struct pressure *p, const char *node)
     if (g)
         return g;
     g = mem_zero(sizeof *g);
-    *g = (struct gauge){p->first, p->relay, mem_strdup(node), false, false};
+    *g = (struct gauge){.next = p->first,
+                        .relay = p->relay,
+                        .node = mem_strdup(node),
+                        .used = metric_series(METRIC_node_memory_bytes, node, NULL),
+                        .most = metric_series(METRIC_node_memory_most_bytes, node, NULL),
+                        .full = metric_series(METRIC_node_memory_full_seconds, node, NULL)};
     return p->first = g;
 }
 
@@ -45,6 +58,24 @@ static long long number(const redisReply *info, const char *name)
     return -1;
 }
 
+/* When it will be full, if it goes on growing as in about the last minute. */
+static void measure(struct gauge *g, long long used, long long most)
+{
+    double now = clock_monotonic(), since = now - g->at;
+    if (g->at > 0. && since > 0.) {
+        double part = since < MINUTE ? since / MINUTE : 1.;
+        g->growth += part * ((double)(used - g->used_before) / since - g->growth);
+    }
+    g->used_before = used;
+    g->at = now;
+    double left = most > 0 && g->growth >= 1. ? (double)(most - used) / g->growth : FAR;
+    metric_series_set(g->used, used);
+    metric_series_set(g->most, most > 0 ? most : METRIC_NEVER);
+    metric_series_set(g->full, left >= FAR ? METRIC_NEVER
+                               : left > 0. ? (long long)(left * 1e6)
+                                           : 0);
+}
+
 static void on_info(struct wire *w, redisReply *reply, void *arg)
 {
     struct gauge *g = arg;
@@ -53,6 +84,8 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
         return; /* it stays what it was: a node that is away cannot be emptied either */
     long long used = number(reply, "used-memory"), most = number(reply, "maxmemory"),
               above = g->relay->config->spill_above;
+    if (used >= 0)
+        measure(g, used, most);
     double percent = most > 0 && used > 0 ? 100. * (double)used / (double)most : 0.;
     bool on = percent > (double)(g->on ? above - EASED : above);
     if (on != g->on)

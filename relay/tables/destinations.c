@@ -333,6 +333,7 @@ static void free_destination(struct destination *d)
     smtp_policy_release(d->policy);
     free(d->trouble);
     free(d->name);
+    free(d->metrics);
     free(d);
 }
 

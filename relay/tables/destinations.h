@@ -19,6 +19,7 @@
 #include "relay/tables/lanes.h"
 
 struct connection;
+struct delivery_metrics; /* delivery_metrics.c's */
 TAILQ_HEAD(connection_list, connection);
 TAILQ_HEAD(lane_list, lane);
 TAILQ_HEAD(mail_queue, smtp_mail);
@@ -37,6 +38,8 @@ struct destination {
     struct smtp_policy *policy; /* by destination_policy */
     unsigned policy_turn;       /* of the config that it is from */
     const char *helo;           /* NULL: as agent_settings.h says */
+
+    struct delivery_metrics *metrics; /* NULL: nothing was delivered yet */
 
     struct resolve *resolving; /* under way */
     struct addresses addresses;

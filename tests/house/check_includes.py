@@ -58,9 +58,12 @@ WALLS = {
     "relay/heartbeat":
         "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/cluster relay/tables "
         "relay/acks relay/delivery relay/intake relay/repair",
+    "relay/gauges":
+        "lib/base lib/mail lib/cluster lib/redis lib/daemon relay/relay.h relay/cluster "
+        "relay/tables relay/acks relay/repair",
     "relay":
         "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
-        "relay/acks relay/delivery relay/intake relay/heartbeat",
+        "relay/acks relay/delivery relay/intake relay/heartbeat relay/gauges",
     "ctl": "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/ingress",
     "dovecot-plugin/compat.h": "",
     "dovecot-plugin/orset": "",
@@ -95,11 +98,12 @@ WALLS = {
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users",
     "dovecot-plugin/replicator/admin":
-        "lib/base dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
+        "lib/base lib/daemon dovecot-plugin/replicator/replicator.h "
+        "dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/workers",
     "dovecot-plugin/replicator":
-        "lib/base lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
+        "lib/base lib/daemon lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
         "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/site "
         "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
         "dovecot-plugin/replicator/admin dovecot-plugin/replicator/workers",

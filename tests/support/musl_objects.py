@@ -26,8 +26,8 @@ PROGRAMS = {
     "tests/fuzz/relay/relay-session-random": ([], [RELAY, OURS]),
     "tests/fuzz/orset/orset-fuzz-random": ([], [ORSET]),
 }
-FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "openssl", "jansson.h",
-           "sqlite3.h", "dovecot", "linux", "asm", "asm-generic")
+FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "microhttpd.h", "openssl",
+           "jansson.h", "sqlite3.h", "dovecot", "linux", "asm", "asm-generic")
 
 
 def headers(into):

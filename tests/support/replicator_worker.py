@@ -76,6 +76,7 @@ class Site:
         self.wishes, self.ticks = {}, []    # user: milliseconds after which he wishes a TICK, once; who had one
         self.joining, self.joins_asked = set(), 0   # users whose states are new; questions of theirs
         self.lacking = {}       # user: [mails that wait for their bytes, bytes of each]
+        self.held = {}          # user: mails whose removal the brake holds
         self.not_whole = {}     # user: 2: he went on though a site has not answered, 3: one reads its mailboxes
         self.wants, self.came = [], {}  # users who asked for bodies, in order; user: (mails, bytes) that were placed
         self.body_bytes = 0     # all that came of bodies
@@ -229,7 +230,7 @@ class Worker:
         joins = b"" if self.old else bytes([1 if self.user in self.site.joining else self.site.not_whole.get(self.user, 0)])
         placed = b"" if self.old else b"".join(map(num, self.placed))
         self.placed = [0, 0]
-        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(0) + num(0) + joins + placed + num(tick))
+        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(self.site.held.get(self.user, 0)) + num(0) + joins + placed + num(tick))
 
     def peers(self):
         return [s for s in self.sites if s != self.site.number]

@@ -28,7 +28,7 @@ class Replica:
         self.program = PROGRAM
 
     def configure(self, **settings):
-        self.settings = {**QUICK, **self.world.settings, **settings}
+        self.settings = {"metrics_listen": '""', **QUICK, **self.world.settings, **settings}
         lines = [f"{k} = {v}" for k, v in self.settings.items() if k not in ("namespaces", "replica_ids")]
         lines += [f"replicator_dir = \"{self.directory}/state\"", f"dirty_dir = \"{self.directory}/dirty\"", f"metrics_socket = \"{self.directory}/metrics\"",
                   f"replicate_namespaces = {self.settings.get('namespaces', '{ inbox }')}"]

@@ -266,6 +266,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     metric_add(replicator_taken, 1);
     struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
     struct parcel_in_flight came = {.peer = f->peer,
+                                    .taken = clock_monotonic(),
                                     .lane = lane,
                                     .kind = m.kind,
                                     .reply = body,

@@ -24,6 +24,7 @@ struct parcel_in_flight {
     unsigned kind;
     void *reply; /* owns the body: a redisReply */
     struct text body;
+    double taken;   /* clock_monotonic */
     uint64_t first; /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
     bool acked;     /* it may be lost */
     /* its user's: */

@@ -60,6 +60,9 @@ void user_unconfirmed(struct user *u, size_t i, uint64_t n)
     const struct peer *peer = &r->group.peer[i];
     double now = clock_monotonic();
     bool confirms = n < p->unconfirmed || !n, tried = p->resends > 1;
+    if (n < p->unconfirmed && p->since)
+        metric_observe(metric_series(METRIC_replica_confirm_seconds, peer->name, NULL),
+                       (double)(clock_wall() - p->since) / 1e6);
     if (confirms) { /* no reason to wait longer next time */
         p->resend_wait = seconds(r->config->resend_after);
         p->resends = 0;

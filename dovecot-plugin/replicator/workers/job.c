@@ -265,6 +265,9 @@ void job_done(struct job *j, struct user *u, const struct frame_done *d)
         u->parcel_wait = 0;
         if (d->result == FRAME_REFUSED)
             say_refused(u, j, d->text);
+        metric_observe(metric_series(METRIC_replica_apply_seconds,
+                                     u->r->group.peer[j->parcel->peer].name, NULL),
+                       clock_monotonic() - j->parcel->taken);
         user_parcel_done(u, j->parcel);
         metric_add(replicator_done, 1);
     } else {

@@ -1,4 +1,5 @@
 """Dovelane's own programs and their dovelane.conf; the Redis of each node; the milter that only discards."""
+import functools
 import os
 import re
 import shutil
@@ -50,6 +51,12 @@ def write_settings(service, changes=None):
     fresh.rename(path)
 
 
+@functools.lru_cache
+def no_metrics(program):
+    """The setting that keeps a program off the one port that all stacks would share; none for an earlier version."""
+    return {"metrics_listen": ""} if b"metrics_listen" in Path(program).read_bytes() else {}
+
+
 def milliseconds(text):
     """A TIME of dovelane.conf ("400ms", "1.5s", "5m", "10min", "1h") in milliseconds."""
     found = re.fullmatch(r"([0-9.]+) *(ms|s|min|m|h)", str(text).strip('"'))
@@ -96,6 +103,7 @@ def relay(base, name, shape, settings, nodes, log):
     metrics = base / "dovelane-relay.metrics"
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "nodes": nodes,
             "settings": {"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base),
+                         **no_metrics(program),
                          **({} if settings.get("postfix_config") else {"host_name": f"{name}.stack.example"}), **settings}}
     service = Service(f"relay-{name}", [program, "-c", conf, "-n", name], log, [("metrics", f"unix:{metrics}")], cwd=base,
                       grace=20, note=note)
@@ -113,7 +121,7 @@ def milter(base, shape, settings, nodes, socket_path, config_directory, log):
     engine = os.environ.get("DOVELANE_MILTER_ENGINE")  # not written without: an earlier version's milter does not know it
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "socket": str(socket_path), "nodes": nodes,
             "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "milter_socket": str(socket_path),
-                              "state_directory": str(base), "postfix_config": str(config_directory),
+                              "state_directory": str(base), "postfix_config": str(config_directory), **no_metrics(program),
                               **({"milter_engine": engine} if engine else {})}, **settings)}
     # MAIL_CONFIG: the milter asks postmap(1) about aliases, which must be this Postfix's.
     service = Service("milter", [program, "-c", conf, "-n", name], log, [("milter", f"unix:{socket_path}")], cwd=base,
@@ -133,7 +141,7 @@ def proxy(base, shape, settings, nodes, mta, domains, log):
     routes = listed(f"{domain}={destination}" for domain, destination in domains.items())
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "socket": str(socket_path), "nodes": nodes,
             "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "proxy_socket": str(socket_path),
-                              "proxy_next": mta.note["next"], "route": routes, "state_directory": str(base),
+                              "proxy_next": mta.note["next"], "route": routes, "state_directory": str(base), **no_metrics(program),
                               "postfix_config": mta.note["config_directory"]}, **settings)}
     service = Service("proxy", [program, "-c", conf, "-n", name], log, [("smtp", f"unix:{socket_path}")], cwd=base,
                       env={"MAIL_CONFIG": mta.note["config_directory"]}, grace=20, note=note)

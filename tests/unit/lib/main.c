@@ -17,6 +17,8 @@ int main(void)
     suite_add_tcase(s, match_tests());
     suite_add_tcase(s, liveness_tests());
     suite_add_tcase(s, members_tests());
+    suite_add_tcase(s, metrics_tests());
+    suite_add_tcase(s, metrics_http_tests());
     suite_add_tcase(s, queue_tests());
     suite_add_tcase(s, listener_tests());
     suite_add_tcase(s, store_tests());

@@ -14,6 +14,8 @@ TCase *log_tests(void);
 TCase *match_tests(void);
 TCase *liveness_tests(void);
 TCase *members_tests(void);
+TCase *metrics_tests(void);
+TCase *metrics_http_tests(void);
 TCase *queue_tests(void);
 TCase *listener_tests(void);
 TCase *store_tests(void);

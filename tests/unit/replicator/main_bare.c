@@ -15,7 +15,9 @@
 #include "lib/base/program_name.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "lib/base/log.h"
+#include "dovecot-plugin/replicator/admin/gauges.h"
 #include "lib/base/metrics.h"
+#include "lib/daemon/metrics_http.h"
 #include "dovecot-plugin/replicator/replicator.h"
 
 static struct replicator *r;
@@ -90,7 +92,9 @@ int main(int argc, char **argv)
     ev_io_init(&admin, on_client, admin_listen(argv[3]), EV_READ);
     ev_io_start(loop, &admin);
     hints_fifo(r->hints, hint_fifo(argv[3]));
+    replicator_gauges_open(r);
     ev_run(loop, 0);
+    metrics_http_stop();
     replicator_close(r);
     config_free(c);
     return 0;

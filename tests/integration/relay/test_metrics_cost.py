@@ -1,0 +1,91 @@
+"""What is measured of a mail costs less than 1 % of the program's instructions for it."""
+
+import re
+import shutil
+import smtplib
+import subprocess
+
+import pytest
+
+from support.waiting import eventually
+from support.stack.shape import SinkShape
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not shutil.which("callgrind_control"), reason="no valgrind: ./setup long"),
+]
+# What a mail calls for the sake of metrics_listen; what was counted before is not among it.
+OF_RELAY = ("delivery_measure", "delivery_count", "delivery_measure_end")
+OF_MILTER = ("ingress_answered", "ingress_queued", "metric_observe", "metric_series")
+
+
+def under_callgrind(service, out):
+    service.argv = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *service.argv]
+
+
+def instructions(service, out, names, work):
+    """Of the work: all of the program, and of these functions with what they call."""
+    control = ["callgrind_control"]
+    subprocess.run([*control, "-z", str(service.pid)], check=True, stdout=subprocess.DEVNULL)
+    work()
+    subprocess.run([*control, "-d", str(service.pid)], check=True, stdout=subprocess.DEVNULL)
+    dump = eventually("a dump", lambda: list(out.parent.glob(out.name + ".[0-9]*")))[-1]
+    text = subprocess.run(
+        ["callgrind_annotate", "--inclusive=yes", "--threshold=100", dump],
+        check=True,
+        stdout=subprocess.PIPE,
+    ).stdout.decode()
+    total = int(re.search(r"([\d,]+) .*PROGRAM TOTALS", text)[1].replace(",", ""))
+    found = {}  # a function has a line for each spelling of its file
+    for count, name in re.findall(r"(?m)^ *([\d,]+) .*?:(\w+)(?:'\d+)?(?: \[.*)?$", text):
+        found[name] = max(found.get(name, 0), int(count.replace(",", "")))
+    return sum(found.get(name, 0) for name in names), total
+
+
+def judge(own, total, mails):
+    print(
+        f"{own / mails:.0f} of {total / mails:.0f} instructions a mail, {100 * own / total:.2f} %"
+    )
+    assert 0 < own < total / 100, (own, total)
+
+
+def test_of_a_delivery(world, tmp_path):
+    w = world(relays=())
+    out, service = tmp_path / "relay", w.stack["relay-mx1"]
+    under_callgrind(service, out)
+    w.stack.start("relay-mx1")
+    peer = w.peer()
+
+    def deliver(n):
+        before = len(peer.mails)
+        for _ in range(n):
+            w.store(peer)
+        eventually("all are delivered", lambda: len(peer.mails) == before + n)
+        w.empty()
+
+    deliver(50)
+    judge(*instructions(service, out, OF_RELAY, lambda: deliver(500)), 500)
+
+
+def test_of_an_answer(stack, tmp_path):
+    system = stack(
+        postfix="divert",
+        sinks=[SinkShape("a", ours=True)],
+        divert=["a"],
+        relays=False,
+        settings={"store_deadline": "30s", "settle": "60s"},
+    )
+    out, service = tmp_path / "milter", system["milter"]
+    system.kill("milter")
+    under_callgrind(service, out)
+    system.start("milter")
+
+    def send(n):
+        host, _, port = system.smtp.rpartition(":")
+        with smtplib.SMTP(host, int(port)) as client:
+            for _ in range(n):
+                client.sendmail("s@x.example", ["u@a.example"], "Subject: x\r\n\r\nhello\r\n")
+
+    send(50)
+    own, total = instructions(service, out, OF_MILTER, lambda: send(300))
+    judge(own, total, 300)
