@@ -32,13 +32,6 @@ struct changes {
     unsigned n;    /* all that were found */
 };
 
-static struct orset_key key_of(uint32_t folder)
-{
-    struct orset_key k = {0};
-    orset_key_num(&k, folder);
-    return k;
-}
-
 static int read_row(struct session *s, const uint8_t *value, size_t len,
                     ARRAY_TYPE(seq_range) * uids)
 {
@@ -59,7 +52,7 @@ static int read_row(struct session *s, const uint8_t *value, size_t len,
 static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids)
 {
     struct orset_buf b = {.alloc = session_alloc()};
-    struct orset_key k = key_of(folder);
+    struct orset_key k = rows_folder_key(folder);
     const struct seq_range *range;
     orset_buf_u8(&b, REDATE_VERSION);
     array_foreach (uids, range) {
@@ -94,7 +87,7 @@ static int by_mail(const struct touched *a, const struct touched *b)
 
 static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) * uids)
 {
-    struct orset_key k = key_of(folder);
+    struct orset_key k = rows_folder_key(folder);
     struct orset_folder f;
     const uint8_t *value;
     size_t len;
@@ -226,7 +219,7 @@ static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint
 static int modseq_repair_row(struct session *s, uint32_t folder)
 {
     ARRAY_TYPE(seq_range) uids;
-    struct orset_key k = key_of(folder);
+    struct orset_key k = rows_folder_key(folder);
     const uint8_t *value;
     size_t len;
     int r = rows_get(s, ROW_MODSEQ_REPAIR, k.b, k.n, &value, &len);
@@ -250,7 +243,7 @@ int modseq_repair_apply(struct session *s)
         return -1;
     s->modseq_repairs = FALSE;
     array_foreach (&list, t) {
-        struct orset_key k = key_of(t->folder);
+        struct orset_key k = rows_folder_key(t->folder);
         if (r >= 0)
             r = modseq_repair_row(s, t->folder);
         if (r > 0)
