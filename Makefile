@@ -70,7 +70,7 @@ chaos:
 	./setup test
 	$(MAKE) --no-print-directory all
 	DOVELANE_SEED=$(SEED) DOVELANE_ROUNDS=$(ROUNDS) DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pytest -q -s -p no:cacheprovider \
-		tests/integration/test_chaos.py --tier check,test,long
+		tests/integration/gateway/test_chaos.py --tier check,test,long
 
 # make bench, make bench-gateway: tables on the screen, figures in build/bench/NAME.json
 bench:

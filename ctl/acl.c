@@ -1,5 +1,5 @@
 /* dovelane acl - what each program may do in a node's Redis, as lines of its ACL file. No more than
- * it sends: tests/integration/test_links.py compares this table with the programs' sources, and
+ * it sends: tests/integration/gateway/test_links.py compares this table with the programs' sources, and
  * lets every program work under it.
  *
  * Mail lanes and lanes between replicas never meet in one user. What a script does (EVAL) Redis

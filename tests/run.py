@@ -31,8 +31,8 @@ PYTHON = "/usr/bin/python3"
 PLAIN, ASAN = ROOT / "build", ROOT / "build-asan"
 # Folders of tests, and how many files of each at a time on two cores: most of the time they wait.
 FOLDERS = {"integration": ("tests/integration", 5), "provision": ("tests/provision", 3),
-           "worker": ("tests/unit/replicator/*_test.py", 3),
-           "replication": ("tests/replication", 3), "machines": ("tests/machines", 2)}
+           "worker": ("tests/worker", 3), "replication": ("tests/replication", 3),
+           "machines": ("tests/machines", 2)}
 PARTS = ["unit", "asan", *FOLDERS, "valgrind"]
 PATIENT = ["--timeout-multiplier", "4"]  # limits are against hanging; a busy machine is no failure
 # Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.
@@ -185,7 +185,7 @@ def files_of(pattern, tiers):
     found = sorted(ROOT.glob(pattern))
     if tiers == ["check"]:
         found = [path for each in found
-                 for path in ([each] if each.is_file() else sorted(each.glob("test_*.py")))
+                 for path in ([each] if each.is_file() else sorted(each.rglob("test_*.py")))
                  if "pytest.mark.check" in path.read_text()]
     return found
 
@@ -257,7 +257,7 @@ def versions_and_valgrind(parts, tally):
                env={"DOVELANE_VERSIONS": "2.4,2.3"})
     if "valgrind" in parts:
         pytest("lane, valgrind", "integration", ["check", "test", "long"], tally,
-               files="tests/integration/test_lane_*.py", env={"DOVELANE_VALGRIND": "1"})
+               files="tests/integration/lane/test_lane_*.py", env={"DOVELANE_VALGRIND": "1"})
 
 
 def arguments():

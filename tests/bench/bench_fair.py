@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,14 +20,13 @@ import replicas
 from bench_lag import wait_count
 from replicas import mail, percentile
 from report import median
-from stack import Stack, dovecot
-from stack.failure import StackError
-from stack.group import Group
-from stack.imap import Imap
+from support.stack import Stack, dovecot
+from support.stack.failure import StackError
+from support.stack.group import Group
+from support.stack.imap import Imap
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-from relay_peer import CHUNKS  # noqa: E402 (after the path)
-from relay_world import World  # noqa: E402
+from support.relay_peer import CHUNKS
+from support.relay_world import World
 
 ABOUT = "what a user who cannot take changes, and a mail to very many who are refused, cost the others"
 OPTIONS = {"rounds": 5, "users": 100, "changes": 100, "backlog": 110, "size": 900_000, "refused": "400,4000", "dir": "/var/tmp", "parts": "neighbours,bounces"}

@@ -32,8 +32,8 @@ from pathlib import Path
 import cpu
 import disk
 from report import BUILD, median
-from stack import Stack, StackError
-from stack.process import MARK
+from support.stack import Stack, StackError
+from support.stack.process import MARK
 
 ABOUT = "mail through Postfix, two nodes and relays to smtp-sink"
 ALL = "stock,tmpfs,slow,floor,dovelane,libfloor,libmilter,dovelane3,proxyfloor,proxy,proxy3"
@@ -58,7 +58,7 @@ PATIENCE = 120
 DIVERTED = "dovelane_mails_diverted_total"
 
 # What makes stock Postfix fastest for one near next hop; the stack itself sets in_flow_delay = 0, max_use = 100000, no peer name
-# lookups and no client limits (tests/stack/postfix.py). The connection cache is off because it costs more CPU (scache, passing
+# lookups and no client limits (tests/support/stack/postfix.py). The connection cache is off because it costs more CPU (scache, passing
 # descriptors) than a new connection on loopback: docs/benchmarks.md.
 TUNED = {
     "default_destination_concurrency_limit": 20,

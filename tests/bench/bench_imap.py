@@ -29,7 +29,7 @@ import memory
 import replicas
 from report import median
 from replicas import Timed, cpu_ms, mail, made, percentile, ratio_interval, wait_idle
-from stack.group import Group
+from support.stack.group import Group
 
 ABOUT = "IMAP commands with replication, against stock Dovecot"
 OPTIONS = {"rounds": 30, "ext4_rounds": 15, "disk_rounds": 4, "commands": 1000, "size": 10240, "storage": "sdbox", "version": "", "delay_ms": 12, "dir": "/var/tmp",

@@ -19,9 +19,9 @@ import time
 import replicas
 from replicas import MAIL_USER, Timed, mail, multi_append, percentile
 from report import median
-from stack.failure import StackError
-from stack.group import Group
-from stack.imap import Imap, Lost
+from support.stack.failure import StackError
+from support.stack.group import Group
+from support.stack.imap import Imap, Lost
 
 ABOUT = "how late a replica is, how fast it applies, and what a failover hides"
 OPTIONS = {"changes": 400, "stream": 2000, "mails": 10000, "size": 10240, "trials": 20, "rounds": 3, "seedings": 2, "dir": "/var/tmp", "version": "",

@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from stack.resp import Connection
+from support.stack.resp import Connection
 
 ABOUT = "the lane beside memcached, Redis strings, lists and streams"
 OPTIONS = {"rounds": 5, "entries": 1000000, "fill": 500000, "flight": 160000, "largest": 5000000}

@@ -15,15 +15,13 @@ import resource
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from report import BUILD
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "unit" / "replicator"))
-from worker_world import USER, World  # noqa: E402 (after the path)
+from support.worker_world import USER, World
 
 ABOUT = "changes in a large mailbox, and a large MOVE: CPU of the workers"
 OPTIONS = {"small": 1000, "large": 1000000, "storage": "mdbox", "changes": 60, "moved": 20000, "parts": "changes,move", "dir": "/var/tmp"}

@@ -22,7 +22,7 @@ import replicas
 from mailbox_rows import ROWS
 from mailbox_sites import changed, cores, differences, program, sites
 from report import median
-from stack.failure import StackError
+from support.stack.failure import StackError
 
 ABOUT = "mailboxes with replication, against a stock Dovecot: M-Store's table"
 OPTIONS = {"mailboxes": 20, "mails": 11000, "size": 10240, "rounds": 5, "parts": 5, "condstore": 0,

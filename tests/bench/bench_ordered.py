@@ -7,18 +7,15 @@
 Before each run the relay does not run; the time is from its start to the sink's last count. Variants take turns; figures are medians of the rounds.
 """
 import os
-import sys
 import tempfile
 import time
-from pathlib import Path
 
 from bench_gateway import sink_count
 from bench_recovery import wait
 from report import median
-from stack import Stack, StackError, lanes, resp
+from support.stack import Stack, StackError, lanes, resp
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-import envelope  # noqa: E402 (after the path)
+from support import envelope
 
 ABOUT = "what ordered destinations cost: a thousand of them, and a million mails in one lane"
 OPTIONS = {"hops": 1000, "hop_mails": 20, "rounds": 3, "deep": 1000000, "short": 20000, "window": 10, "dir": "/var/tmp"}

@@ -6,15 +6,12 @@ operation in the quietest round. deaf=1: nobody reads the FIFO, so that each cha
 """
 import fcntl
 import statistics
-import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "integration")]
-
-from plugin_world import World  # noqa: E402
-from replicas import percentile, ratio_interval  # noqa: E402
-from stack import process  # noqa: E402
+from support.plugin_world import World
+from replicas import percentile, ratio_interval
+from support.stack import process
 
 ABOUT = "what the plugin alone costs a client"
 OPTIONS = {"form": "sdbox", "rounds": 20, "deaf": 0}

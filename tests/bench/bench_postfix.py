@@ -14,7 +14,7 @@ import time
 import cpu
 from bench_gateway import groups_of, metrics, place, sink_count, stack_of, wait_for
 from report import median
-from stack import StackError
+from support.stack import StackError
 
 ABOUT = "smtp-source through stock Postfix, milter and proxy to smtp-sink"
 OPTIONS = {"rounds": 5, "mails": 3000, "warmup": 1000, "sessions": 20, "length": 1024, "copies": 2,

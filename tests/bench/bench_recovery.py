@@ -9,17 +9,15 @@ Two nodes with takeover = automatic, and a lane of mx1's with `mails` mails of 1
 """
 import os
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from bench_gateway import sink_count
 from report import median
-from stack import Stack, StackError, lanes, resp
+from support.stack import Stack, StackError, lanes, resp
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-import envelope  # noqa: E402 (after the path)
+from support import envelope
 
 ABOUT = "how long a refill of an emptied node, and the takeover of a dead one, take"
 OPTIONS = {"mails": 500000, "taken": 500000, "blocks": "1,10,100,1000", "rounds": 3, "dir": "/var/tmp"}

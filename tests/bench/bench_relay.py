@@ -14,7 +14,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,11 +23,10 @@ import cpu
 import disk
 from bench_gateway import SIZES, TUNED, groups_of, place, quiet, sink_count
 from report import BUILD, median
-from stack import Stack, StackError, resp
+from support.stack import Stack, StackError, resp
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-import envelope  # noqa: E402 (after the path)
-from relay_world import timeouts  # noqa: E402
+from support import envelope
+from support.relay_world import timeouts
 
 ABOUT = "how fast and how cheap a relay empties its lanes, against Postfix's smtp(8) and lmtp(8) with the same queue"
 OPTIONS = {"rounds": 5, "mails": 10000, "dovecot_mails": 2000, "warmup": 500, "dir": "/var/tmp", "disk": "auto", "hops_to": "sink,dovecot",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench_gateway import place, stack_of
 from report import BUILD
-from stack import StackError
+from support.stack import StackError
 
 LONG = True
 ABOUT = "memory, descriptors and mails after a long time at a high load"

@@ -19,9 +19,9 @@ import replicas
 from mailbox_sites import copy_homes
 from replicas import Timed, cpu_ms, mail
 from report import median
-from stack import resp
-from stack.failure import StackError
-from stack.group import Group
+from support.stack import resp
+from support.stack.failure import StackError
+from support.stack.group import Group
 
 ABOUT = "what many users cost"
 OPTIONS = {"users": 1000, "settle": 600, "watch": 600, "every": 60, "dir": "/var/tmp",

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from stack.failure import StackError
+from support.stack.failure import StackError
 
 
 def mount_point():

@@ -20,10 +20,10 @@ import replicas
 from bench_imap import in_memory
 from cgroups import cgroups
 from replicas import Timed, mail
-from stack import dovecot, programs
-from stack.failure import StackError
-from stack.group import PROGRAMS, Group
-from stack.shape import SinkShape
+from support.stack import dovecot, programs
+from support.stack.failure import StackError
+from support.stack.group import PROGRAMS, Group
+from support.stack.shape import SinkShape
 
 MEASURED = ("imap", "lmtp", "submission")
 PARTS = ("mail", "rest", "here", "peer")

@@ -8,9 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from stack import dovecot
-from stack.failure import StackError
-from stack.imap import quoted
+from support.stack import dovecot
+from support.stack.failure import StackError
+from support.stack.imap import quoted
 
 MAIL_USER = "bench@example.org"
 REPLICATION = ("dovelane-replicator", "dovelane-worker")

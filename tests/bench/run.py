@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from report import Report  # noqa: E402 (after the path)
-from stack import StackError  # noqa: E402
+from support.stack import StackError  # noqa: E402
 
 
 def known():

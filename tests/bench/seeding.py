@@ -21,10 +21,10 @@ from bench_imap import in_memory, mounted
 from cgroups import cgroups
 from mailbox_sites import counted
 from replicas import mail
-from stack import dovecot
-from stack.failure import StackError
-from stack.group import PROGRAMS, Group
-from stack.imap import Imap
+from support.stack import dovecot
+from support.stack.failure import StackError
+from support.stack.group import PROGRAMS, Group
+from support.stack.imap import Imap
 
 PATIENCE = 7200
 FETCHED, WANTED = 1000, "FLAGS INTERNALDATE X-GUID BODY.PEEK[]"      # mails in one FETCH; of each

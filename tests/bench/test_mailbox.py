@@ -13,7 +13,7 @@ import bench_mailbox  # noqa: E402 (after the path)
 from cgroups import cgroups  # noqa: E402
 from mailbox_rows import ROWS, parts, ranges, together  # noqa: E402
 from mailbox_sites import Session  # noqa: E402
-from stack.failure import StackError  # noqa: E402
+from support.stack.failure import StackError  # noqa: E402
 
 
 class Quiet(socket.socket):

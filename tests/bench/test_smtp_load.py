@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from stack import SinkShape, Stack  # noqa: E402 (after the path)
+from support.stack import SinkShape, Stack  # noqa: E402 (after the path)
 
 PROGRAM = None
 

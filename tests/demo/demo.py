@@ -17,9 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from stack import SinkShape, Stack, StackError, dovecot, lanes, oracle, ports, probe, process, resp  # noqa: E402
-from stack.generator import Generator  # noqa: E402
-from stack.ledger import Ledger, percentile  # noqa: E402
+from support.stack import (SinkShape, Stack, StackError, dovecot, lanes, oracle, ports, probe,  # noqa: E402
+                           process, resp)
+from support.stack.generator import Generator  # noqa: E402
+from support.stack.ledger import Ledger, percentile  # noqa: E402
 
 MAILS = 300
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

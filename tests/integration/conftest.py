@@ -1,13 +1,9 @@
 """Fixtures for all tests against real servers."""
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from relay_world import World  # noqa: E402
-from stack import Stack  # noqa: E402
+from support.relay_world import World
+from support.stack import Stack
 
 
 def end_and_look(entry, complaints):

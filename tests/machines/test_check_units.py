@@ -1,14 +1,11 @@
 """`dovelane check host` under a real systemd: what it finds of units, and its mends as it words them."""
-import pathlib
 import re
-import sys
 
 import hosts
 import pytest
 from test_init import furnish, tree_with_programs
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "integration"), str(pathlib.Path(__file__).resolve().parents[1])]
-from mends import Check, mends  # noqa: E402
+from support.mends import Check, mends
 
 pytestmark = pytest.mark.exhaustive
 

@@ -124,7 +124,7 @@ def unit(level, suites, result):
 def pytest(level, name, files, marks, at_once, result):
     start = time.monotonic()
     junit = HERE / f"{name}.xml"
-    files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).glob(pattern))
+    files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).rglob(pattern))
     code = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", at_once, "--dist", "loadfile", "--durations", "15",
                 "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD))).returncode
     passed, failed, skipped, failures = counts(junit)

@@ -2,14 +2,11 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-
-from stack.group import Group, installed  # noqa: E402
+from support.stack.group import Group, installed
 
 BUILD = Path(os.environ.get("DOVELANE_BUILD") or Path(__file__).resolve().parents[2] / "build").resolve()
 REPORT, REPORT_BESIDE = BUILD / "replication-table.txt", BUILD / "replication-beside.txt"

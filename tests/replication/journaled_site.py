@@ -2,7 +2,7 @@
 import time
 
 from site_user import Site
-from stack.journal import OFF, ON
+from support.stack.journal import OFF, ON
 
 
 class JournaledSite(Site):

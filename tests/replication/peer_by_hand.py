@@ -7,7 +7,7 @@ import os
 import time
 
 from site_user import mail
-from stack import lanes, resp
+from support.stack import lanes, resp
 
 BATCH = 1
 NOW = 1_767_225_600

@@ -2,8 +2,8 @@
 import re
 import smtplib
 
-from stack import digest
-from stack.imap import Imap, mailbox
+from support.stack import digest
+from support.stack.imap import Imap, mailbox
 
 LINE = b"All work and no play makes a test suite a dull reader; every mail says who it is. 0123456789\r\n"
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from journaled_site import JournaledSite
 from site_user import Site
-from stack import digest
-from stack.digest import Unequal
-from stack.failure import StackError
-from stack.imap import ImapError, Lost
-from stack.journal import Journal
+from support.stack import digest
+from support.stack.digest import Unequal
+from support.stack.failure import StackError
+from support.stack.imap import ImapError, Lost
+from support.stack.journal import Journal
 
 WITHIN = 420.0      # seconds: a guard against waiting for ever; how long it took stands in the report
 MISTAKES = (AssertionError, ImapError, Lost, OSError, StackError, ValueError)

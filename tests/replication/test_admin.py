@@ -9,10 +9,10 @@ from pathlib import Path
 import conftest
 import pytest
 from site_user import Site
-from stack import dovecot, probe
-from stack.digest import wait_equal, wait_shape
-from stack.failure import StackError
-from stack.group import FAST, Group
+from support.stack import dovecot, probe
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.failure import StackError
+from support.stack.group import FAST, Group
 
 pytestmark = pytest.mark.long
 

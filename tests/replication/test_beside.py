@@ -5,8 +5,8 @@ It goes into the report (build/replication-beside.txt), whatever it does. What D
 import conftest
 import pytest
 from site_user import Site
-from stack import digest
-from stack.imap import Lost
+from support.stack import digest
+from support.stack.imap import Lost
 from test_damage import indexes, mails, store, uidlist
 
 pytestmark = pytest.mark.long

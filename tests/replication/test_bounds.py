@@ -1,7 +1,7 @@
 """What a client makes in numbers, while the sites have no connection, is at all of them when they have one again."""
 import pytest
 from site_user import Site
-from stack.digest import wait_equal, wait_shape
+from support.stack.digest import wait_equal, wait_shape
 
 WITHIN = 420.0
 USER = "many@example.org"

@@ -5,9 +5,9 @@ import time
 
 import pytest
 from site_user import Site, mail
-from stack import digest
-from stack.digest import wait_equal, wait_same_uids
-from stack.imap import parsed
+from support.stack import digest
+from support.stack.digest import wait_equal, wait_same_uids
+from support.stack.imap import parsed
 
 pytestmark = pytest.mark.long
 

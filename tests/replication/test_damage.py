@@ -12,10 +12,10 @@ from pathlib import Path
 import conftest
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import wait_equal, wait_shape
-from stack.group import FAST, Group, remove_tree
-from stack.imap import ImapError, Lost
+from support.stack import digest
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.group import FAST, Group, remove_tree
+from support.stack.imap import ImapError, Lost
 
 pytestmark = pytest.mark.long
 

@@ -6,8 +6,8 @@ import conftest
 import pytest
 from peer_by_hand import Hand
 from site_user import Site
-from stack.group import Group
-from stack.digest import read, wait_equal, wait_shape
+from support.stack.group import Group
+from support.stack.digest import read, wait_equal, wait_shape
 
 pytestmark = pytest.mark.long
 

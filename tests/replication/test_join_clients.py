@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from site_user import mail
-from stack import digest, dovecot, resp
-from stack.group import FAST
+from support.stack import digest, dovecot, resp
+from support.stack.group import FAST
 from test_joining import MORE, filled, wait_same
 
 pytestmark = pytest.mark.long

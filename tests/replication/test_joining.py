@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from site_user import Site
-from stack import digest
-from stack.group import FAST
+from support.stack import digest
+from support.stack.group import FAST
 
 pytestmark = pytest.mark.long
 

@@ -5,11 +5,11 @@ import time
 import conftest
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import Unequal
-from stack.group import Group
-from stack.journal import OFF, ON, Annotation, Change, Flag, Journal
-from stack.traffic import MAILS_AND_FOLDERS, Traffic
+from support.stack import digest
+from support.stack.digest import Unequal
+from support.stack.group import Group
+from support.stack.journal import OFF, ON, Annotation, Change, Flag, Journal
+from support.stack.traffic import MAILS_AND_FOLDERS, Traffic
 
 USER = "judged@example.org"
 

@@ -6,11 +6,11 @@ import statistics
 import time
 
 import pytest
-from stack import digest, resp
-from stack.snapshot_reader import SnapshotReader
-from stack.group import FAST
-from stack.journal import Journal
-from stack.traffic import Traffic, make_folders
+from support.stack import digest, resp
+from support.stack.snapshot_reader import SnapshotReader
+from support.stack.group import FAST
+from support.stack.journal import Journal
+from support.stack.traffic import Traffic, make_folders
 
 # With the settings of tests (stack/group.py FAST) a dirty mark is seen within 0.5 s, an active user within 2 s, an unclean start
 # sweeps all; a peer behind exchanges after 3 s. This is no such time but a guard against waiting for ever on a busy machine.

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-import stack.links
-from stack import probe
-from stack.ports import Ports
+from support.stack import links
+from support.stack import probe
+from support.stack.ports import Ports
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def line(tmp_path):
             pass
     threading.Thread(target=serve, daemon=True).start()
     control = str(tmp_path / "control")
-    process = subprocess.Popen(["/usr/bin/python3", stack.links.__file__, "--control", control, f"a>b={there}=127.0.0.1:{echo}"])
+    process = subprocess.Popen(["/usr/bin/python3", links.__file__, "--control", control, f"a>b={there}=127.0.0.1:{echo}"])
     end = time.monotonic() + 120
     while probe.links(f"unix:{control}") and time.monotonic() < end:
         time.sleep(0.01)
@@ -105,4 +105,4 @@ def test_delay_holds_each_byte_back_in_both_directions(line):
         assert echoed(end)
         assert time.monotonic() - began >= 0.06
     assert order(do="delay", ms=0)["a>b"]["ms"] == 0
-    assert "error" in order(do="nonsense") and Path(stack.links.__file__).exists()
+    assert "error" in order(do="nonsense") and Path(links.__file__).exists()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import wait_equal
-from stack.journal import Journal
-from stack.traffic import MAILS_AND_FOLDERS, Traffic, make_folders
+from support.stack import digest
+from support.stack.digest import wait_equal
+from support.stack.journal import Journal
+from support.stack.traffic import MAILS_AND_FOLDERS, Traffic, make_folders
 
 WITHIN = 420.0
 USERS = [f"p{n}@example.org" for n in range(4)]
@@ -233,5 +233,5 @@ def test_a_peer_that_is_away_for_a_million_changes(group, tmp_path):
 
 
 def digest_settings():
-    from stack.group import FAST
+    from support.stack.group import FAST
     return dict(FAST, log_level="info")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import wait_equal, wait_shape
-from stack.failure import StackError
+from support.stack import digest
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.failure import StackError
 
 pytestmark = pytest.mark.long
 

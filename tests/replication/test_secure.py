@@ -3,8 +3,8 @@ import re
 
 import pytest
 from site_user import Site
-from stack import resp
-from stack.digest import wait_equal
+from support.stack import resp
+from support.stack.digest import wait_equal
 
 pytestmark = pytest.mark.long
 

@@ -5,9 +5,9 @@ import statistics
 import time
 
 import pytest
-from stack import digest
-from stack.journal import Journal
-from stack.traffic import Traffic, make_folders
+from support.stack import digest
+from support.stack.journal import Journal
+from support.stack.traffic import Traffic, make_folders
 from test_kill import VICTIMS, hit
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,7 @@ import conftest
 import pytest
 import scenarios
 import table
-from stack.group import Group
+from support.stack.group import Group
 
 # One of the first pairs is for `make test`; the rest for `make test-long`.
 QUICK = [("sdbox", "sdbox"), ("maildir", "mdbox"), ("sdbox@2.3", "mdbox@2.4")]

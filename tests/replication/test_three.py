@@ -4,9 +4,9 @@ import time
 
 import pytest
 from site_user import Site
-from stack import digest
-from stack.digest import wait_equal, wait_same_uids, wait_shape
-from stack.group import FAST
+from support.stack import digest
+from support.stack.digest import wait_equal, wait_same_uids, wait_shape
+from support.stack.group import FAST
 
 pytestmark = pytest.mark.long
 
@@ -181,8 +181,8 @@ def test_same_gateway_delivery_at_two_replicas_shows_once(group):
     import smtplib
 
     from site_user import mail
-    from stack.delivery_id import line
-    from stack.group import GROUP_KEY
+    from support.stack.delivery_id import line
+    from support.stack.group import GROUP_KEY
     there = group("sdbox", "maildir")
 
     def deliver(replica, entry, name, key=GROUP_KEY.encode()):
@@ -232,7 +232,7 @@ def test_strange_parcels_harm_nobody(group):
     import os
     import random
 
-    from stack import lanes, resp
+    from support.stack import lanes, resp
     there = group("sdbox", "mdbox")
     a, b = there.replicas
     dice = random.Random(7)
@@ -300,7 +300,7 @@ def test_condstore_client_that_hops_between_replicas(group, formats):
             client.command("ENABLE CONDSTORE")
             lines = client.select("INBOX")
             changed = client.command(f"UID FETCH 1:* (FLAGS) (CHANGEDSINCE {modseq})" if modseq else "UID FETCH 1:* (FLAGS MODSEQ)")[1]
-            from stack.imap import parsed
+            from support.stack.imap import parsed
             for line in changed:
                 words = parsed(line)
                 if len(words) >= 4 and words[2] == b"FETCH":

@@ -5,9 +5,9 @@ import time
 
 import pytest
 from site_user import Site
-from stack.digest import wait_equal, wait_shape
-from stack.dovecot import MAIL_USER
-from stack.imap import ImapError
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.dovecot import MAIL_USER
+from support.stack.imap import ImapError
 
 pytestmark = pytest.mark.long
 

@@ -1,9 +1,9 @@
 """A group goes from Dovecot 2.3 to 2.4 site by site, under load, and back: as the guide says, on the same files."""
 import conftest
 import pytest
-from stack import digest
-from stack.journal import Journal
-from stack.traffic import Traffic, make_folders
+from support.stack import digest
+from support.stack.journal import Journal
+from support.stack.traffic import Traffic, make_folders
 
 pytestmark = pytest.mark.long
 

@@ -5,10 +5,10 @@ import os
 import pytest
 
 import conftest
-from stack import digest, versions
-from stack.group import Group, installed
-from stack.journal import Journal
-from stack.traffic import Traffic, make_folders
+from support.stack import digest, versions
+from support.stack.group import Group, installed
+from support.stack.journal import Journal
+from support.stack.traffic import Traffic, make_folders
 
 pytestmark = pytest.mark.long
 

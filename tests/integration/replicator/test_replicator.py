@@ -1,0 +1,949 @@
+"""dovelane-replicator: hints, lanes, workers that fail, Redis that goes away, parcels that are not what they should be."""
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from support.lane_server import BUILD, SLOW, wait_for
+from support.replicator_worker import ANSWER, BATCH, CLEAN, NEW, num, text
+from support.replicator_world import PROGRAM, World, users
+
+LIVE, BULK = "dovelane:replica:{}>{}", "dovelane:replica:{}>{}:bulk"
+pytestmark = [pytest.mark.core, pytest.mark.long]
+
+
+@pytest.fixture
+def world(request):
+    started = []
+
+    def start(replicas=2, up=True, **settings):
+        started.append(World(replicas, **settings))
+        return started[-1].up() if up else started[-1]
+
+    yield start
+    for w in started:
+        w.end(getattr(request.node, "call_failed", False))
+
+
+# ---- the way of a change ----
+
+@pytest.mark.check
+def test_a_hint_brings_a_change_to_two_peers(world):
+    w = world(3)
+    w[0].change("u@example.net", "one")
+    w.converge(["u@example.net"])
+    assert w[2].site.items("u@example.net") == {1: ["one"]}
+
+
+def test_changes_of_all_sites_meet_in_order(world):
+    w = world(3)
+    for n in range(30):
+        for r in w.replicas:
+            r.change("u", f"{r.name}-{n}")
+    w.quiet(["u"])
+    assert w[1].site.items("u") == {r.number: [f"{r.name}-{n}" for n in range(30)] for r in w.replicas}
+
+
+def test_hints_are_coalesced(world):
+    w = world(1, hint_wait="300ms")
+    begun = time.monotonic()
+    for _ in range(200):
+        w[0].change("u", "x")
+    wait_for(lambda: not w[0].site.state("u").mailbox, what="a look")
+    wait_for(lambda: w[0].metric("replicator_hints") == 200, what="all hints read")
+    wait_for(lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"), what="an end of the work")
+    assert w[0].site.state("u").looks <= 2 + (time.monotonic() - begun) / 0.3
+
+
+def test_a_user_whose_changes_do_not_pause_is_looked_at_less_often(world):
+    """And at their end, whenever that is."""
+    w = world(1, hint_wait="200ms", hint_wait_most="10s")
+    site, looks, longest = w[0].site, 99, 1.
+    writer = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY)  # as Dovecot's processes have it: a FIFO without any is looked at every 0.2 s only
+    for name in users(5):
+        w[0].change(name, "first")
+        wait_for(lambda name=name: site.state(name).looks, what="a first look")
+        before, last, longest, begun = site.state(name).looks, time.monotonic(), 0., time.monotonic()
+        while time.monotonic() < begun + 3:
+            w[0].change(name, "x")
+            time.sleep(0.002)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+        looks = site.state(name).looks - before
+        w[0].change(name, "last")
+        wait_for(lambda name=name: not site.state(name).mailbox and site.items(name)[w[0].number][-1] == "last", what="the last change")
+        if longest < 0.15:  # else this test itself paused
+            break
+    os.close(writer)
+    assert longest >= 0.15 or looks <= 4  # after 0.2 s, 0.4 s more, 0.8 s more; with one look each 200 ms it would be 14
+
+
+def test_of_many_mailboxes_named_at_once_those_that_changed_are_looked_into(world):
+    """Not all that the user has: one question names 64, and a client that makes hundreds of folders would have each opened at each look."""
+    w = world(1, hint_wait="300ms")
+    w[0].change("u", "first")
+    wait_for(lambda: w[0].site.items("u") == {1: ["first"]}, what="a first look")
+    sweeps = w[0].site.state("u").sweeps
+    w[0].site.add("u", "x")
+    writer = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY)
+    os.write(writer, b"".join(b"1\tu\t-\tM%d\n" % n for n in range(200)))  # one write, so that they are read together
+    wait_for(lambda: w[0].site.state("u").sweeps > sweeps, what="a look at what changed")
+    wait_for(lambda: w[0].site.items("u") == {1: ["first", "x"]}, what="the change")
+    os.close(writer)
+
+
+def test_a_link_in_the_place_of_the_marks_leads_nowhere(world):
+    """Its parent may be another program's directory: what the link names is not emptied."""
+    w = world(2, sweep_active="1h", sweep_all="1h")
+    other = w[0].directory / "other"
+    other.mkdir()
+    (other / "u0").touch()
+    (w[0].directory / "dirty").rename(w[0].directory / "elsewhere")
+    (w[0].directory / "dirty").symlink_to(other)
+    wait_for(lambda: w[0].says(f"dirty_dir {w[0].directory}/dirty: "), what="the log names it")
+    assert os.listdir(other) == ["u0"]
+    (w[0].directory / "dirty").unlink()
+    (w[0].directory / "elsewhere").rename(w[0].directory / "dirty")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user's place")
+def test_the_admins_socket_is_for_root_whatever_its_mode_is(world):
+    w = world(1)
+    path = w[0].directory / "dovelane-admin"
+    for part in (w[0].directory.parent, w[0].directory):
+        part.chmod(0o755)
+    path.chmod(0o666)
+    asked = ("import os, socket, sys; os.setgid(65534); os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1])\n"
+             "try:\n s.sendall(b'status\\t\\n'); print(s.recv(100))\nexcept OSError as e: print(e)")
+    said = subprocess.run([sys.executable, "-c", asked, path], stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    assert said.strip() in ("b''", "[Errno 32] Broken pipe", "[Errno 104] Connection reset by peer"), said
+    assert w[0].says("uid 65534, process") and w[0].says("connected to the admin's socket and was sent away: it is for root")
+    assert w[0].admin("status")[1] == 0
+
+
+@pytest.mark.test
+def test_dirty_marks_are_looked_into_and_removed(world):
+    w = world(2)
+    w[0].site.add("a/b".replace("/", "@"), "marked")
+    w[0].mark("a%40b")
+    w.converge(["a@b"])
+    wait_for(lambda: not os.listdir(w[0].directory / "dirty"), what="an empty directory")
+
+
+def test_a_directory_in_a_marks_place_hides_no_change(world):
+    """Whoever may make marks may make a directory in another user's name, which the plugin would take for his mark."""
+    w = world(2)
+    for name in ("a%40b", "c%40d"):
+        (w[0].directory / "dirty" / name).mkdir()
+    (w[0].directory / "dirty" / "c%40d" / "x").mkdir()
+    for user in ("a@b", "c@d"):
+        w[0].site.add(user, "marked")
+    w.converge(["a@b", "c@d"])
+    wait_for(lambda: os.listdir(w[0].directory / "dirty") == ["c%40d"], what="only what cannot be removed")
+
+
+@pytest.fixture
+def small_disk(world):
+    """A replica whose replicator's own directory is on a file system that is soon full: (replica, fill, free)."""
+    w = world(2, up=False)
+    state = w[0].directory / "state"
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", state], check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+
+    def fill():
+        with contextlib.suppress(OSError), open(state / "fill", "wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 512)
+
+    yield w, fill, lambda: (state / "fill").unlink()
+    w[0].end()
+    subprocess.run(["umount", "-l", state], check=True)
+
+
+def test_whoever_is_new_while_the_disk_is_full_is_not_forgotten(small_disk):
+    """Neither by his mark nor by a hint, and nobody lists them."""
+    w, fill, free = small_disk
+    w.up()
+    fill()
+    for n, tell in enumerate((w[0].mark, w[0].hint)):
+        w[0].site.add(f"u{n}", "one")
+        tell(f"u{n}")
+        wait_for(lambda n=n: w[0].site.items(f"u{n}") == {1: ["one"]}, what="a first look")
+    wait_for(lambda: w[0].says("replicator.db: COMMIT: database or disk is full"), what="an error")
+    seen = w[0].site.state("u0").looks
+    wait_for(lambda: w[0].site.state("u0").looks > seen, 60, "one look more, for the mark that stays")
+    assert os.listdir(w[0].directory / "dirty") == ["u0"]
+    free()
+    wait_for(lambda: not os.listdir(w[0].directory / "dirty"), what="an empty directory")
+    w[0].kill()
+    for n in range(2):
+        w[0].site.add(f"u{n}", "two, without a hint")
+    w[0].start()
+    w.quiet(["u0", "u1"])
+
+
+def test_the_mark_for_all_sweeps_all(world):
+    w = world(2)
+    w[0].site.listed = ["u1", "u2", "never@seen"]
+    for name in w[0].site.listed:
+        w[0].site.add(name, "unseen")
+    w[0].mark("+all")
+    w.converge(w[0].site.listed)
+    assert w[0].site.state("u1").sweeps == 1
+
+
+def test_many_users_share_one_worker(world):
+    w = world(2, replicator_workers=1)
+    names = users(100)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    assert set(w[0].site.opened) == set(names)
+
+
+def test_a_busy_user_does_not_keep_others_waiting(world):
+    """Its parcels never end, but it gives its worker back after its slice."""
+    w = world(2, replicator_workers=1, hint_wait="0ms")
+    w[0].site.batch_bytes = 1
+    w[1].site.slow["busy"] = 0.02
+    for n in range(300):
+        w[0].change("busy", f"{n}")
+        time.sleep(0.001)
+    w[0].change("other", "x")
+    w.converge(["other"])
+    assert len(w[1].site.items("busy").get(1, [])) < 300, "the test was too slow to see anything"
+    w.converge(["busy"])
+
+
+# ---- Redis ----
+
+@pytest.mark.test
+def test_flushall_in_mid_load_loses_nothing(world):
+    w = world(3)
+    names = users(20)
+    for n in range(10):
+        for name in names:
+            w[n % 3].change(name, f"{n}")
+        if n in (3, 7):
+            w[n % 3].redis.client()("FLUSHALL")
+    w.quiet(names)
+
+
+@pytest.mark.test
+def test_redis_killed_and_back_loses_nothing(world):
+    w = world(2)
+    names = users(20)
+    for name in names:
+        w[0].change(name, "before")
+    w[0].redis.process.kill()
+    w[0].redis.process.wait()
+    for name in names:
+        w[0].change(name, "while it is away")
+    wait_for(lambda: all(not w[0].site.state(n).mailbox for n in names), what="ingest without Redis")
+    w[0].redis.start()
+    w.quiet(names)
+
+
+def test_a_full_lane_is_sent_later(world):
+    w = world(2, up=False, replica_lane="8MB")
+    w[0].start()
+    names = users(20)
+    for name in names:
+        w[0].change(name, "x" * 1_000_000)
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[1].start()
+    w.quiet(names)
+
+
+NEVER = {"resend_after": "1h", "resend_most": "1h", "hello_every": "1h", "exchange_after": "1h"}
+
+
+def start_alone(w):
+    """The first site, when it has asked nobody any more to send again what a run before may have lost."""
+    w[0].start()
+    wait_for(lambda: "were asked to send it again" in w[0].log.read_text().partition("swept:")[2], what="the end of what a start sends again")
+
+
+def test_a_lane_that_was_full_and_has_room_is_filled_at_once(world):
+    """Not after the waits for a full lane and for what is not confirmed."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    names = users(20)
+    for name in names:
+        w[0].change(name, "x" * 1_000_000)
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[1].start()
+    wait_for(lambda: w[0].says("was full and has room again"), what="room in the lane")
+    w.converge(names)
+    assert w[1].site.twice == 0
+
+
+def test_a_backlog_larger_than_the_lane_goes_on_where_it_was_full(world):
+    """Nothing of it is sent twice, and little is made for nothing while the lane is full."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    w[0].change("u", *[str(n) * 1_000_000 for n in range(10)], *[str(n) * 500_000 for n in range(10, 40)])
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[0].change("u", "more")
+    wait_for(lambda: not w[0].site.state("u").mailbox, what="an ingest beside a full lane")
+    w[1].start()
+    w.converge(["u"])
+    assert w[1].site.twice == 0
+    room = w[0].log.read_text().count("has room again")
+    assert room >= 1
+    assert w[0].site.made <= 41 + 3 * (room + 6), room # 6: tries after 1, 2, 4... seconds before anybody takes
+
+
+def test_little_is_under_way_when_a_lane_fills(world):
+    """A node that answers late, as on a busy machine: what does not fit was made for nothing."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    w[0].redis.process.send_signal(signal.SIGSTOP)
+    w[0].change("u", *[str(n) * 500_000 for n in range(10, 50)])
+    wait_for(lambda: w[0].site.made, what="a parcel")
+    time.sleep(2)
+    w[0].redis.process.send_signal(signal.SIGCONT)
+    assert w[0].site.made <= 6
+    w[1].start()
+    w.converge(["u"])
+    assert w[1].site.twice == 0
+
+
+def test_what_is_made_for_a_full_lane_while_nobody_takes_is_little(world):
+    """A try now and then, of one user's next batches; not of all that each has."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    names = users(10)
+    for name in names:
+        w[0].change(name, *[f"{name}{n}" + "x" * 900_000 for n in range(8)])
+    wait_for(lambda: w[0].says("FULL") and not any(w[0].site.state(n).mailbox for n in names), what="a full lane and all ingested")
+    wait_for(lambda: w[0].log.read_text().count("ship new") > 4, what="tries", seconds=30)
+    assert w[0].site.made < 80
+    w[1].start()
+    w.converge(names)
+    assert w[1].site.twice == 0
+
+
+def test_a_worker_that_dies_while_a_full_lane_is_filled_has_it_done_again(world):
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    w[0].change("u", *[str(n) * 500_000 for n in range(10, 40)])
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[0].site.dying.append(NEW)
+    w[1].start()
+    w.converge(["u"])
+    assert not w[0].site.dying
+
+
+def test_memory_that_is_short_is_not_taken_for_a_full_lane(world):
+    """The lanes are empty all the time: everybody would be sent again each second for as long as it lasts."""
+    w = world(2)
+    names = users(20)
+    w[0].redis.client()("CONFIG", "SET", "maxmemory", "1mb")
+    for name in names:
+        w[0].change(name, "mail")
+    wait_for(lambda: w[0].says("MEMORY"), what="a push that is refused")
+    time.sleep(3)
+    assert not w[0].says("was full and has room")
+    w[0].redis.client()("CONFIG", "SET", "maxmemory", "0")
+    w.quiet(names)
+
+
+def test_a_lane_that_memory_was_too_short_for_gets_its_bound_later(world):
+    """Else the first PUSH makes it, and it grows without end while nobody takes."""
+    w = world(2, up=False, replica_lane="8MB")
+    node = w[0].redis.client()
+    node("CONFIG", "SET", "maxmemory", "1")
+    w[0].start()
+    wait_for(lambda: w[0].says("cannot be made"), what="a lane that is refused")
+    assert node("LANE.LIST", 0)[1] == []
+    node("CONFIG", "SET", "maxmemory", "0")
+    w[1].start()
+    w[0].change("u", "mail")
+    w.quiet(["u"])
+    assert [node.info(lane)["maxbytes"] for lane in node("LANE.LIST", 0)[1][::3]] == [8 << 20]
+
+
+# ---- programs that begin and end ----
+
+def test_a_first_start_sweeps_all_users_there_are(world):
+    w = world(2, up=False)
+    w[0].site.listed = ["u", "v"]
+    w[0].site.add("u", "from before")
+    w.up()
+    w.converge(["u"])
+    assert w[0].says("it runs for the first time: all users are swept")
+    assert w[0].site.state("u").sweeps == 1
+
+
+def test_all_users_where_nobody_is_known(world):
+    w = world(1)
+    rows, code, errors = w[0].admin("verify", "*")
+    assert rows == [] and code != 0 and "no user is known" in str(errors)
+
+
+def test_a_site_that_is_no_other_one_is_not_removed(world):
+    w = world(2)
+    rows, code, errors = w[0].admin("peers", "", "--remove", "3")
+    assert rows == [] and code != 0 and "--remove 3: no other replica in dovelane.conf has that id" in str(errors)
+
+
+@pytest.mark.check
+def test_main_killed_finds_everything_again(world):
+    w = world(2)
+    names = users(10)
+    w[0].site.listed = names
+    for name in names:
+        w[0].change(name, "one")
+    w[0].kill()
+    for name in names:
+        w[0].site.add(name, "two, without a hint")
+    w[0].start()
+    w.quiet(names)
+    assert w[0].says("did not end cleanly")
+
+
+def test_main_killed_finds_users_again_whom_nobody_lists(world):
+    """Seen for the first time a moment before: nothing but its own memory tells of them."""
+    w = world(2)
+    names = users(10)
+    for name in names:
+        w[0].change(name, "one")
+        wait_for(lambda name=name: w[0].site.items(name) == {1: ["one"]}, what="a first look")
+    w[0].kill()
+    for name in names:
+        w[0].site.add(name, "two, without a hint")
+    w[0].start()
+    w.quiet(names)
+
+
+def test_a_directory_of_another_site_is_refused(world):
+    """As with the wrong -n on a host: its numbers would be given as another site's."""
+    w = world(2)
+    w[0].stop()
+    conf = w[0].directory / "conf"
+    done = subprocess.run([PROGRAM, conf, "site-b", w[0].directory], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "replicator.db: is of site 1, and -n names site-b, site 2: -n in the executable of service dovelane-replicator" in done.stderr, done.stderr
+    w[0].start()
+
+
+def test_a_damaged_replicator_db_is_told_and_not_needed(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    w[0].stop()
+    files = list((w[0].directory / "state").glob("replicator.db*"))
+    for file in files:
+        file.write_bytes(b"this is no database\n" * 1000)
+    done = subprocess.run([PROGRAM, w[0].directory / "conf", "site-a", w[0].directory], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "replicator.db: file is not a database: the file is damaged; it holds no mail: remove " in done.stderr, done.stderr
+    for file in files:
+        file.unlink()
+    w[0].site.add("u", "y, without a hint")
+    w[0].start()
+    w[0].admin("resync", "u")   # no userdb lists him here
+    w.quiet(["u"])
+
+
+def test_main_stopped_closes_its_users_and_sweeps_nobody(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    w[0].stop()
+    assert "u" in w[0].site.closed
+    assert ("u", CLEAN, 1, 1, 0) in w[0].site.reserved
+    w[0].start()
+    assert not w[0].says("did not end cleanly")
+    w[0].change("v", "y")
+    w.converge(["v"])
+    assert w[0].site.state("u").sweeps == 0
+
+
+def test_a_sweep_that_a_stop_cuts_short_is_begun_anew(world):
+    """Not the first one: that counted as done, and the next came an hour later."""
+    w = world(2, sweep_all="1h")
+    wait_for(lambda: w[0].says("swept:"), what="the sweep of the first start")
+    w[0].stop()
+    w[0].site.listed = [f"u{n}" for n in range(10)]
+    w[0].start(sweep_rate="1")
+    w[0].mark("+all")
+    names = w[0].site.listed
+    wait_for(lambda: any(w[0].site.state(name).sweeps for name in names), what="its begin")
+    w[0].stop()
+    assert w[0].log.read_text().count("swept:") == 1
+    w[0].start(sweep_rate="1000")
+    wait_for(lambda: all(w[0].site.state(name).sweeps for name in names), 60, "a look at all")
+
+
+def test_a_hint_that_nobody_followed_survives_a_stop(world):
+    w = world(2)
+    w[0].change("u", "one")
+    w.quiet(["u"])
+    w[0].site.failing.add("u")
+    w[0].site.kill_workers()
+    wait_for(lambda: not w[0].site.open_users, what="no workers")
+    w[0].change("u", "two")
+    wait_for(lambda: w[0].says("cannot be opened now"), what="a failure")
+    w[0].stop()
+    w[0].site.failing.clear()
+    w[0].start()
+    w.converge(["u"])
+    assert w[0].site.state("u").sweeps == 0 and not w[0].says("did not end cleanly")
+
+
+@pytest.mark.test
+def test_unconfirmed_changes_survive_a_restart(world):
+    w = world(2, up=False)
+    w[0].start()
+    w[0].change("u", "x")
+    wait_for(lambda: w[0].admin("lag")[0][1][3] == "1", what="an unconfirmed change")
+    w[0].stop()
+    w[0].redis.client()("FLUSHALL")
+    w[0].start()
+    assert w[0].admin("lag")[0][1][3] == "1"
+    w[1].start()
+    w.quiet(["u"])
+
+
+@pytest.mark.test
+def test_a_worker_that_dies_has_its_job_done_again(world):
+    w = world(2)
+    w[0].site.crashing["u"] = 1
+    w[1].site.crashing["u"] = 1
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    assert w[0].metric("replicator_workers_lost") == 1
+    assert w[1].metric("replicator_workers_lost") == 1
+
+
+def test_a_parcel_that_kills_workers_is_given_up_and_others_flow(world):
+    w = world(2)
+    w[1].site.crashing["poison"] = 3
+    w[0].change("poison", "x")
+    w[0].change("u", "y")
+    w.converge(["u"])
+    wait_for(lambda: w[1].says("workers went away over one parcel"), 30, "a parcel given up")
+    w.quiet(["poison"])  # it was unconfirmed, so it came again
+
+
+def test_all_workers_killed_at_random(world):
+    w = world(2)
+    names = users(10)
+    for n in range(20):
+        for name in names:
+            w[n % 2].change(name, f"{n}")
+        if n % 5 == 4:
+            w[n % 2].site.kill_workers()
+    w.quiet(names)
+
+
+# ---- users who cannot ----
+
+def test_an_unknown_user_holds_nobody_up(world):
+    w = world(2)
+    w[1].site.unknown.add("gone")
+    w[0].change("gone", "x")
+    w[0].change("u", "y")
+    w.converge(["u"])
+    wait_for(lambda: w[1].metric("replicator_dropped") >= 1, what="a dropped parcel")
+    assert w[1].redis.client()("LANE.LEN", LIVE.format("site-b", "site-a")) >= 0
+    wait_for(lambda: w[0].redis.client()("LANE.LEN", LIVE.format("site-a", "site-b")) == 0, what="an empty lane")
+    assert w[1].says("user=gone: cannot be replicated here")
+
+
+def test_a_user_whose_disk_is_full_holds_nobody_up_and_is_served_later(world):
+    w = world(2)
+    w[1].site.refusing.add("full")
+    for n in range(20):
+        w[0].change("full", f"{n}")
+        w[0].change("u", f"{n}")
+    w.converge(["u"])
+    assert w[1].site.items("full") == {}
+    w[1].site.refusing.clear()
+    w.quiet(["full"])
+
+
+def watch_most(measure, until, what):
+    """The greatest value while something is waited for."""
+    most = 0
+
+    def look():
+        nonlocal most
+        most = max(most, measure())
+        return until()
+
+    wait_for(look, 60, what)
+    return most
+
+
+LARGE = "x" * 3_500_000    # of which a site holds 64 MiB in hand, and a lane as much
+
+
+@pytest.mark.parametrize("how", ["refusing", pytest.param("failing", marks=pytest.mark.exhaustive)])
+def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how):
+    """Disk full, or a home that cannot be opened. Before, what he had in hand filled the hand of all, and the lane."""
+    w = world(2, exchange_after="1h")    # a scripted worker's answer holds all at once, which is more than a frame may
+    getattr(w[1].site, how).add("full")
+    for n in range(25):
+        w[0].change("full", f"{n}{LARGE}")
+    wait_for(lambda: len(w[0].site.items("full").get(1, [])) == 25 and w[1].metric("replicator_dropped") >= 20, 60, "all of it taken, and most given back")
+
+    def in_hand():
+        return w[1].metric("replicator_in_hand_bytes")
+    for n in range(6):
+        w[0].change("u", f"{n}")
+        assert watch_most(in_hand, lambda: w.converged(["u"]), "another user's change") < 9_000_000
+    assert w[0].redis.client()("LANE.LEN", LIVE.format("site-a", "site-b")) <= 70    # what is in hand: his first parcel, and hellos
+    # The first of all is sent again and again, alone: it tells whether he can take it.
+    before = w[0].site.made
+    probes = w[0].site.probes + 2
+    assert watch_most(in_hand, lambda: w[0].site.probes >= probes, "probes") < 9_000_000
+    assert w[0].site.made - before <= 4
+    assert w[1].site.items("full") == {}
+    getattr(w[1].site, how).clear()
+    w.quiet(["full", "u"])
+
+
+@pytest.mark.exhaustive
+def test_a_user_whose_worker_does_not_answer_gives_his_room_to_others(world):
+    """As when his home's file system hangs."""
+    w = world(2, replicator_memory="16MB", exchange_after="1h", worker_timeout="10min")
+    w[0].change("slow", "x")
+    w[0].change("u", "x")
+    w.converge(["slow", "u"])
+    w[1].site.slow["slow"] = 40
+    for n in range(8):
+        w[0].change("slow", f"{n}{LARGE}")
+    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") > 14_000_000, 60, "a hand that is full")
+    w[0].change("u", "later")
+    wait_for(lambda: w.converged(["u"]), 30, "another user's change, before he answers")
+    assert len(w[1].site.items("slow")[1]) == 1
+    w[1].site.slow.clear()
+    w.quiet(["slow", "u"], 120)
+
+
+def test_a_change_that_is_in_hand_is_not_held_once_more_when_it_comes_again(world):
+    w = world(2, exchange_after="1h")
+    w[1].site.refusing.add("full")
+    w[0].change("full", "x" * 300_000)
+    wait_for(lambda: w[0].site.probes >= 3, 60, "the change sent again and again")
+    assert 300_000 < w[1].metric("replicator_in_hand_bytes") < 400_000    # and hellos
+    w[1].site.refusing.clear()
+    w.quiet(["full"])
+
+
+def resident(process):
+    """Bytes of its own memory."""
+    with open(f"/proc/{process.pid}/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+
+def test_what_is_in_hand_keeps_to_the_setting_and_is_given_back(world):
+    w = world(2, replicator_memory="16MB", exchange_after="1h", worker_timeout="10min")
+    some = [f"u{n}" for n in range(40)]
+    w[1].site.slow.update(dict.fromkeys(some, 20))
+    for n in range(5):
+        for user in some:
+            w[0].change(user, f"{n}{'x' * 100_000}")
+        wait_for(lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"), what="changes that are shipped")
+
+    def in_hand():
+        return w[1].metric("replicator_in_hand_bytes")
+    wait_for(lambda: in_hand() > 16_600_000, 60, "a hand that is full")
+    assert in_hand() < (16 << 20) + 110_000    # and a parcel
+    full = resident(w[1].process)
+    w[1].site.slow.clear()
+    w.quiet(some, 120)
+    wait_for(lambda: in_hand() == 0, 60, "an empty hand")
+    assert SLOW > 1 or resident(w[1].process) < full - (8 << 20)    # a sanitizer gives nothing back
+
+
+def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
+    """A file system that is full: each keeps one parcel at most, and all together half of the hand."""
+    w = world(2, replicator_memory="16MB", exchange_after="1h")
+    full = [f"full{n}" for n in range(12)]
+    w[1].site.refusing.update(full)
+    for user in full:
+        w[0].change(user, LARGE)
+    wait_for(lambda: w[1].metric("replicator_dropped") >= 8, 60, "most of it given back")
+    for n in range(10):
+        w[0].change("u", f"{n}")
+        w.converge(["u"])
+    # Whose wait is over is tried again, with one parcel more. A slow host has several such tries at a time.
+    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") < 12_000_000, 60, "half of the hand, and a parcel")
+    w[1].site.refusing.clear()
+    w.quiet([*full, "u"])
+
+
+def test_a_user_who_cannot_be_opened_now_is_opened_later(world):
+    w = world(2)
+    w[0].site.failing.add("u")
+    w[0].change("u", "x")
+    wait_for(lambda: w[0].says("cannot be opened now"), what="a failure")
+    w[0].site.failing.clear()
+    w.converge(["u"])
+
+
+# ---- what is not trusted ----
+
+def meta(digest, user, kind=BATCH, sender=1, to=2, version=1):
+    return bytes([version]) + digest + text(user) + bytes([kind]) + num(sender) + num(to)
+
+
+def test_parcels_that_are_not_what_they_should_be_go_no_further(world):
+    w = world(3)
+    w[1].change("u", "real")
+    w.converge(["u"])
+    digest = w[1].site.hellos[0][1]
+    before = len(w[1].site.parcels)
+    lane = LIVE.format("site-a", "site-b")
+    bad = [b"", b"garbage", meta(digest, "u")[:-1], meta(digest, "u") + b"x", meta(digest, "u", sender=3), meta(digest, "u", sender=2), meta(digest, "u", to=3),
+           meta(digest, "../etc"), meta(digest, ""), meta(digest, "u" * 256), meta(bytes(16), "u"), meta(digest, "u", version=2), meta(digest, "u", kind=0)]
+    c = w[0].redis.client()
+    for i, m in enumerate(bad):
+        c("LANE.PUSH", 1, lane, "ENTRIES", 1, 1, b"%016d" % i, m, b"{}")
+    wait_for(lambda: w[1].metric("replicator_foreign") == len(bad), what="refusals")
+    wait_for(lambda: c("LANE.LEN", lane) == 0, what="an empty lane")
+    w[0].change("u", "after")
+    w.converge(["u"])
+    assert all(p[0] == "u" for p in w[1].site.parcels[before:])
+    assert w[1].says("is of another group: its digest is 00000000") and w[1].says("meta part is malformed")
+
+
+def test_a_parcel_of_unknown_kind_is_refused_by_the_worker_and_acked(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.converge(["u"])
+    digest = w[1].site.hellos[0][1]
+    lane = LIVE.format("site-a", "site-b")
+    c = w[0].redis.client()
+    c("LANE.PUSH", 1, lane, "ENTRIES", 1, 1, b"x" * 16, meta(digest, "u", kind=99), b"{}")
+    wait_for(lambda: w[1].says("parcel of kind 99"), what="a refusal")
+    wait_for(lambda: c("LANE.LEN", lane) == 0, what="an empty lane")
+
+
+def test_a_peer_of_another_group_is_not_listened_to(world):
+    w = world(2, up=False)
+    w[0].start()
+    w[1].start(namespaces="{ inbox, shared }")
+    w[0].change("u", "x")
+    wait_for(lambda: w[1].says("is of another group: its digest is"), what="the complaint")
+    assert w[1].says("of ids 1, 2; namespaces inbox, shared") and w[0].says("of ids 1, 2; namespaces inbox")
+    assert "other group" in str(w[1].admin("status")[0])
+    assert w[1].site.parcels == []
+    w[1].stop()
+    w[1].start()
+    w.quiet(["u"])
+
+
+def test_a_hint_behind_one_without_its_line_s_end_is_followed(world):
+    w = world(2, sweep_active="1h", sweep_all="1h", sweep_dirty="1h")
+    for name in ("one@example.net", "two@example.net"):
+        w[0].site.add(name, "item")
+    fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, b"1\tone@example.net\t-\tINBOX")
+    os.write(fd, b"1\ttwo@example.net\t-\tINBOX\n")
+    os.close(fd)
+    w.converge(["one@example.net", "two@example.net"])
+    assert w[0].metric("replicator_hints_unreadable") == 0
+
+
+GOOD = 'replicator_dir = "{path}"\ndirty_dir = "{path}/dirty"\nreplicate_namespaces = {{ "inbox" }}\nreplica "a" {{ id = 1  redis = "127.0.0.1:7001"  tls = no }}'
+
+
+@pytest.mark.parametrize("conf, words, wrong", [
+    (GOOD, ("-n", "a"), None),
+    (GOOD, (), None),
+    (GOOD, ("-n", "b"), "-n b: "),
+    (GOOD, ("more",), "usage"),
+    (GOOD.replace("no }}", "yes }}") + "\nnode_ca_file = {path}/absent.crt", (), "absent.crt"),
+    (GOOD.replace("{path}/dirty", "{path}/absent"), (), None),
+    (GOOD.replace("{path}/dirty", "{path}/absent"), ("-n", "a"), "dirty_dir = {path}/absent: No such file or directory; make it, mode 1733"),
+    (GOOD.replace('replicator_dir = "{path}"', 'replicator_dir = "{path}/dovelane.conf"'), ("-n", "a"), "replicator_dir = {path}/dovelane.conf: Not a directory\n"),
+    ("", (), "has no replica"),
+    ("nonsense = 1", (), "nonsense"),
+], ids=["named", "good", "another name", "more words", "a file that is not there", "a desk, without the directories", "a directory that is not there", "no directory", "no replica", "nonsense"])
+def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
+    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/dovelane-replicator"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    (tmp_path / "dirty").mkdir()
+    path.write_text(conf.format(path=tmp_path) + "\n")
+    done = subprocess.run([program, "-C", path, "-t", *words], capture_output=True, text=True, timeout=60, check=False)
+    if wrong is None:
+        assert (done.returncode, done.stderr) == (0, "") and "is good" in done.stdout
+    else:
+        assert done.returncode == 2 and wrong.format(path=tmp_path) in done.stderr and not done.stdout, done
+
+
+@pytest.mark.parametrize("site, good", [(1, True), (2, False)])
+def test_the_check_tells_of_another_sites_directory_and_touches_nothing(tmp_path, site, good):
+    tmp_path = tmp_path / "100%41?#"   # which would mean something in a URI
+    tmp_path.mkdir()
+    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/dovelane-replicator"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    (tmp_path / "dirty").mkdir()
+    path.write_text(GOOD.format(path=tmp_path) + "\n")
+    with contextlib.closing(sqlite3.connect(tmp_path / "replicator.db")) as db:
+        db.executescript(f"PRAGMA journal_mode = WAL; CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID; INSERT INTO meta VALUES ('site', {site});")
+    before = sorted(tmp_path.iterdir())
+    done = subprocess.run([program, "-C", path, "-t", "-n", "a"], capture_output=True, text=True, timeout=60, check=False)
+    assert sorted(tmp_path.iterdir()) == before
+    if good:
+        assert (done.returncode, done.stderr) == (0, "") and "is good" in done.stdout
+    else:
+        assert done.returncode == 2 and f"{tmp_path}/replicator.db: is of site 2, and -n names a, site 1: " in done.stderr and not done.stdout, done
+
+
+@pytest.mark.parametrize("bytes_before", [1, 511, 512, 600, 1023, 1024, 5000])
+def test_a_line_that_never_ends_takes_no_hint_away(world, bytes_before):
+    """Who writes it may be any account of the host; the hint of whoever writes next ends the line."""
+    w = world(1)
+    w[0].site.add("u", "x")
+    fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+    for looks in range(1, 4):
+        os.write(fd, b"x" * bytes_before)
+        time.sleep(0.05)    # read by itself, mostly
+        os.write(fd, b"1\tu\t-\tINBOX\n")
+        wait_for(lambda: w[0].site.state("u").looks == looks, what="a look")
+    os.close(fd)
+
+
+def test_hints_that_are_none_are_counted(world):
+    w = world(1)
+    fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, b"garbage\n1\t../x\t-\tINBOX\n" + b"x" * 5000 + b"\n1\tu\t-\tINBOX\n")
+    os.close(fd)
+    w[0].site.add("u", "x")
+    wait_for(lambda: w[0].site.state("u").looks == 1, what="a look")
+    assert w[0].metric("replicator_hints_unreadable") == 3
+
+
+# ---- who is behind, away, gone ----
+
+def test_those_left_exchange_what_only_one_of_them_has_of_a_dead_one(world):
+    """A told B, not C, and is gone for ever (F19)."""
+    w = world(3, up=False)
+    w[0].start()
+    w[1].start()
+    w[0].change("u", "last words")
+    wait_for(lambda: w[1].site.items("u") == {1: ["last words"]}, what="B's copy")
+    w[0].kill()
+    w[0].redis.process.kill()
+    w[0].redis.process.wait()
+    w[2].start()
+    w[1].change("u", "alive")
+    wait_for(lambda: w[2].site.items("u") == {1: ["last words"], 2: ["alive"]}, 30, "C's copy")
+    assert ("u", 2, ANSWER) in w[2].site.parcels
+
+
+def test_a_backlog_over_its_bound_is_dropped_and_exchanged_on_return(world):
+    w = world(2, up=False, backlog=1000)
+    w[0].start()
+    w[0].change("u", *[f"{n}" for n in range(1500)])
+    wait_for(lambda: w[0].site.state("u").first > 1500, what="FORGET")
+    w[0].redis.client()("FLUSHALL")
+    w[0].change("u", "after")
+    w[1].start()
+    w.converge(["u"])
+    assert len(w[1].site.items("u")[1]) == 1501
+
+
+def test_a_peer_removed_for_ever_is_kept_nothing_for(world):
+    w = world(3, up=False)
+    w[0].start()
+    w[1].start()
+    w[0].change("u", "x")
+    wait_for(lambda: w[1].site.items("u") == {1: ["x"]}, what="B's copy")
+    rows, code, _ = w[0].admin("peers", "", "--remove", "3")
+    assert code == 0 and ["site-c", "3", f"unix:{w[2].redis.path}", "removed"] in rows
+    w[0].change("u", "y")
+    wait_for(lambda: w[1].site.items("u") == {1: ["x", "y"]}, what="B's copy")
+    assert w[0].site.hellos[-1][0] == [1, 2]
+    wait_for(lambda: [row[3] for row in w[0].admin("lag")[0][1:]] == ["0", "0"], what="nothing kept")
+    w[0].stop()
+    w[0].start()
+    assert w[0].admin("peers")[0][3][3] == "removed"
+
+
+# ---- admins ----
+
+def test_admins_requests(world):
+    w = world(2)
+    names = ["u", "v"]
+    for name in names:
+        w[0].change(name, "x", "y")
+    w.quiet(names)
+    rows, code, errors = w[0].admin("status", "u")
+    assert (rows, code, errors) == ([["folder", "mails"], ["INBOX", "2"]], 0, [])
+    rows, code, errors = w[0].admin("verify", "*")
+    assert code == 0 and sorted(rows[1:]) == [["u", "INBOX", "2"], ["v", "INBOX", "2"]] and rows[0] == ["user", "folder", "mails"]
+    w[0].site.together = 2
+    rows, code, errors = w[0].admin("verify", "*")
+    assert (code, errors) == (0, []) and {tuple(map(tuple, rows[i:i + 2])) for i in (1, 3)} == {((u, "INBOX", "2"), (u, "verdict", "same")) for u in names}, rows
+    w[0].site.together = 0
+    assert w[0].admin("accept", "u", "INBOX") == ([], 1, ["user u: nothing is held"])
+    assert ("u", ["accept", "INBOX"]) in w[0].site.verbs
+    assert w[0].admin("verify")[1] == 64
+    assert w[0].admin("nonsense", "u")[1] == 64
+    assert w[0].admin("status", "../x")[1] == 67
+    w[0].site.unknown.add("nobody")
+    assert w[0].admin("status", "nobody")[1] == 67
+    rows, code, _ = w[0].admin("status")
+    assert code == 0 and rows[1][0] == "site-a" and rows[2][:3] == ["site-b", "2", "up"]
+    rows, code, _ = w[0].admin("lag", "u")
+    assert code == 0 and rows[1][:3] == ["site-b", "2", "0"]
+
+
+def test_resync_exchanges_with_all(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    assert w[0].admin("resync", "u")[1] == 0
+    wait_for(lambda: ("u", 2, ANSWER) in w[0].site.parcels, what="an answer")
+
+
+# ---- all of it ----
+
+def test_everything_goes_wrong_at_random(world):
+    """Seeded load on three sites while lanes are flushed, workers, mains and Redis are killed."""
+    seed = int(os.environ.get("DOVELANE_SEED", random.randrange(10**6)))
+    print(f"DOVELANE_SEED={seed}")
+    chance = random.Random(seed)
+    w = world(3)
+    names = users(15)
+    for r in w.replicas:
+        r.site.listed = names
+    for n in range(150):
+        r = chance.choice(w.replicas)
+        what = chance.random()
+        if what < 0.85:
+            for name in chance.sample(names, 3):
+                r.change(name, f"{r.name} {n}")
+        elif what < 0.90:
+            r.redis.client()("FLUSHALL")
+        elif what < 0.94:
+            r.site.kill_workers()
+        elif what < 0.97:
+            r.kill()
+            r.start()
+        else:
+            r.redis.process.kill()
+            r.redis.process.wait()
+            r.redis.start()
+        time.sleep(chance.random() * 0.02)
+    w.quiet(names, 90)

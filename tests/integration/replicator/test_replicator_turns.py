@@ -1,0 +1,240 @@
+"""Exchanges of many users: they take turns, and each comes to its end."""
+import contextlib
+import os
+import threading
+
+import pytest
+from support.lane_server import wait_for
+from support.replicator_worker import (ANSWER, BATCH, DONE, INGEST, PARCEL, QUESTION, SHIP, TICK,
+                                       Worker, num, text)
+from support.replicator_world import users
+from test_replicator import meta, world  # noqa: F401
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("count", [30, 120])
+def test_exchanges_of_more_users_than_workers_come_to_their_end(world, count):  # noqa: F811
+    """A user who waits for an answer keeps its worker for a while, though others wait for one: closed,
+    it would ask anew, for ever. And they take turns: all at once they would wait for longer than that."""
+    w = world(2, replicator_workers=3)
+    names = users(count)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    for name in names:
+        w[1].site.slow[name] = 0.02
+    before = w[0].metric("replicator_exchanges")
+    for name in names:
+        assert w[0].admin("resync", name)[1] == 0
+    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
+    assert w[0].metric("replicator_exchanges") - before <= 3 * len(names)
+
+
+def test_a_wish_for_a_tick_outlives_the_time_as_active(world):  # noqa: F811
+    """Users leave memory, looked through each 30 s. A new state whose peer is down would never go on."""
+    w = world(2, replicator_workers=1, worker_idle="100ms", active_for="1s")
+    w[0].site.wishes["u"] = 32000
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    wait_for(lambda: w[0].site.ticks == ["u"], 60, "a TICK")
+
+
+def test_many_new_states_wait_for_their_turn(world):  # noqa: F811
+    """Of a new state nothing is read before its exchange, so none is opened for that until its turn comes."""
+    w = world(2, replicator_workers=3)
+    names = users(120)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    for name in names:
+        w[1].site.slow[name] = 0.02
+    w[0].site.joining.update(names)
+    opened = len(w[0].site.opened)
+    for name in names:
+        w[0].change(name, "y")
+    wait_for(lambda: not w[0].site.joining, 60, "an answer to each new state")
+    w.quiet(names)
+    assert w[0].site.joins_asked <= 3 * len(names)
+    assert len(w[0].site.opened) - opened <= 15 * len(names)
+
+
+def test_a_sweep_begins_no_more_new_states_than_get_their_turn_soon(world):  # noqa: F811
+    """Each is opened to learn that it is new; all at once they are in the way of those whose turn it is."""
+    w = world(2, replicator_workers=3, sweep_rate=10000)
+    names = users(600)
+    for r in w.replicas:
+        r.site.listed = names
+        r.site.joining.update(names)
+    w[1].site.slow.update(dict.fromkeys(names, 0.02))
+    for r in w.replicas:
+        r.mark("+all")
+    wait_for(lambda: len(w[0].site.exchanged) >= 20, 60, "some answers")
+    begun = len(set(w[0].site.opened))
+    assert begun <= len(w[0].site.exchanged) + 300, begun
+    wait_for(lambda: not w[0].site.joining and not w[1].site.joining, 120, "an answer to each new state")
+
+
+@contextlib.contextmanager
+def asking_for_ever(w, names, monkeypatch):
+    """Workers of these users of the first site say that they wait for an answer, whatever comes."""
+    real, over, began = Worker.answer, threading.Event(), set()
+
+    def answer(self, kind, r):
+        if over.is_set() or self.user not in names or self.site is not w[0].site or kind not in (INGEST, PARCEL, SHIP, TICK):
+            real(self, kind, r)
+            return
+        began.add(self.user)
+        for site in self.peers() if kind != PARCEL else ():     # after each answer a question anew
+            self.send(site, QUESTION, {})
+        sites = b"".join(num(site) + num(0) + bytes([0, 0, 0, 1]) for site in self.peers())
+        self.write(DONE, bytes([0]) + text("") + num(len(self.peers())) + sites + num(0) * 2 + b"\1" + num(0) * 2 + num(700))
+
+    monkeypatch.setattr(Worker, "answer", answer)
+    w[0].site.joining.update(names)
+    for name in names:
+        w[0].hint(name)
+    try:
+        wait_for(lambda: began == set(names), 30, "all at it")
+        yield
+    finally:
+        over.set()
+        w[0].site.joining.difference_update(names)
+
+
+@contextlib.contextmanager
+def parcels_for(w, names):
+    """Of the second site, a few bytes each, so that they are opened at the first all the time."""
+    over, digest, lane = threading.Event(), w[0].site.hellos[0][1], "dovelane:replica:site-b>site-a"
+
+    def push():
+        call = w[1].redis.client()
+        while names and not over.wait(0.05):
+            entries = [[1, os.urandom(16), meta(digest, name, kind=99, sender=2, to=1), b""] for name in names]
+            call("LANE.PUSH", 1, lane, "ENTRIES", len(names), *sum(entries, []))
+    pushing = threading.Thread(target=push)
+    pushing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        pushing.join()
+
+
+@pytest.mark.parametrize("workers,opened", [(2, False), (4, False), (4, True)])
+def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch, workers, opened):  # noqa: F811
+    """A site that never ends an exchange, or workers that were taken over, would have all turns for good. opened: each
+    time that they are, for something else, they would go before those who wait."""
+    w = world(2, replicator_workers=workers, worker_timeout="20s")    # a turn takes a second
+    good, bad = users(10), [f"bad{i}" for i in range(8 if opened else 3)]
+    for name in good:
+        w[0].change(name, "x")
+    w.quiet(good)
+    with asking_for_ever(w, bad, monkeypatch), parcels_for(w, bad if opened else []):
+        w[0].site.joining.update(good[:5])
+        for name in good[:5]:
+            w[0].change(name, "y")
+        for name in good[5:]:
+            assert w[0].admin("resync", name)[1] == 0
+        wait_for(lambda: w[0].site.exchanged >= set(good), 90, "the others' exchanges")
+
+
+def test_a_long_exchange_ends_though_others_wait_for_turns(world, monkeypatch):  # noqa: F811
+    """It takes more than one turn. Users whom the other site does not know are asked about again and again."""
+    real, left, names = Worker.parcel, {"long": 6}, users(40)
+
+    def parcel(self, r):
+        at, site, kind, _ = r.at, r.num(), r.num(), r.text()
+        if kind == ANSWER and self.user == "long" and site in self.asking and self.site is w[0].site and left["long"] > 0:
+            left["long"] -= 1       # what was answered stands in the state, whoever has it open
+            self.send(site, QUESTION, {})
+            self.done()
+            return
+        r.at = at
+        real(self, r)
+    monkeypatch.setattr(Worker, "parcel", parcel)
+    w = world(2, replicator_workers=4, worker_timeout="60s", hello_every="1h")      # a turn takes 3 s
+    w[0].change("long", "x")
+    w.quiet(["long"])
+    w[1].site.unknown.update(names)
+    for name in names:
+        w[0].hint(name)
+        assert w[0].admin("resync", name)[1] == 0
+    w[1].site.slow["long"] = 0.9
+    w[0].site.joining.add("long")
+    w[0].hint("long")
+    wait_for(lambda: "long" not in w[0].site.joining, 120, "the end of the long exchange")
+
+
+@pytest.mark.parametrize("idle,parcels", [("100ms", True), ("60s", False)])
+def test_who_is_opened_while_he_waits_for_his_turn_keeps_his_place(world, idle, parcels):  # noqa: F811
+    """Of other users, whom the other site does not know, one is always before who begins anew."""
+    w = world(2, replicator_workers=4, hello_every="1h", worker_idle=idle)
+    w[0].change("waits", "x")
+    w.quiet(["waits"])
+    names = users(45)
+    w[1].site.unknown.update(names)
+    for name in names:
+        w[0].hint(name)
+        assert w[0].admin("resync", name)[1] == 0
+    w[0].site.joining.add("waits")
+    w[0].hint("waits")
+    with parcels_for(w, ["waits"] if parcels else []):
+        wait_for(lambda: "waits" not in w[0].site.joining, 75, "its exchange")
+
+
+class Ghosts(set):
+    def __contains__(self, name):
+        return name.startswith("ghost")
+
+
+def test_a_site_that_makes_names_up_keeps_nobody_from_others(world):  # noqa: F811
+    """Nor are they kept in memory without end."""
+    w = world(3, hello_every="1h")
+    for r in w.replicas:
+        r.site.unknown = Ghosts()
+    w[0].change("known@example.net", "x")
+    w.quiet(["known@example.net"])
+    digest, call = w[0].site.hellos[0][1], w[1].redis.client()
+    for kind in (ANSWER, BATCH):    # nobody asked
+        for n in range(0, 20000, 200):
+            entries = [[1, os.urandom(16), meta(digest, f"ghost{n + i}", kind=kind, sender=2, to=1), b""] for i in range(200)]
+            call("LANE.PUSH", 1, "dovelane:replica:site-b>site-a", "ENTRIES", 200, *sum(entries, []))
+    wait_for(lambda: w[0].metric("replicator_dropped") > 30000, 60, "names that are dropped")
+    for name in ("known@example.net", "new@example.net"):
+        w[0].change(name, "hinted")
+    wait_for(lambda: all("hinted" in w[2].site.items(name).get(1, []) for name in ("known@example.net", "new@example.net")),
+             60, "both at the third site")
+    assert w[0].metric("replicator_users") < 1100
+    assert w[0].says("names too many users")
+
+
+def test_a_sweep_goes_on_while_all_turns_are_taken(world, monkeypatch):  # noqa: F811
+    w = world(2, replicator_workers=4, worker_timeout="24h")    # a turn takes more than an hour
+    names = users(20)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    with asking_for_ever(w, [f"bad{i}" for i in range(3)], monkeypatch):
+        for name in names:
+            assert w[0].admin("resync", name)[1] == 0
+        w[0].site.listed = ["one", "two", "three"]
+        w[0].mark("+all")
+        wait_for(lambda: all(w[0].site.state(name).sweeps for name in w[0].site.listed), 60, "a look at the others")
+
+
+@pytest.mark.parametrize("behind", ["already", "since", "not"])
+def test_a_state_made_anew_while_its_user_is_open_is_asked_about_at_once(world, behind):  # noqa: F811
+    """READY could not say so. Its worker waits 30 s, and then goes on with what the mailboxes have."""
+    w = world(2, exchange_after="24h", worker_idle="1h")
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    state = w[0].site.state("u")
+    for _ in range(2 if behind == "already" else 0):    # before the second look main has heard of it
+        state.behind[2], looks = True, state.looks
+        w[0].hint("u")
+        wait_for(lambda: state.looks > looks, 20, "a look")  # noqa: B023
+    w[0].site.joining.add("u")
+    state.behind[2] = behind != "not"
+    w[0].hint("u")
+    wait_for(lambda: not w[0].site.joining, 20, "an answer")

@@ -1,0 +1,1 @@
+"""What the tests of several systems share: README.md says what is where."""

@@ -1,0 +1,107 @@
+"""An mdbox that lost its map: what Dovecot's rebuild puts back is there once, and nothing of it that was expunged."""
+import shutil
+
+import pytest
+from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
+from support.worker_world import CLOSE, HELLO_TOO, USER, Failed
+
+pytestmark = [needs_dovecot, pytest.mark.exhaustive]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_a_lost_map_of_an_mdbox_doubles_nothing_and_brings_nothing_back(tmp_path_factory, closed):
+    """Its files have the mails still, also those that were expunged and not purged, and one that nobody has heard of yet."""
+    world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
+    try:
+        site, peer = world[1], world[2]
+        imap(site, None, ("create", "F"))
+        for i in range(6):
+            append(site, "INBOX", f"m{i}", "(\\Flagged Kw)")
+        append(site, "F", "f")
+        imap(site, "INBOX", ("copy", "1", "INBOX"), ("copy", "2", "F"))
+        world.settle()
+        imap(site, "INBOX", ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        imap(site, "INBOX", ("copy", "3", "F"), ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        imap(peer, "INBOX", ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        before = equal(world, uids=False)
+        if closed:
+            site.work(CLOSE)
+        append(site, "INBOX", "late")
+        for path in site.root().rglob("dovecot*index*"):
+            if path.name.startswith(("dovecot.index", "dovecot.map.index")):
+                path.unlink()
+        for _ in range(3):
+            world.settle()
+        late = equal(world, uids=False)
+        # "late", and the one that was moved to F and lives there: whether a client moved it back nobody knows.
+        assert len(late["INBOX"][1]) == len(before["INBOX"][1]) + 2 and late["F"] == before["F"], site.notes
+        assert [m for m in before["INBOX"][1] if m not in late["INBOX"][1]] == []
+    finally:
+        world.stop()
+
+
+def lose_map(site):
+    """An mdbox's map and all indexes, of a closed user."""
+    site.work(CLOSE)
+    for path in site.root().rglob("dovecot*index*"):
+        if path.name.startswith(("dovecot.index", "dovecot.map.index")):
+            path.unlink()
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_what_was_expunged_when_a_worker_died_is_not_brought_back_by_a_rebuild(tmp_path_factory, lost):
+    """By a peer's word: the mailbox has done it, and the state does not know. The map is lost before the next worker looks, or after it did; the
+    rebuild gives the mails other UIDs."""
+    world, flag = crash_world(tmp_path_factory, ["mdbox", "sdbox"], "remove")
+    site, peer = world[1], world[2]
+
+    try:
+        for i in range(4):
+            append(site, "INBOX", f"m{i}")
+        world.settle()
+        imap(site, "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        site.doveadm("purge", "-u", USER)
+        world.settle()
+        imap(peer, "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        flag.write_text("")
+        with pytest.raises(Failed, match="site 1"):
+            world.settle()
+        site.disconnect()
+        site.done = {}
+        if lost == "before":
+            lose_map(site)
+        for each in world.sites.values():
+            each.ingest()
+            each.ship(3 - each.number, HELLO_TOO)
+        world.settle()
+        if lost == "after":
+            assert subjects(equal(world), "INBOX") == 2
+            lose_map(site)
+        for _ in range(3):
+            world.settle()
+        assert subjects(equal(world), "INBOX") == 2, site.notes
+    finally:
+        world.stop()
+        shutil.rmtree(flag.parent, ignore_errors=True)
+
+
+def test_a_mail_that_is_expunged_again_after_a_rebuild_stays_expunged(tmp_path_factory):
+    """Nothing else is to be done in the mailbox, so that the expunge is what the first sync behind the rebuild carries out."""
+    world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
+    site, peer = world[1], world[2]
+    try:
+        for i in range(3):
+            append(site, "INBOX", f"m{i}")
+        world.settle()
+        imap(peer, "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        lose_map(site)
+        for _ in range(3):
+            world.settle()
+        assert subjects(equal(world), "INBOX") == 2, site.notes
+        assert len(site.said("rebuilding indexes")) == 1
+    finally:
+        world.stop()
