@@ -424,6 +424,9 @@ class Worker:
         if self.user in self.site.refusing:
             self.done(TEMPORARY, "disk full")
             return
+        if not body or kind not in (BATCH, QUESTION, ANSWER, WANT, BODIES):
+            self.done(REFUSED, "no body" if not body else "unknown kind")
+            return
         if kind == WANT:
             self.give(site, Reader(body))
             self.done()
@@ -431,9 +434,6 @@ class Worker:
         if kind == BODIES:
             self.place(Reader(body))
             self.done()
-            return
-        if kind not in (BATCH, QUESTION, ANSWER):
-            self.done(REFUSED, "unknown kind")
             return
         body = json.loads(behind_head(body) if kind == BATCH else body)
         s = self.site.state(self.user)

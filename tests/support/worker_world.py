@@ -59,6 +59,7 @@ class Site:
         self.reserve, self.notes, self.done, self.sock, self.opened = {}, [], {}, None, False
         self.to_ask, self.joins = set(), False  # sites; what main knows of the state
         self.verdict, self.settings = False, {}
+        self.refuses = False    # numbers cannot be reserved: no commit that gives some is made
         self.namespaces = ["inbox", "pub"] if public else ["inbox"]
         dovecot.prepare_folders(self.base, "public")
         shutil.chown(self.base / "public", dovecot.MAIL_USER)
@@ -175,6 +176,9 @@ class Site:
         known = self.reserve.get(self.user)
         new = self.verdict or (what == 0 and (counter != 0 if known is None else known != (epoch, counter)))
         self.verdict = False
+        if self.refuses:
+            self.send(RESERVED, bytes([0, 0]))
+            return
         if what != 0 or not new:
             self.reserve[self.user] = (epoch, counter)
         self.send(RESERVED, bytes([1, new and what == 0]))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from worker_sites import append, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects, subscribe
-from support.frames import CLOSE
+from support.frames import CLOSE, TICK
 from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -346,5 +346,33 @@ def test_what_a_letter_means_is_written_before_a_file_has_it(tmp_path_factory, h
         world.settle()
         shown = [set(flags) for _, flags, *_ in equal(world)["INBOX"][1]]
         assert shown == [*([set()] if how == "append" else []), {"later"}, {"work"}]
+    finally:
+        world.stop()
+
+
+@pytest.mark.test
+def test_the_question_after_a_refused_commit_uses_no_mailbox_of_before(tmp_path_factory):
+    """What is known of the mailboxes is read again after a rollback. A worker that carried out what was owed had those of
+    before in hand by then: freed ones, which the allocator overwrites here."""
+    overwrites = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=90"}
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"], env=overwrites)
+    try:
+        imap(world[1], None, ("create", "F"))
+        for folder in ("INBOX", "F"):
+            append(world[1], folder, "one")
+        world.settle()
+        for site, flag in ((2, "(\\Flagged)"), (1, "(\\Seen)")):    # that of site 1 is found when the other one is written
+            for folder in ("INBOX", "F"):
+                imap(world[site], folder, ("store", "1", "+FLAGS", flag))
+        world[2].ingest()
+        world[1].refuses = True     # so the flags of the first mailbox are not said, and those of the other one not tried
+        while world[2].outbox[1]:
+            with pytest.raises(AssertionError, match="temporary failure: the reserve file cannot be written"):
+                world.carry()
+        world[1].refuses = False
+        world[1].work(TICK)
+        world.settle()
+        now = equal(world)
+        assert [now[folder][1][0][1] for folder in ("INBOX", "F")] == [{"\\Seen", "\\Flagged"}] * 2
     finally:
         world.stop()

@@ -1,4 +1,5 @@
-/* modseq_row - see modseq_row.h. What is not understood, as of an older version, is an empty row. */
+/* modseq_row - reads and writes the row of mails whose modseqs are to be raised. What is not
+ * understood, as of an older version, is an empty row. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/orset.h"
@@ -10,13 +11,6 @@
 
 #define ROW_VERSION 2
 #define RANGES_MOST 10000 /* of one set; one that has more is made the range of all */
-
-static struct orset_key key_of(uint32_t folder)
-{
-    struct orset_key k = {0};
-    orset_key_num(&k, folder);
-    return k;
-}
 
 static void put_set(struct orset_buf *b, ARRAY_TYPE(seq_range) * uids)
 {
@@ -73,7 +67,7 @@ static void read_row(struct orset_reader *in, struct modseq_row *row)
 
 int modseq_row_get(struct session *s, uint32_t folder, struct modseq_row *row)
 {
-    struct orset_key k = key_of(folder);
+    struct orset_key k = rows_folder_key(folder);
     const uint8_t *value;
     size_t len;
     i_zero(row);
@@ -96,7 +90,7 @@ static bool is_empty(const struct modseq_row *row)
 
 int modseq_row_put(struct session *s, uint32_t folder, struct modseq_row *row)
 {
-    struct orset_key k = key_of(folder);
+    struct orset_key k = rows_folder_key(folder);
     struct orset_buf b = {.alloc = session_alloc()};
     if (is_empty(row))
         return rows_del(s, ROW_MODSEQ_REPAIR, k.b, k.n);

@@ -41,8 +41,7 @@ int renumber_put_row(struct session *s, uint32_t folder, const struct renumber *
                      const struct log_pos *from)
 {
     struct orset_buf b = {.alloc = session_alloc()};
-    struct orset_key k = {0};
-    orset_key_num(&k, folder);
+    struct orset_key k = rows_folder_key(folder);
     if (n == 0)
         return rows_del(s, ROW_RENUMBER, k.b, k.n);
     if (from != NULL) {
@@ -76,8 +75,7 @@ int renumber_say_copying(struct session *s, uint32_t folder, const struct renumb
 
 int renumber_row_done(struct session *s, uint32_t folder)
 {
-    struct orset_key k = {0};
-    orset_key_num(&k, folder);
+    struct orset_key k = rows_folder_key(folder);
     if (session_begin(s) < 0)
         return -1;
     if (rows_del(s, ROW_RENUMBER, k.b, k.n) < 0) {
@@ -143,11 +141,10 @@ static bool all_are_known(struct session *s, struct box *x, struct mailbox *box,
  * Another would copy the same mails again. */
 int renumber_unfinished(struct session *s, uint32_t folder)
 {
-    struct orset_key k = {0};
+    struct orset_key k = rows_folder_key(folder);
     const uint8_t *v;
     size_t len;
     const struct box *x = box_by_folder(s, folder);
-    orset_key_num(&k, folder);
     int r = x != NULL && (x->saver != 0 || x->writing.seq != 0)
                 ? 1
                 : rows_get(s, ROW_RENUMBER, k.b, k.n, &v, &len);

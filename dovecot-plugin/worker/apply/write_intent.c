@@ -71,13 +71,6 @@ static void read_written(const struct session *s, struct orset_reader *r, struct
     read_flags(s, r, &w->flags);
 }
 
-static struct orset_key key_of(const struct box *x)
-{
-    struct orset_key k = {0};
-    orset_key_num(&k, x->folder);
-    return k;
-}
-
 void write_intent_begin(struct write_intent *w, struct mailbox *box, enum write_intent_kind kind)
 {
     i_zero(w);
@@ -106,7 +99,7 @@ void write_intent_free(struct write_intent *w)
 
 int write_intent_put(struct session *s, struct box *x, struct write_intent *w)
 {
-    struct orset_key k = key_of(x);
+    struct orset_key k = rows_folder_key(x->folder);
     i_assert(x->writing.seq == 0); /* write_intent_unfinished() was asked */
     if (w->row.failed)
         return session_fail(s, "out of memory");
@@ -118,7 +111,7 @@ int write_intent_put(struct session *s, struct box *x, struct write_intent *w)
 
 int write_intent_end(struct session *s, struct box *x)
 {
-    struct orset_key k = key_of(x);
+    struct orset_key k = rows_folder_key(x->folder);
     i_zero(&x->writing);
     return rows_del(s, ROW_WRITE_INTENT, k.b, k.n);
 }
@@ -207,7 +200,7 @@ static int flags_written(struct session *s, struct mailbox *box, struct box *x,
 int write_intent_recover(struct session *s, struct mailbox *box, struct box *x,
                          const struct log_scan *scan)
 {
-    struct orset_key k = key_of(x);
+    struct orset_key k = rows_folder_key(x->folder);
     const uint8_t *value;
     ARRAY(struct written) list;
     size_t len;

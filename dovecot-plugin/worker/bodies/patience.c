@@ -33,19 +33,12 @@ struct waits {
     time_t last;
 };
 
-static void folder_key(struct orset_key *k, uint32_t folder)
-{
-    k->n = 0;
-    orset_key_num(k, folder);
-}
-
 /* False: none wait, as far as a row tells. */
 static bool waits_get(struct session *s, uint32_t folder, struct waits *w)
 {
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     const uint8_t *v;
     size_t len;
-    folder_key(&k, folder);
     if (rows_get(s, ROW_WAITS, k.b, k.n, &v, &len) <= 0)
         return FALSE;
     struct orset_reader in = orset_reader_of(v, len);
@@ -57,8 +50,7 @@ static bool waits_get(struct session *s, uint32_t folder, struct waits *w)
 static int waits_put(struct session *s, uint32_t folder, struct waits w)
 {
     struct orset_buf row = {.alloc = session_alloc()};
-    struct orset_key k;
-    folder_key(&k, folder);
+    struct orset_key k = rows_folder_key(folder);
     orset_buf_num(&row, w.spoken);
     orset_buf_num(&row, (uint64_t)w.last);
     int r = row.failed ? session_fail(s, "out of memory") : session_begin(s);
@@ -107,9 +99,8 @@ int patience_spoken(struct session *s)
 
 int patience_renew(struct session *s, uint32_t folder)
 {
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     struct waits w;
-    folder_key(&k, folder);
     return waits_get(s, folder, &w) ? rows_del(s, ROW_WAITS, k.b, k.n) : 0;
 }
 

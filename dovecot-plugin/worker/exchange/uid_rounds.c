@@ -41,19 +41,12 @@ struct round {
     size_t ask_len;
 };
 
-static void folder_key(struct orset_key *k, uint32_t folder)
-{
-    k->n = 0;
-    orset_key_num(k, folder);
-}
-
 /* 1: there is one; ask points into the store */
 static int round_get(struct session *s, uint32_t folder, struct round *r)
 {
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     const uint8_t *v;
     size_t len;
-    folder_key(&k, folder);
     int got = rows_get(s, ROW_ROUND, k.b, k.n, &v, &len);
     if (got <= 0)
         return got;
@@ -125,9 +118,8 @@ static int load_answers(struct session *s, uint32_t folder, struct answers *a)
 
 static int drop_round(struct session *s, uint32_t folder, const struct answers *a)
 {
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     const struct orset_key *key;
-    folder_key(&k, folder);
     array_foreach (&a->keys, key) {
         if (rows_del(s, ROW_ROUND_ANSWER, key->b, key->n) < 0)
             return -1;
@@ -138,11 +130,10 @@ static int drop_round(struct session *s, uint32_t folder, const struct answers *
 /* Seconds until the next round may begin. */
 static unsigned step_wait(struct session *s, uint32_t folder)
 {
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     const uint8_t *v;
     size_t len;
     time_t now = time(NULL);
-    folder_key(&k, folder);
     if (rows_get(s, ROW_STEPPED, k.b, k.n, &v, &len) <= 0)
         return 0;
     struct orset_reader in = orset_reader_of(v, len);
@@ -155,8 +146,7 @@ static unsigned step_wait(struct session *s, uint32_t folder)
 static int note_step(struct session *s, uint32_t folder)
 {
     struct orset_buf row = {.alloc = session_alloc()};
-    struct orset_key k;
-    folder_key(&k, folder);
+    struct orset_key k = rows_folder_key(folder);
     if (!orset_uid_stepped(s->os, folder))
         return rows_del(s, ROW_STEPPED, k.b, k.n);
     orset_buf_num(&row, (uint64_t)time(NULL));
@@ -204,7 +194,7 @@ static int ask(struct session *s, uint32_t folder, settled_fn *settled)
 {
     struct orset_buf question = {.alloc = session_alloc()}, row = {.alloc = session_alloc()};
     struct answers a;
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     if (session_begin(s) < 0)
         return -1;
     int r = tell_uid_next(s, folder) < 0 || load_answers(s, folder, &a) < 0 ||
@@ -213,7 +203,6 @@ static int ask(struct session *s, uint32_t folder, settled_fn *settled)
                 : 0;
     if (r == 0 && orset_uid_ask(s->os, folder, &question) < 0)
         r = session_core_failed(s, "UID round");
-    folder_key(&k, folder);
     orset_buf_num(&row, (uint64_t)time(NULL));
     orset_buf_put(&row, question.data, question.len);
     if (r < 0 || rows_put(s, ROW_ROUND, k.b, k.n, row.data, row.len) < 0) {
@@ -437,11 +426,10 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
     uint32_t folder = folder_of_ask(s, f->body);
     struct round round;
     struct answers a;
-    struct orset_key k;
+    struct orset_key k = rows_folder_key(folder);
     if (folder == ORSET_NO_FOLDER || is_joining(s) || round_get(s, folder, &round) <= 0 ||
         f->body.n < round.ask_len || memcmp(f->body.p, round.ask, round.ask_len) != 0)
         return FRAME_OK; /* of a round that is settled */
-    folder_key(&k, folder);
     orset_key_num(&k, f->site);
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;

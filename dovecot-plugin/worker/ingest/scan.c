@@ -150,10 +150,9 @@ static void scan_later(struct mailbox_scan *l)
 static int end_begun(struct mailbox_scan *l)
 {
     struct session *s = l->s;
-    struct orset_key k = {0};
+    struct orset_key k = rows_folder_key(l->x->folder);
     const uint8_t *row;
     size_t len;
-    orset_key_num(&k, l->x->folder);
     int r = rows_get(s, ROW_RENUMBER, k.b, k.n, &row, &len);
     if (r < 0)
         return -1;
@@ -183,10 +182,9 @@ static int end_begun(struct mailbox_scan *l)
 
 static int begun_ended(struct mailbox_scan *l)
 {
-    struct orset_key k = {0};
+    struct orset_key k = rows_folder_key(l->x->folder);
     if (!l->begun)
         return 0;
-    orset_key_num(&k, l->x->folder);
     session_note(l->s, NOTE_INFO, "%s: ended a change of UIDs that was cut short", l->x->vname);
     return rows_del(l->s, ROW_RENUMBER, k.b, k.n);
 }

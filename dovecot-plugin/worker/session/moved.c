@@ -21,9 +21,8 @@ static int by_old_uid(const struct moved *a, const struct moved *b)
 static int put_moved(struct session *s, const struct box *x)
 {
     struct orset_buf b = {.alloc = session_alloc()};
-    struct orset_key k = {0};
+    struct orset_key k = rows_folder_key(x->folder);
     const struct moved *m;
-    orset_key_num(&k, x->folder);
     orset_buf_u8(&b, MOVED_VERSION);
     array_foreach (&x->moved, m) {
         orset_buf_num(&b, m->uid);

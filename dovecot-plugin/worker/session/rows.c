@@ -146,8 +146,7 @@ static void read_held(struct orset_reader *r, struct box *x)
 int rows_put_box(struct session *s, const struct box *x)
 {
     struct orset_buf b = value_buf();
-    struct orset_key k = {0};
-    orset_key_num(&k, x->folder);
+    struct orset_key k = rows_folder_key(x->folder);
     orset_buf_u8(&b, ROWS_VERSION);
     orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->quarantine) > 0) << 2 |
                                x->all << 3 | x->astray << 4 | x->rewound << 5 | x->beyond << 6 |
@@ -226,8 +225,7 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
 
 void box_forget(struct session *s, struct box *x)
 {
-    struct orset_key k = {0};
-    orset_key_num(&k, x->folder);
+    struct orset_key k = rows_folder_key(x->folder);
     (void)rows_del(s, 'b', k.b, k.n);
     (void)rows_del(s, ROW_SAVING, k.b, k.n);
     (void)rows_del(s, ROW_WRITE_INTENT, k.b, k.n);
@@ -299,10 +297,9 @@ int rows_put_join(struct session *s)
 int rows_say_saving(struct session *s, struct mailbox *box, struct box *x)
 {
     struct orset_buf b = value_buf();
-    struct orset_key k = {0};
+    struct orset_key k = rows_folder_key(x->folder);
     if (x->saving || !is_maildir(box))
         return 0;
-    orset_key_num(&k, x->folder);
     orset_buf_num(&b, (uint64_t)getpid());
     if (session_begin(s) < 0) {
         orset_buf_free(&b);
@@ -318,11 +315,10 @@ int rows_say_saving(struct session *s, struct mailbox *box, struct box *x)
 
 int rows_saved(struct session *s, struct box *x)
 {
-    struct orset_key k = {0};
+    struct orset_key k = rows_folder_key(x->folder);
     if (x->saver == 0)
         return 0;
     x->saver = 0;
-    orset_key_num(&k, x->folder);
     return rows_del(s, ROW_SAVING, k.b, k.n);
 }
 
@@ -337,8 +333,7 @@ int rows_close(struct session *s)
     if (session_begin(s) < 0)
         return -1;
     array_foreach (&s->boxes, x) {
-        struct orset_key k = {0};
-        orset_key_num(&k, (*x)->folder);
+        struct orset_key k = rows_folder_key((*x)->folder);
         if ((*x)->saving && rows_del(s, ROW_SAVING, k.b, k.n) < 0) {
             session_rollback(s);
             return -1;

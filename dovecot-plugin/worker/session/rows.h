@@ -3,12 +3,22 @@
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_ROWS_H
 
 #include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/store.h"
 #include "dovecot-plugin/protocol/frame.h"
 
 struct box;
 struct peer;
 struct session;
+
+/* The key of a row that a folder has one of. */
+static inline struct orset_key rows_folder_key(uint32_t folder)
+{
+    struct orset_key k;
+    k.n = 0;
+    orset_key_num(&k, folder);
+    return k;
+}
 
 int rows_load(struct session *);
 int rows_put_box(struct session *, const struct box *);
