@@ -1,4 +1,4 @@
-/* metrics_series - see metrics.h, "series".
+/* metrics_series - finds or makes the series of a metric and its labels.
  *
  * Series are found in a table, under a mutex. They are in a list of their metric, too, which only
  * grows at its head: who reads it needs no lock. */

@@ -1,4 +1,4 @@
-/* metrics_text - see metrics_text.h. The forms: the OpenMetrics specification 1.0, and
+/* metrics_text - writes all metrics as text. The forms: the OpenMetrics specification 1.0, and
  * https://prometheus.io/docs/instrumenting/exposition_formats/. */
 #include "lib/base/metrics_text.h"
 

@@ -1,4 +1,4 @@
-/* metrics_http - see metrics_http.h. */
+/* metrics_http - a thread that serves HTTP, and asks the loop for what it shows. */
 #include "lib/daemon/metrics_http.h"
 
 #include <errno.h>

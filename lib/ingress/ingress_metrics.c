@@ -1,4 +1,4 @@
-/* ingress_metrics - see ingress_metrics.h. */
+/* ingress_metrics - counts answers and stores of the milter and the proxy. */
 #include "lib/ingress/ingress_metrics.h"
 
 #include "lib/base/metrics.h"

@@ -1,4 +1,4 @@
-/* sockets - see sockets.h. */
+/* sockets - compares the paths of sockets in master.cf with ours, links followed. */
 #include "lib/postfix/sockets.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* delivery_metrics - see delivery_metrics.h. */
+/* delivery_metrics - counts results, and measures the phases of deliveries. */
 #include "relay/delivery/delivery_metrics.h"
 
 #include "lib/base/mem.h"

@@ -1,4 +1,4 @@
-/* new_epoch - see orset_new_epoch(). */
+/* new_epoch - begins a site's numbers anew: what no other site has gets new ones. */
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/op_batch.h"

@@ -1,4 +1,4 @@
-/* shown - see shown.h. */
+/* shown - escapes the bytes of a name that a storage cannot hold, and reads them back. */
 #include "dovecot-plugin/orset/state/shown.h"
 
 #include <string.h>

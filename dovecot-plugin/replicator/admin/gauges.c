@@ -1,4 +1,4 @@
-/* gauges - see gauges.h. */
+/* gauges - sets each peer's lag, backlog and lanes when a scraper asks. */
 #include "dovecot-plugin/replicator/admin/gauges.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* modseq_write - see modseq_write.h.
+/* modseq_write - appends records to a mailbox's index log under its lock.
  *
  * The records are made by hand, since a transaction of the library's cannot have an expunge of what
  * is gone, and all of them are to be seen at once. They are external: nothing is to be done for

@@ -1,4 +1,4 @@
-/* rename - see rename.h.
+/* rename - takes what is in the way aside, and gives a mailbox its name.
  *
  * Dovecot renames the children with their parent. From that comes what it cannot do, and what is
  * done here by two renames or more:

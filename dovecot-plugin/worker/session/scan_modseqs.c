@@ -1,4 +1,4 @@
-/* scan_modseqs - see scan_modseqs.h. */
+/* scan_modseqs - keeps the modseqs of a scan's changes by folder. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/session/scan_modseqs.h"
