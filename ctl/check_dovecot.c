@@ -107,12 +107,14 @@ const char *check_listens(const char *host, const char *port)
     return port ? try_host(host, port) : try_path(host);
 }
 
-static void check_one_hop(struct ctl *ctl, const char *destination)
+/* list: what `divert` has, when the host is one of several in it. */
+static void check_one_hop(struct ctl *ctl, const char *destination, const char *list)
 {
     const char *hop = strchr(destination, ':') + 1, *why;
     struct nexthop to;
-    char about[200];
-    snprintf(about, sizeof about, "next hop %.160s", destination);
+    char about[400];
+    snprintf(about, sizeof about, "next hop %.160s%s%.200s", destination, list ? " of " : "",
+             list ? list : "");
     if (!nexthop_parse(destination, &to))
         return;
     if (!to.port) {
@@ -131,7 +133,10 @@ static void check_one_hop(struct ctl *ctl, const char *destination)
         why = try_host(to.host, to.port);
         if (why)
             check_say(ctl, FINDING_WARNING, FOUND_HOP_SILENT, about,
-                      "start it, or open the way to it", "%s: its mail waits in lanes", why);
+                      "start it, or open the way to it",
+                      list ? "%s: the list's mail is tried at its other hosts"
+                           : "%s: its mail waits in lanes, or is tried at a fallback relay",
+                      why);
     }
     if (!why)
         check_good(ctl, about, "answers");
@@ -140,11 +145,12 @@ static void check_one_hop(struct ctl *ctl, const char *destination)
 
 static void check_hop(struct ctl *ctl, const char *destination)
 {
-    char *host;
+    char *host, *second = nexthop_host(destination, 1);
     for (size_t i = 0; (host = nexthop_host(destination, i)); i++) {
-        check_one_hop(ctl, host);
+        check_one_hop(ctl, host, second ? destination : NULL);
         free(host);
     }
+    free(second);
 }
 
 /* Dovecot 2.4 takes only so many deliveries for one user at a time, and answers 451 to the rest. */

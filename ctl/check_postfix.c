@@ -178,9 +178,15 @@ static void say_of_transport(struct look *l, const struct postfix_feature *b)
     const struct config *c = l->ctl->config;
     size_t n = strlen(b->transport);
     char mend[300];
-    snprintf(mend, sizeof mend, "%s%s%signore = { \"%s\" } if diverted mail may miss it",
+    snprintf(mend, sizeof mend,
+             "%s%s%s%signore = { \"%s\" } if diverted mail may miss it, or `divert` without that "
+             "next hop",
              *b->unless ? "`" : "", b->unless,
-             *b->unless ? "` in the destination's section, or " : "", b->parameter);
+             *b->unless ? "` in the destination's section, or " : "",
+             strstr(b->parameter, "_fallback_relay")
+                 ? "each host in brackets if it needs no MX record, or "
+                 : "",
+             b->parameter);
     for (size_t i = 0; i < c->divert.n; i++) {
         const char *to = c->divert.v[i];
         if (strncmp(to, b->transport, n) || to[n] != ':' || (b->by_name && !nexthop_by_name(to)) ||
@@ -224,10 +230,13 @@ static void say_feature(void *arg, const struct postfix_feature *b)
         check_good(l->ctl, l->about, "%s = %s: diverted mail misses it, as `ignore` says it may",
                    b->parameter, b->what);
     } else if (b->kind == FEATURE_RESULT) {
-        snprintf(mend, sizeof mend,
-                 "REJECT or DISCARD instead%s, or ignore = { \"%s\" } if diverted mail may miss it",
-                 b->in_cleanup ? ", a cleanup_service_name of its own without that table" : "",
-                 b->parameter);
+        snprintf(
+            mend, sizeof mend,
+            "REJECT%s instead, or `dovelane hold --add` for a HOLD%s, or ignore = { \"%s\" } if "
+            "diverted mail may miss it",
+            strcmp(b->parameter, "milter_header_checks") ? " or DISCARD" : "",
+            b->in_cleanup ? ", a cleanup_service_name of its own without that table" : "",
+            b->parameter);
         check_say(l->ctl, FINDING_CRITICAL, FOUND_TABLE_RESULT, l->about, mend,
                   "%s: %s: diverted mail would escape it, so diverting is off", b->parameter,
                   b->what);
@@ -248,9 +257,15 @@ static void say_feature(void *arg, const struct postfix_feature *b)
                   "%s = %s: diverted mail would miss it, so diverting is off", b->parameter,
                   b->what);
     } else {
+        bool filter =
+            !strcmp(b->parameter, "content_filter") || !strcmp(b->parameter, "smtpd_proxy_filter");
         snprintf(mend, sizeof mend,
-                 "-o %s= for this service, or ignore = { \"%s\" } if diverted mail may miss it",
-                 b->parameter, b->parameter);
+                 "-o %s= for this service%s, or ignore = { \"%s\" } if diverted mail may miss it",
+                 b->parameter,
+                 filter ? " if it needs no filter, or our milter on the smtpd that gets the "
+                          "filter's mail back instead (docs/stacks.md)"
+                        : "",
+                 b->parameter);
         check_say(l->ctl, FINDING_CRITICAL, FOUND_SERVICE_SETTING, l->about, mend,
                   "%s = %s: diverted mail would miss it, so diverting is off", b->parameter,
                   b->what);
@@ -411,8 +426,8 @@ void check_postfix(struct ctl *ctl, const char *directory)
     l.conf = postconf_read(directory, &error);
     if (!l.conf) {
         check_say(ctl, FINDING_WARNING, FOUND_NO_POSTFIX, "postfix",
-                  "install it, or say --postfix-config DIR; without Postfix here: `dovelane check "
-                  "config nodes`",
+                  "install it, or say --postfix-config DIR with the directory of main.cf; without "
+                  "Postfix here: `dovelane check config nodes`",
                   "postconf does not work here (%s)", error);
         free(error);
         return;

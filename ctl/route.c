@@ -33,6 +33,8 @@ static const char help[] =
     "A mail to several recipients is diverted only when each of them would be. What only a mail's "
     "content decides is not known here:\n"
     "its size, its header, DSN's NOTIFY=SUCCESS, and what your restrictions make of a client.\n"
+    "That an smtpd(8) asks our milter, or the proxy, is taken for granted: `dovelane check "
+    "postfix` looks.\n"
     "Exit status: 0 diverted; 1 Postfix's own queue, for the reasons named; 2 not known.";
 
 struct route_query {

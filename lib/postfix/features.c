@@ -284,8 +284,7 @@ static void walk_fallback(const struct walk *w, const struct postconf_service *s
     const char *value = postconf_get(w->conf, s->key, name);
     bool srv = *postconf_get(w->conf, s->key, "use_srv_lookup");
     if (*value && !fallback_reachable(s->command, value, srv))
-        tell_service(w, name, value, "the relay looks up no MX or SRV record: write [host]",
-                     s->name);
+        tell_service(w, name, value, "the relay looks up no MX or SRV record", s->name);
     free(name);
 }
 

@@ -337,6 +337,12 @@ def test_a_result_of_a_table(postfix, tmp_path):
     postfix.write(ignore="{}")
     table.write_text("/^Subject: x/ REJECT\n")
     postfix.lacks("table-result")
+    postfix.edit("-e", "header_checks=", f"milter_header_checks=regexp:{table}")
+    table.write_text("/^Subject: x/ DISCARD\n")
+    assert postfix.finds("table-result").mend.startswith("REJECT instead")
+    table.write_text("/^Subject: x/ REJECT\n")
+    postfix.lacks("table-result")
+    postfix.edit("-e", "milter_header_checks=")
 
 
 @mends("cleanup-setting")
@@ -357,6 +363,10 @@ def test_a_setting_of_a_transport(postfix):
     before = postfix.entry["relay-mx1"].note["settings"].get("divert", "{}")
     postfix.write(divert='{ "smtp:[127.0.0.1]:24" }')
     postfix.edit("-e", "smtp_tls_security_level=verify", "lmtp_header_checks=regexp:{{/^X:/ IGNORE}}")
+    postfix.edit("-e", "smtp_fallback_relay=relay.example")
+    found, _ = postfix.check.look(*postfix.where)
+    assert any("each host in brackets" in each.mend for each in found)
+    postfix.edit("-e", "smtp_fallback_relay=")
     found = postfix.finds("transport-setting", about="master.cf")
     assert "`tls` in the destination's section, or ignore" in found.mend
     ignore(postfix, found.mend.partition(", or ")[2])
@@ -569,6 +579,7 @@ def test_a_proxy_without_routes(proxied):
 @mends("hop-silent", "hop-socket")
 def test_next_hops_that_do_not_answer(conf):
     address, path = free_port(), conf.directory / "lmtp"
+    away = f"[127.0.0.1]:{free_port().partition(':')[2]}"
     conf.write(divert=f'{{ "smtp:[127.0.0.1]:{address.partition(":")[2]}", "lmtp:unix:{path}" }}')
     assert conf.check.finds("hop-silent", "dovecot").mend == "start it, or open the way to it"
     assert conf.check.finds("hop-socket", "dovecot").mend == "start it, or mend its unix_listener"
@@ -577,6 +588,9 @@ def test_next_hops_that_do_not_answer(conf):
         server.listen()
         conf.check.lacks("hop-silent", "dovecot")
         conf.check.lacks("hop-socket", "dovecot")
+        conf.write(divert=f'{{ "smtp:{away}, [127.0.0.1]:{address.partition(":")[2]}" }}')
+        said = conf.check.finds("hop-silent", "dovecot").text
+        assert "the list's mail is tried at its other hosts" in said, said
 
 
 @mends("hop-private")
