@@ -19,7 +19,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/config/nexthop.h"
-#include "milter/divert.h"
+#include "milter/end_of_message.h"
 
 #define PATIENCE 10.      /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
 #define PROGRESS_AFTER 3. /* seconds without an answer */

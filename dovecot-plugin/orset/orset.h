@@ -448,7 +448,7 @@ int orset_unplaced(struct orset *, unsigned most);
  * more. */
 int orset_task_get(struct orset *, struct orset_task *task);
 /* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid: the
- * same, or joined with it by its bytes (join.h), or parted from another (orset_local_part). 0:
+ * same, or joined with it by its bytes (match_mails.h), or parted from another (orset_local_part). 0:
  * it is not. */
 int orset_guid_is(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 /* 1 and the GUID of the mail that waits for its ORSET_TASK_REMOVE under this UID (zeros: it is

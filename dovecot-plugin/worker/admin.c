@@ -31,7 +31,7 @@ static const char *shown(const char *text)
     return str_tabescape(text);
 }
 
-/* The folder is shown nowhere here, or not by its name (tree.c). */
+/* The folder is shown nowhere here, or not by its name (folders.c). */
 static bool name_waits(struct session *s, const struct box *x, const struct orset_folder *f)
 {
     if (f->index == ORSET_INBOX || !f->named)

@@ -284,7 +284,7 @@ static bool rename_box(struct world *w, unsigned x, const char *to)
     return is == DONE;
 }
 
-/* --- and tree.c ------------------------------------------------------------------------------- */
+/* --- and folders.c ---------------------------------------------------------------------------- */
 
 static bool is_misplaced(const struct world *w, unsigned x)
 {

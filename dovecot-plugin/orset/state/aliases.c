@@ -1,7 +1,7 @@
 /* aliases - mails whose GUID in the mailbox is another one than their message's: rows of
  * ORSET_T_META.
  *
- *     "alias", GUID in the mailbox   -> GUID of the message, its text   joined by its bytes (join.h)
+ *     "alias", GUID in the mailbox   -> GUID of the message, its text   joined by its bytes (match_mails.h)
  *     "parted", GUID of the message  -> GUID in the mailbox             orset_local_part() */
 #include "dovecot-plugin/orset/state/aliases.h"
 #include "dovecot-plugin/orset/base/rows.h"

@@ -14,7 +14,7 @@
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/session.h"
-#include "dovecot-plugin/worker/session/sync.h"
+#include "dovecot-plugin/worker/session/fsync_saves.h"
 
 #include <array.h>
 #include <guid.h>

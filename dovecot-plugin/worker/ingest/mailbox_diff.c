@@ -94,7 +94,7 @@ static int all_missing(struct session *s, struct box *x)
     return 0;
 }
 
-/* From the state, by tree.c. */
+/* From the state, by folders.c. */
 static int make_again(struct session *s, struct box *x)
 {
     x->pass.absent = x->now.waits = FALSE;
@@ -269,7 +269,7 @@ static int match_new(struct tree *t)
 }
 
 /* What the state calls the folder while its mails leave, where another one has its name by now:
- * as tree.c's make_room(). False: nothing. */
+ * as folders.c's make_room(). False: nothing. */
 static bool name_aside(struct session *s, const struct box *x, buffer_t *name)
 {
     return name_of_vname(

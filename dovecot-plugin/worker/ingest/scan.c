@@ -2,7 +2,7 @@
  * one (scan_present.c, scan_missing.c). */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/base/bytes.h"
-#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/ops/match_mails.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"

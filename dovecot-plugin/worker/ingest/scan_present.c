@@ -1,7 +1,7 @@
 /* scan_present - a mail that is there, against what the state says of its UID: is it the same
  * one, whose flags are newer, is it new. */
 #include "dovecot-plugin/compat.h"
-#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/ops/match_mails.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/delivery_id.h"
 #include "dovecot-plugin/worker/bodies/body.h"

@@ -4,7 +4,7 @@
 
 #include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
-#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/ops/match_mails.h"
 #include "tests/support/memstore/memstore.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/orset/state/shown.h"

@@ -146,7 +146,7 @@ def test_the_guide_quotes_the_examples_as_they_are():
 def test_the_guide_lists_every_reason():
     code = "".join((debian.REPOSITORY / name).read_text() for name in ("lib/ingress/reasons.c", "milter/divert_rules.c", "proxy/divert_rules.c"))
     code += "".join(re.search(rf"(?s){function}\(.*?\n}}", (debian.REPOSITORY / name).read_text())[0]
-                    for function, name in (("cannot_store", "milter/divert.c"), ("mail_entries_misfit", "lib/ingress/mail_entries.c")))
+                    for function, name in (("cannot_store", "milter/end_of_message.c"), ("mail_entries_misfit", "lib/ingress/mail_entries.c")))
     said = {word for statement in re.findall(r"(?:return|why =) ([^;]*);", code) for word in re.findall(r'"([a-z-]+)"', statement)}
     assert {"divert-off", "map", "postfix", "not-in-divert", "notify", "too-large", "busy", "address", "no-route", "local", "hops"} <= said
     listed = next(line for line in GUIDE.splitlines() if "action=queue reason=...`" in line)

@@ -16,7 +16,7 @@
 
 #include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/exchange/exchange.h"
-#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/ops/match_mails.h"
 #include "tests/support/memstore/memstore.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/store/reserve.h"

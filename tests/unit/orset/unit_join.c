@@ -1,6 +1,6 @@
 /* unit_join - mailboxes that were full before their state knew of them (F36), and bytes that
  * differ under one GUID (F17). */
-#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/ops/match_mails.h"
 #include "tests/unit/orset/unit.h"
 
 struct mail {

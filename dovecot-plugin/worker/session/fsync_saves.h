@@ -1,6 +1,6 @@
-/* sync - the files of mails that are saved together reach the disk together. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SYNC_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SYNC_H
+/* fsync_saves - the files of mails that are saved together reach the disk together. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_FSYNC_SAVES_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_FSYNC_SAVES_H
 
 #include "dovecot-plugin/compat.h"
 

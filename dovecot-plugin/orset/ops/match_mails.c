@@ -1,5 +1,5 @@
-/* join - binds mails that are here already to the peers' messages that are the same. */
-#include "dovecot-plugin/orset/ops/join.h"
+/* match_mails - binds mails that are here already to the peers' messages that are the same. */
+#include "dovecot-plugin/orset/ops/match_mails.h"
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"

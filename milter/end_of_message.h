@@ -1,6 +1,6 @@
-/* divert - what becomes of a mail whose message is complete. */
-#ifndef DOVELANE_MILTER_DIVERT_H
-#define DOVELANE_MILTER_DIVERT_H
+/* end_of_message - what becomes of a mail whose message is complete. */
+#ifndef DOVELANE_MILTER_END_OF_MESSAGE_H
+#define DOVELANE_MILTER_END_OF_MESSAGE_H
 
 #include <stdbool.h>
 

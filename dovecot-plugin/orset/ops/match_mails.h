@@ -1,4 +1,4 @@
-/* join - mailboxes that were full before this state knew of them (F36): a replica that lost its
+/* match_mails - mailboxes that were full before this state knew of them (F36): a replica that lost its
  * state, two stores that were filled apart, a folder whose index was rebuilt (F6).
  *
  * After an exchange the state holds the peers' messages, unplaced. The caller then gives each mail
@@ -25,8 +25,8 @@
  * comes back everywhere. Nothing else does: what had been expunged here is not in the mailbox, what
  * is expunged elsewhere later finds its message.
  */
-#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_JOIN_H
-#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_JOIN_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_MATCH_MAILS_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_MATCH_MAILS_H
 
 #include "dovecot-plugin/orset/orset.h"
 

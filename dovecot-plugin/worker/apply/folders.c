@@ -1,4 +1,4 @@
-/* tree - the mailboxes as the state wants them: created, renamed, deleted (F22 to F26).
+/* folders - the mailboxes as the state wants them: created, renamed, deleted (F22 to F26).
  *
  * Before a mailbox is touched its row says what is about to happen, so that the next ingest does
  * not take this program's work for a user's: vname and GUID before a create, moving before a

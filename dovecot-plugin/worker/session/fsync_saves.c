@@ -1,4 +1,4 @@
-/* sync - the files of mails that are saved together reach the disk together.
+/* fsync_saves - the files of mails that are saved together reach the disk together.
  *
  * sdbox and Maildir write each mail to a file of its own and wait for the disk at its end, before
  * the next mail: that wait is most of what a save costs. What counts is that all of them are on the
@@ -14,7 +14,7 @@
  * The library calls the two functions below instead of libc's, since this program exports them. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/worker/session/session.h"
-#include "dovecot-plugin/worker/session/sync.h"
+#include "dovecot-plugin/worker/session/fsync_saves.h"
 
 #include <pthread.h>
 

@@ -13,7 +13,7 @@
  * Postfix has done something else with the mail: everything is taken back. Both are asked behind
  * the log, which blocks while syslog or a disk hang. */
 #include "lib/base/assert.h"
-#include "milter/divert.h"
+#include "milter/end_of_message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
