@@ -141,12 +141,24 @@ static unsigned tried_of(const char *host, const struct agent *agent)
     return most;
 }
 
-static void add_hosts(struct hop_list *l, const char *list, const struct agent *agent)
+static unsigned count_hosts(const char *list)
 {
+    unsigned n = 0;
+    for (char *host; (host = nexthop_host(list, n)); n++)
+        free(host);
+    return n;
+}
+
+/* after: how many hosts come behind the list. Each has an entry, before any has a further one. */
+static void add_hosts(struct hop_list *l, const char *list, unsigned after,
+                      const struct agent *agent)
+{
+    unsigned left = count_hosts(list) + after;
     char *host;
     for (size_t i = 0; (host = nexthop_host(list, i)); i++) {
         unsigned most = tried_of(host, agent);
-        for (unsigned further = 0; further < most && l->n < DESTINATION_HOPS_MAX; further++)
+        left--;
+        for (unsigned further = 0; further < most && l->n + left < DESTINATION_HOPS_MAX; further++)
             l->v[l->n++] = (struct hop){mem_strdup(host), further};
         free(host);
     }
@@ -166,9 +178,10 @@ static void list_hops(struct destination *d)
     free_hops(d->hops);
     d->hops = mem_zero(sizeof *d->hops);
     d->hops->turn = d->relay->config_turn;
-    add_hosts(d->hops, d->name, agent);
-    if (d->hop.port && agent->fallback)
-        add_hosts(d->hops, agent->fallback, agent);
+    const char *fallback = d->hop.port ? agent->fallback : NULL;
+    add_hosts(d->hops, d->name, fallback ? count_hosts(fallback) : 0, agent);
+    if (fallback)
+        add_hosts(d->hops, fallback, 0, agent);
 }
 
 static struct destination *follower(struct destination *head, const struct hop *h)

@@ -86,8 +86,8 @@ struct destination *destination_reinject(struct relay *);
 struct destination *destination_hold(struct relay *);
 
 /* The n-th entry that a head's mail is tried at: 0 is the head itself. NULL: there are no more.
- * Valid until destinations_reap(). */
-#define DESTINATION_HOPS_MAX 64
+ * Valid until destinations_reap(). Room for a list and as many fallback relays. */
+#define DESTINATION_HOPS_MAX (2 * NEXTHOP_HOSTS_MAX)
 struct destination *destination_hop(struct destination *, unsigned n);
 
 /* How lanes, the config and Postfix name it: the head's name. */
