@@ -112,8 +112,10 @@ static void wait_for_quiet(struct agents *agents)
         ev_timer_again(settings.relay->loop, &settings.quiet);
     if (settings.agents) {
         if (!settings.waits)
-            log_info("Postfix's settings for next hops changed just now: those of before stay "
-                     "until the new ones stay the same for %d s",
+            log_info("Postfix's settings for next hops changed just now: %s until the new ones "
+                     "stay the same for %d s",
+                     agents_unread(settings.agents) ? "no mail is sent to any"
+                                                    : "those of before stay",
                      QUIET);
         settings.waits = true;
         agents_free(agents);
@@ -126,7 +128,17 @@ static void wait_for_quiet(struct agents *agents)
     settings.agents = agents;
 }
 
-/* Connections that are open stay as they are; new ones are made as it says now. */
+/* What is stricter cannot do harm, and is not waited with. */
+static void tighten(const struct agents *agents)
+{
+    if (!settings.agents || agents_unread(settings.agents) ||
+        !agents_tighten(settings.agents, agents))
+        return;
+    log_info("Postfix's settings for next hops ask for more TLS: that counts at once");
+    settings.relay->config_turn++;
+}
+
+/* Connections that are open get no further mail (destination.c). */
 static void adopt(struct agents *agents, bool sure)
 {
     if (agents_unread(agents)) {
@@ -136,7 +148,8 @@ static void adopt(struct agents *agents, bool sure)
     settings.told = false;
     settings.again_in = LOOK_EVERY;
     settings.waits &= !sure;
-    if (!sure && !(settings.agents && agents_stricter(settings.agents, agents))) {
+    if (!sure) {
+        tighten(agents);
         wait_for_quiet(agents);
         return;
     }
