@@ -22,6 +22,7 @@ struct connection {
     struct destination *destination;
     struct smtp_session *session;
     double opened; /* clock_monotonic */
+    unsigned turn; /* of the config that it was opened by */
     bool greeted, idle;
     bool carrying;  /* a mail was given to it, and it is not ready again */
     bool blameless; /* that mail goes to another one, or ends because we do */
@@ -309,6 +310,7 @@ static void connect_now(struct destination *d)
     struct connection *c = mem_zero(sizeof *c);
     c->destination = d;
     c->opened = clock_monotonic();
+    c->turn = d->relay->config_turn;
     o.arg = c;
     d->nopening++;
     TAILQ_INSERT_TAIL(&d->busy, c, link);
@@ -423,10 +425,12 @@ static void give_mail(struct destination *d, struct connection *c, struct smtp_m
     m->done(m, smtp_name(c->session));
 }
 
+/* Also one that other settings opened: they may want TLS now, or another name of ours. */
 static bool worn(const struct connection *c)
 {
-    const struct config *cfg = c->destination->relay->config;
-    return smtp_mails(c->session) >= cfg->connection_reuse ||
+    const struct relay *r = c->destination->relay;
+    const struct config *cfg = r->config;
+    return c->turn != r->config_turn || smtp_mails(c->session) >= cfg->connection_reuse ||
            clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 
