@@ -30,6 +30,7 @@ struct connection {
 
 static void pump(struct destination *);
 static void open_connection(struct destination *);
+static void connect_now(struct destination *);
 
 /* ---- the window ---- */
 
@@ -195,9 +196,9 @@ static void cannot_open(struct destination *d, const char *dsn, const char *why)
     if (d->closing)
         return;
     metric_add(relay_connect_failures, 1);
-    if (d->address_at + 1 < d->addresses.n) {
+    if (d->address_at + 1 < d->addresses.n && (d->own || !agent_settings_unread())) {
         d->address_at++;
-        open_connection(d);
+        connect_now(d); /* however long ago that was looked up */
         return;
     }
     d->address_at = 0;
@@ -372,8 +373,7 @@ static void open_connection(struct destination *d)
         char why[400];
         snprintf(why, sizeof why, "Postfix's settings for next hops cannot be read: %s", unread);
         cannot_open(d, "4.3.5", why);
-    } else if (d->address_at ||
-               (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
+    } else if (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH)
         connect_now(d);
     else if (!d->resolving)
         resolve_start(d->relay->loop, d->hop.host, d->hop.port, RESOLVE_HOP, on_resolved, d,
