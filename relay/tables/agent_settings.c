@@ -32,11 +32,12 @@ static struct {
     struct agents *agents;
     ev_async answered;
     ev_stat main, master; /* of Postfix; not active without postfix_config */
-    ev_timer again;       /* they could not be read */
-    double again_in;      /* seconds */
-    ev_timer quiet;       /* since the last change */
-    bool waits;           /* somebody was told of that */
-    bool told;            /* that they could not be read */
+    ev_statdata main_seen, master_seen;
+    ev_timer again;  /* they could not be read */
+    double again_in; /* seconds */
+    ev_timer quiet;  /* since the last change */
+    bool waits;      /* somebody was told of that */
+    bool told;       /* that they could not be read */
     char *main_path, *master_path;
     unsigned asked;
     pthread_mutex_t lock; /* of what follows */
@@ -221,8 +222,22 @@ static void ask_aside(bool sure)
         ask(q);
 }
 
+/* That it was read (st_atime) is no change: postconf(1), which is asked then, reads it. */
+static bool only_read(const ev_stat *w)
+{
+    const ev_statdata *is = &w->attr;
+    ev_statdata *was = w->data;
+    bool same = is->st_nlink && was->st_nlink && same_file(is, was) && is->st_dev == was->st_dev &&
+                is->st_mode == was->st_mode && is->st_uid == was->st_uid &&
+                is->st_gid == was->st_gid;
+    *was = *is;
+    return same;
+}
+
 static void on_changed(struct ev_loop *loop, ev_stat *w, int events)
 {
+    if (only_read(w))
+        return;
     settings.again_in = LOOK_EVERY;
     ev_timer_again(loop, &settings.quiet);
     ask_aside(false);
@@ -260,6 +275,8 @@ static void look(void)
     ev_stat_set(&settings.master, settings.master_path, LOOK_EVERY);
     ev_stat_start(settings.relay->loop, &settings.main);
     ev_stat_start(settings.relay->loop, &settings.master);
+    settings.main_seen = settings.main.attr;
+    settings.master_seen = settings.master.attr;
 }
 
 void agent_settings_open(struct relay *r)
@@ -275,6 +292,8 @@ void agent_settings_open(struct relay *r)
     ev_timer_init(&settings.quiet, on_quiet, 0., QUIET);
     ev_init(&settings.main, on_changed);
     ev_init(&settings.master, on_changed);
+    settings.main.data = &settings.main_seen;
+    settings.master.data = &settings.master_seen;
     look();
     struct agents *agents = find_agents(&q, &sure);
     adopt(agents, sure);
