@@ -19,6 +19,7 @@
 struct hop {
     char *host; /* "smtp:[b]:587" */
     unsigned further;
+    struct destination *entry; /* NULL: not looked for yet, or forgotten */
 };
 
 struct hop_list {
@@ -159,7 +160,7 @@ static void add_hosts(struct hop_list *l, const char *list, unsigned after,
         unsigned most = tried_of(host, agent);
         left--;
         for (unsigned further = 0; further < most && l->n + left < DESTINATION_HOPS_MAX; further++)
-            l->v[l->n++] = (struct hop){mem_strdup(host), further};
+            l->v[l->n++] = (struct hop){mem_strdup(host), further, NULL};
         free(host);
     }
 }
@@ -211,7 +212,12 @@ struct destination *destination_hop(struct destination *d, unsigned n)
         return NULL;
     if (!d->hops || d->hops->turn != d->relay->config_turn)
         list_hops(d);
-    return n < d->hops->n ? follower(d, &d->hops->v[n]) : NULL;
+    if (n >= d->hops->n)
+        return NULL;
+    struct hop *h = &d->hops->v[n];
+    if (!h->entry) /* by its name only once: mail for many asks for each of a list, again and again */
+        h->entry = follower(d, h);
+    return h->entry;
 }
 
 const char *destination_named(const struct destination *d)
@@ -355,6 +361,15 @@ static bool in_use(const struct destination *d)
            d->followers || d->wanted || !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
 }
 
+static void leave_head(const struct destination *d)
+{
+    struct hop_list *l = d->head->hops;
+    d->head->followers--;
+    for (unsigned i = 0; l && i < l->n; i++)
+        if (l->v[i].entry == d)
+            l->v[i].entry = NULL;
+}
+
 void destinations_reap(struct relay *r)
 {
     for (size_t i = 0; i < BUCKETS; i++)
@@ -366,7 +381,7 @@ void destinations_reap(struct relay *r)
             }
             *at = d->next;
             if (d->head)
-                d->head->followers--;
+                leave_head(d);
             free_destination(d);
         }
 }
