@@ -179,9 +179,11 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct destination *d = t->data;
     /* What waits in the lanes may have been taken over or revoked meanwhile: then there is
-     * nothing to probe for. A further address is tried when mail wants it. */
+     * nothing to probe for. A further address is tried when mail wants it, and a host of a list,
+     * whose mail goes elsewhere meanwhile, has to prove itself then. */
     if (d->further || !is_needed(d)) {
         d->down = false;
+        d->proving = !d->further && (d->head || destination_hop(d, 1));
         d->probe_wait = 0.;
         free(d->trouble);
         d->trouble = NULL;
@@ -286,7 +288,7 @@ static void on_closed(struct smtp_session *s, const char *why)
     } else {
         d->nready--;
         log_debug("%s: connection closed after %u mails: %s", smtp_name(s), smtp_mails(s), why);
-        if (broke && went_wrong(d))
+        if (broke && (went_wrong(d) || d->proving))
             go_down(d, smtp_trouble(s), why);
     }
     pump(d);

@@ -255,25 +255,31 @@ bool destination_may_answer(struct destination *d)
     return !d->down && first && !first->down && (!d->further || first->addresses.n > d->further);
 }
 
+bool destination_is_proving(const struct destination *d)
+{
+    return d->proving && (d->queued || d->ncarrying);
+}
+
 /* Further addresses count with the first one: its connections try all of them. */
-static struct destination *first_that_answers(struct destination *d)
+static bool any_answers(struct destination *d, bool proving)
 {
     struct destination *at;
-    for (unsigned n = 0; (at = destination_hop(d, n)); n++)
-        if (!at->down && !at->further)
-            return at;
-    return NULL;
+    bool any = false;
+    for (unsigned n = 0; !any && (at = destination_hop(d, n)); n++)
+        any = !at->down && !at->further && (proving || !at->proving);
+    return any;
 }
 
 bool destination_is_away(struct destination *d)
 {
-    return !first_that_answers(d);
+    return !any_answers(d, true);
 }
 
+/* A host that has to prove itself gets one; where there is another, that does not stop the list. */
 size_t destination_in_hand_most(struct destination *d)
 {
-    const struct destination *at = first_that_answers(d);
-    return (at ? at : d)->proving ? 1 : (size_t)d->relay->config->destination_in_flight;
+    bool proves = !any_answers(d, false) && any_answers(d, true);
+    return proves ? 1 : (size_t)d->relay->config->destination_in_flight;
 }
 
 struct smtp_policy *destination_policy(struct destination *d)

@@ -102,6 +102,9 @@ struct destination *destination_before(struct destination *, unsigned n);
 /* False: it is away, or there is no further address. */
 bool destination_may_answer(struct destination *);
 
+/* True: it was away, and the one mail that shows whether it is back is on its way. */
+bool destination_is_proving(const struct destination *);
+
 /* Whether no host that its mail may be tried at can be reached. Of a head. */
 bool destination_is_away(struct destination *);
 
