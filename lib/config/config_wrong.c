@@ -223,6 +223,11 @@ static char *check_next_hop(const struct config *c, const char *by, const char *
         nexthop_free(&parsed);
         return NULL;
     }
+    char *beyond = nexthop_host(d, NEXTHOP_HOSTS_MAX);
+    free(beyond);
+    if (beyond)
+        return mem_printf("%s: %s has a list of more than %d hosts, which the relay does not try",
+                          path, by, NEXTHOP_HOSTS_MAX);
     if (hop[0] != '[' && *d != 'l')
         return mem_printf("%s: %s has \"%s\": only next hops with an address can be delivered to: "
                           "[host]:port or unix:/path",

@@ -170,7 +170,8 @@ bool nexthop_parse(const char *destination, struct nexthop *out)
     for (size_t i = 1; good && (host = nexthop_host(destination, i)); i++) {
         bool lmtp;
         const char *hop = hop_of(host, &lmtp);
-        good = !behind(hop, "inet:") && !behind(hop, "unix:") && parse_one(host, &other);
+        good = i < NEXTHOP_HOSTS_MAX && !behind(hop, "inet:") && !behind(hop, "unix:") &&
+               parse_one(host, &other);
         if (good)
             nexthop_free(&other);
         else

@@ -23,6 +23,9 @@ struct nexthop {
     char *port;
 };
 
+/* Of one list. */
+#define NEXTHOP_HOSTS_MAX 32
+
 /* Of a list: the first host. false: nothing we can deliver to, or not all of the list is; nothing
  * is left to free then. */
 bool nexthop_parse(const char *destination, struct nexthop *out);

@@ -351,14 +351,31 @@ void agents_doubt(struct agents *all, char *why)
     all->unread = why;
 }
 
-bool agents_stricter(const struct agents *before, const struct agents *all)
+/* One that is not known before is like smtp's, as agents_for() has it. */
+static struct agent *add_like(struct agents *all, const char *transport)
+{
+    struct agent like = *agents_at(all, transport);
+    struct agent *a = add(all, transport, like.name);
+    like.transport = a->transport;
+    like.name = a->name;
+    like.fallback = like.fallback ? mem_strdup(like.fallback) : NULL;
+    *a = like;
+    return a;
+}
+
+bool agents_tighten(struct agents *all, const struct agents *said)
 {
     bool stricter = false;
-    for (size_t i = 0; i < all->n; i++)
-        stricter |= all->agent[i].tls > agents_at(before, all->agent[i].transport)->tls;
-    for (size_t i = 0; i < before->n; i++)
-        if (agents_at(all, before->agent[i].transport)->tls < before->agent[i].tls)
-            return false;
+    for (size_t i = 0; i < said->n; i++) {
+        const char *transport = said->agent[i].transport;
+        struct agent *a = (struct agent *)agents_at(all, transport);
+        if (said->agent[i].tls <= a->tls)
+            continue;
+        if (strcmp(a->transport, transport) != 0)
+            a = add_like(all, transport);
+        a->tls = said->agent[i].tls;
+        stricter = true;
+    }
     return stricter;
 }
 

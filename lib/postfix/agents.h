@@ -64,8 +64,9 @@ const char *agents_unread(const struct agents *);
 /* Makes them unread, for that reason (malloc'd; theirs from now on). */
 void agents_doubt(struct agents *, char *why);
 
-/* True when a transport's TLS is stricter than before, and no transport's is less strict. */
-bool agents_stricter(const struct agents *before, const struct agents *);
+/* Takes the TLS of each transport for which it is stricter, and nothing else: what said that may be
+ * half-written. False: there is none. */
+bool agents_tighten(struct agents *, const struct agents *said);
 
 /* NULL, or what is wrong with the names, and what to set. */
 const char *agents_wrong(const struct agents *);

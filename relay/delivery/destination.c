@@ -22,6 +22,7 @@ struct connection {
     struct destination *destination;
     struct smtp_session *session;
     double opened; /* clock_monotonic */
+    unsigned turn; /* of the config that it was opened by */
     bool greeted, idle;
     bool carrying;  /* a mail was given to it, and it is not ready again */
     bool blameless; /* that mail goes to another one, or ends because we do */
@@ -29,6 +30,7 @@ struct connection {
 
 static void pump(struct destination *);
 static void open_connection(struct destination *);
+static void connect_now(struct destination *);
 
 /* ---- the window ---- */
 
@@ -177,9 +179,11 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct destination *d = t->data;
     /* What waits in the lanes may have been taken over or revoked meanwhile: then there is
-     * nothing to probe for. A further address is tried when mail wants it. */
+     * nothing to probe for. A further address is tried when mail wants it, and a host of a list,
+     * whose mail goes elsewhere meanwhile, has to prove itself then. */
     if (d->further || !is_needed(d)) {
         d->down = false;
+        d->proving = !d->further && (d->head || destination_hop(d, 1));
         d->probe_wait = 0.;
         free(d->trouble);
         d->trouble = NULL;
@@ -194,9 +198,9 @@ static void cannot_open(struct destination *d, const char *dsn, const char *why)
     if (d->closing)
         return;
     metric_add(relay_connect_failures, 1);
-    if (d->address_at + 1 < d->addresses.n) {
+    if (d->address_at + 1 < d->addresses.n && (d->own || !agent_settings_unread())) {
         d->address_at++;
-        open_connection(d);
+        connect_now(d); /* however long ago that was looked up */
         return;
     }
     d->address_at = 0;
@@ -284,7 +288,7 @@ static void on_closed(struct smtp_session *s, const char *why)
     } else {
         d->nready--;
         log_debug("%s: connection closed after %u mails: %s", smtp_name(s), smtp_mails(s), why);
-        if (broke && went_wrong(d))
+        if (broke && (went_wrong(d) || d->proving))
             go_down(d, smtp_trouble(s), why);
     }
     pump(d);
@@ -309,6 +313,7 @@ static void connect_now(struct destination *d)
     struct connection *c = mem_zero(sizeof *c);
     c->destination = d;
     c->opened = clock_monotonic();
+    c->turn = d->relay->config_turn;
     o.arg = c;
     d->nopening++;
     TAILQ_INSERT_TAIL(&d->busy, c, link);
@@ -370,8 +375,7 @@ static void open_connection(struct destination *d)
         char why[400];
         snprintf(why, sizeof why, "Postfix's settings for next hops cannot be read: %s", unread);
         cannot_open(d, "4.3.5", why);
-    } else if (d->address_at ||
-               (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
+    } else if (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH)
         connect_now(d);
     else if (!d->resolving)
         resolve_start(d->relay->loop, d->hop.host, d->hop.port, RESOLVE_HOP, on_resolved, d,
@@ -423,10 +427,12 @@ static void give_mail(struct destination *d, struct connection *c, struct smtp_m
     m->done(m, smtp_name(c->session));
 }
 
+/* Also one that other settings opened: they may want TLS now, or another name of ours. */
 static bool worn(const struct connection *c)
 {
-    const struct config *cfg = c->destination->relay->config;
-    return smtp_mails(c->session) >= cfg->connection_reuse ||
+    const struct relay *r = c->destination->relay;
+    const struct config *cfg = r->config;
+    return c->turn != r->config_turn || smtp_mails(c->session) >= cfg->connection_reuse ||
            clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 

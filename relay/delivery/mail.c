@@ -213,11 +213,25 @@ static unsigned next_hop(const struct entry *e)
     return hop;
 }
 
+/* Not behind the one mail that shows whether a host is back, which may take long. */
+static unsigned past_proving(const struct entry *e, unsigned hop)
+{
+    struct destination *all = e->lane->destination, *at = destination_hop(all, hop);
+    if (!at || !destination_is_proving(at))
+        return hop;
+    for (unsigned n = hop + 1; (at = destination_hop(all, n)); n++)
+        if (destination_may_answer(at) && !at->further && !destination_is_proving(at))
+            return n;
+    return hop;
+}
+
 static bool deliver_batch(struct entry *e)
 {
-    unsigned hop = next_hop(e);
+    unsigned hop = next_hop(e), from = hop;
     if (hop == UINT_MAX)
         return false;
+    if (!e->spill)
+        hop = past_proving(e, from);
     struct destination *at = e->spill == SPILL_POISON ? destination_hold(e->relay)
                              : e->spill               ? destination_reinject(e->relay)
                                                       : destination_hop(e->lane->destination, hop);
@@ -228,8 +242,10 @@ static bool deliver_batch(struct entry *e)
     }
     size_t n = 0;
     for (size_t i = 0; i < e->envelope.nrecipients && n < SMTP_RECIPIENTS_MAX; i++) {
-        if (!due(e, i) || (!e->spill && e->hop[i] != hop))
+        if (!due(e, i) || (!e->spill && e->hop[i] != from))
             continue;
+        if (!e->spill)
+            e->hop[i] = (unsigned char)hop;
         if (!rcpt)
             rcpt =
                 mem_alloc((e->envelope.nrecipients < SMTP_RECIPIENTS_MAX ? e->envelope.nrecipients

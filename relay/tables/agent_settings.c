@@ -32,11 +32,12 @@ static struct {
     struct agents *agents;
     ev_async answered;
     ev_stat main, master; /* of Postfix; not active without postfix_config */
-    ev_timer again;       /* they could not be read */
-    double again_in;      /* seconds */
-    ev_timer quiet;       /* since the last change */
-    bool waits;           /* somebody was told of that */
-    bool told;            /* that they could not be read */
+    ev_statdata main_seen, master_seen;
+    ev_timer again;  /* they could not be read */
+    double again_in; /* seconds */
+    ev_timer quiet;  /* since the last change */
+    bool waits;      /* somebody was told of that */
+    bool told;       /* that they could not be read */
     char *main_path, *master_path;
     unsigned asked;
     pthread_mutex_t lock; /* of what follows */
@@ -112,8 +113,10 @@ static void wait_for_quiet(struct agents *agents)
         ev_timer_again(settings.relay->loop, &settings.quiet);
     if (settings.agents) {
         if (!settings.waits)
-            log_info("Postfix's settings for next hops changed just now: those of before stay "
-                     "until the new ones stay the same for %d s",
+            log_info("Postfix's settings for next hops changed just now: %s until the new ones "
+                     "stay the same for %d s",
+                     agents_unread(settings.agents) ? "no mail is sent to any"
+                                                    : "those of before stay",
                      QUIET);
         settings.waits = true;
         agents_free(agents);
@@ -126,7 +129,17 @@ static void wait_for_quiet(struct agents *agents)
     settings.agents = agents;
 }
 
-/* Connections that are open stay as they are; new ones are made as it says now. */
+/* What is stricter cannot do harm, and is not waited with. */
+static void tighten(const struct agents *agents)
+{
+    if (!settings.agents || agents_unread(settings.agents) ||
+        !agents_tighten(settings.agents, agents))
+        return;
+    log_info("Postfix's settings for next hops ask for more TLS: that counts at once");
+    settings.relay->config_turn++;
+}
+
+/* Connections that are open get no further mail (destination.c). */
 static void adopt(struct agents *agents, bool sure)
 {
     if (agents_unread(agents)) {
@@ -136,7 +149,8 @@ static void adopt(struct agents *agents, bool sure)
     settings.told = false;
     settings.again_in = LOOK_EVERY;
     settings.waits &= !sure;
-    if (!sure && !(settings.agents && agents_stricter(settings.agents, agents))) {
+    if (!sure) {
+        tighten(agents);
         wait_for_quiet(agents);
         return;
     }
@@ -208,8 +222,22 @@ static void ask_aside(bool sure)
         ask(q);
 }
 
+/* That it was read (st_atime) is no change: postconf(1), which is asked then, reads it. */
+static bool only_read(const ev_stat *w)
+{
+    const ev_statdata *is = &w->attr;
+    ev_statdata *was = w->data;
+    bool same = is->st_nlink && was->st_nlink && same_file(is, was) && is->st_dev == was->st_dev &&
+                is->st_mode == was->st_mode && is->st_uid == was->st_uid &&
+                is->st_gid == was->st_gid;
+    *was = *is;
+    return same;
+}
+
 static void on_changed(struct ev_loop *loop, ev_stat *w, int events)
 {
+    if (only_read(w))
+        return;
     settings.again_in = LOOK_EVERY;
     ev_timer_again(loop, &settings.quiet);
     ask_aside(false);
@@ -247,6 +275,8 @@ static void look(void)
     ev_stat_set(&settings.master, settings.master_path, LOOK_EVERY);
     ev_stat_start(settings.relay->loop, &settings.main);
     ev_stat_start(settings.relay->loop, &settings.master);
+    settings.main_seen = settings.main.attr;
+    settings.master_seen = settings.master.attr;
 }
 
 void agent_settings_open(struct relay *r)
@@ -262,6 +292,8 @@ void agent_settings_open(struct relay *r)
     ev_timer_init(&settings.quiet, on_quiet, 0., QUIET);
     ev_init(&settings.main, on_changed);
     ev_init(&settings.master, on_changed);
+    settings.main.data = &settings.main_seen;
+    settings.master.data = &settings.master_seen;
     look();
     struct agents *agents = find_agents(&q, &sure);
     adopt(agents, sure);

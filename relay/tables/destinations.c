@@ -19,6 +19,7 @@
 struct hop {
     char *host; /* "smtp:[b]:587" */
     unsigned further;
+    struct destination *entry; /* NULL: not looked for yet, or forgotten */
 };
 
 struct hop_list {
@@ -141,13 +142,25 @@ static unsigned tried_of(const char *host, const struct agent *agent)
     return most;
 }
 
-static void add_hosts(struct hop_list *l, const char *list, const struct agent *agent)
+static unsigned count_hosts(const char *list)
 {
+    unsigned n = 0;
+    for (char *host; (host = nexthop_host(list, n)); n++)
+        free(host);
+    return n;
+}
+
+/* after: how many hosts come behind the list. Each has an entry, before any has a further one. */
+static void add_hosts(struct hop_list *l, const char *list, unsigned after,
+                      const struct agent *agent)
+{
+    unsigned left = count_hosts(list) + after;
     char *host;
     for (size_t i = 0; (host = nexthop_host(list, i)); i++) {
         unsigned most = tried_of(host, agent);
-        for (unsigned further = 0; further < most && l->n < DESTINATION_HOPS_MAX; further++)
-            l->v[l->n++] = (struct hop){mem_strdup(host), further};
+        left--;
+        for (unsigned further = 0; further < most && l->n + left < DESTINATION_HOPS_MAX; further++)
+            l->v[l->n++] = (struct hop){mem_strdup(host), further, NULL};
         free(host);
     }
 }
@@ -166,9 +179,10 @@ static void list_hops(struct destination *d)
     free_hops(d->hops);
     d->hops = mem_zero(sizeof *d->hops);
     d->hops->turn = d->relay->config_turn;
-    add_hosts(d->hops, d->name, agent);
-    if (d->hop.port && agent->fallback)
-        add_hosts(d->hops, agent->fallback, agent);
+    const char *fallback = d->hop.port ? agent->fallback : NULL;
+    add_hosts(d->hops, d->name, fallback ? count_hosts(fallback) : 0, agent);
+    if (fallback)
+        add_hosts(d->hops, fallback, 0, agent);
 }
 
 static struct destination *follower(struct destination *head, const struct hop *h)
@@ -198,7 +212,12 @@ struct destination *destination_hop(struct destination *d, unsigned n)
         return NULL;
     if (!d->hops || d->hops->turn != d->relay->config_turn)
         list_hops(d);
-    return n < d->hops->n ? follower(d, &d->hops->v[n]) : NULL;
+    if (n >= d->hops->n)
+        return NULL;
+    struct hop *h = &d->hops->v[n];
+    if (!h->entry) /* by its name only once: mail for many asks for each of a list, again and again */
+        h->entry = follower(d, h);
+    return h->entry;
 }
 
 const char *destination_named(const struct destination *d)
@@ -236,25 +255,31 @@ bool destination_may_answer(struct destination *d)
     return !d->down && first && !first->down && (!d->further || first->addresses.n > d->further);
 }
 
+bool destination_is_proving(const struct destination *d)
+{
+    return d->proving && (d->queued || d->ncarrying);
+}
+
 /* Further addresses count with the first one: its connections try all of them. */
-static struct destination *first_that_answers(struct destination *d)
+static bool any_answers(struct destination *d, bool proving)
 {
     struct destination *at;
-    for (unsigned n = 0; (at = destination_hop(d, n)); n++)
-        if (!at->down && !at->further)
-            return at;
-    return NULL;
+    bool any = false;
+    for (unsigned n = 0; !any && (at = destination_hop(d, n)); n++)
+        any = !at->down && !at->further && (proving || !at->proving);
+    return any;
 }
 
 bool destination_is_away(struct destination *d)
 {
-    return !first_that_answers(d);
+    return !any_answers(d, true);
 }
 
+/* A host that has to prove itself gets one; where there is another, that does not stop the list. */
 size_t destination_in_hand_most(struct destination *d)
 {
-    const struct destination *at = first_that_answers(d);
-    return (at ? at : d)->proving ? 1 : (size_t)d->relay->config->destination_in_flight;
+    bool proves = !any_answers(d, false) && any_answers(d, true);
+    return proves ? 1 : (size_t)d->relay->config->destination_in_flight;
 }
 
 struct smtp_policy *destination_policy(struct destination *d)
@@ -343,6 +368,15 @@ static bool in_use(const struct destination *d)
            d->followers || d->wanted || !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
 }
 
+static void leave_head(const struct destination *d)
+{
+    struct hop_list *l = d->head->hops;
+    d->head->followers--;
+    for (unsigned i = 0; l && i < l->n; i++)
+        if (l->v[i].entry == d)
+            l->v[i].entry = NULL;
+}
+
 void destinations_reap(struct relay *r)
 {
     for (size_t i = 0; i < BUCKETS; i++)
@@ -354,7 +388,7 @@ void destinations_reap(struct relay *r)
             }
             *at = d->next;
             if (d->head)
-                d->head->followers--;
+                leave_head(d);
             free_destination(d);
         }
 }

@@ -89,8 +89,8 @@ struct destination *destination_reinject(struct relay *);
 struct destination *destination_hold(struct relay *);
 
 /* The n-th entry that a head's mail is tried at: 0 is the head itself. NULL: there are no more.
- * Valid until destinations_reap(). */
-#define DESTINATION_HOPS_MAX 64
+ * Valid until destinations_reap(). Room for a list and as many fallback relays. */
+#define DESTINATION_HOPS_MAX (2 * NEXTHOP_HOSTS_MAX)
 struct destination *destination_hop(struct destination *, unsigned n);
 
 /* How lanes, the config and Postfix name it: the head's name. */
@@ -104,6 +104,9 @@ struct destination *destination_before(struct destination *, unsigned n);
 
 /* False: it is away, or there is no further address. */
 bool destination_may_answer(struct destination *);
+
+/* True: it was away, and the one mail that shows whether it is back is on its way. */
+bool destination_is_proving(const struct destination *);
 
 /* Whether no host that its mail may be tried at can be reached. Of a head. */
 bool destination_is_away(struct destination *);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.relay_peer import HANG, Peer
+from support.relay_peer import HANG, Meeting, Peer
 from support.waiting import eventually
 from test_naming import Named
 
@@ -158,3 +158,83 @@ def test_a_relay_that_dies_between_two_hosts_repeats_nothing(named):
     named.world.empty("mx1")
     assert (arrived(first, "soon@x.example"), arrived(second, "soon@x.example")) == (1, 0)
     assert not arrived(first, "late@x.example")
+
+
+def test_a_long_list_of_names_leaves_room_for_the_fallback_relay(named):
+    fallback = named.world.peer()
+    hosts = [f"h{n}.example" for n in range(32)]
+    named.write(f"smtp_fallback_relay = {fallback.hop}")
+    named.start("mx1", "".join(f"127.0.1.{n} {host}\n" for n, host in enumerate(hosts, 1)))
+    hop = "smtp:" + ",".join(f"[{host}]:1" for host in hosts)
+    named.world.store(hop, "a@x.example", owners=["mx1"])
+    eventually("the fallback relay has it", lambda: arrived(fallback, "a@x.example"))
+
+
+def test_a_list_does_not_wait_for_the_proof_that_its_first_host_is_back(named):
+    named.start("mx1")
+    named.world.configure(smtp_rcpt_timeout="300s")
+    named.world.logged("config read again")
+    first, second = named.world.peer(), named.world.peer()
+    hop = f"smtp:{first.hop},{second.hop}"
+    first.down()
+    named.world.store(hop, "0@x.example", owners=["mx1"])
+    named.world.logged("next hop smtp:.* is away")
+    first.say("RCPT", gate := Meeting(99))
+    first.up()
+    sent = []
+
+    def store():
+        sent.append(f"{len(sent) + 1}@x.example")
+        named.world.store(hop, sent[-1], owners=["mx1"])
+
+    def tried():
+        store()
+        return gate.here
+    eventually("the first has one", tried)
+    for n in range(30):
+        store()
+
+    def left():
+        return [each for each in sent if not arrived(second, each)]
+    eventually("the second has the others", lambda: len(left()) == 1)
+    assert gate.here == 1
+    proof, = left()
+    gate.met.set()
+    eventually("it is back", lambda: arrived(first, proof))
+    named.world.store(hop, "new@x.example", owners=["mx1"])
+    eventually("it has the next one", lambda: arrived(first, "new@x.example"))
+
+
+def test_a_name_is_looked_up_again_behind_a_dead_first_address(named):
+    named.start("mx1", "127.0.0.2 moving.example\n127.0.0.3 moving.example\n")
+    named.world.configure(connection_idle="0s", smtp_rcpt_timeout="300s")
+    named.world.logged("config read again")
+    peers = at(named.world, "127.0.0.2", "127.0.0.3", "127.0.0.4")
+    new, hop = peers[2], f"smtp:[moving.example]:{peers[0].port}"
+    named.world.store(hop, "a@x.example", owners=["mx1"])
+    eventually("it arrives", lambda: peers[0].mails or peers[1].mails)
+    first, second = peers[:2] if peers[0].mails else peers[1::-1]
+    first.down()
+    named.world.peers.remove(first)
+    second.say("RCPT", HANG, match="waits@")
+    named.world.store(hop, "waits@x.example", owners=["mx1"])
+    eventually("one is in flight", lambda: second.seen("^RCPT"))
+    named.world.store(hop, "b@x.example", owners=["mx1"])
+    eventually("it arrives", lambda: arrived(second, "b@x.example"))
+    (Path(named.world.relay().cwd) / "hosts").write_text("127.0.0.4 moving.example\n")
+
+    def moved():
+        named.world.store(hop, "c@x.example", owners=["mx1"])
+        return arrived(new, "c@x.example")
+    eventually("it goes to the new address", moved, 200, 1)
+
+
+def test_mail_for_many_is_soon_through_a_long_list(named):
+    """Each of 62 addresses is asked for by each recipient: that must cost next to nothing."""
+    last, hosts = named.world.peer(), [f"h{n}.example" for n in range(31)]
+    named.start("mx1", "".join(f"127.0.1.{n} {host}\n127.0.2.{n} {host}\n"
+                               for n, host in enumerate(hosts, 1)))
+    hop = "smtp:" + ",".join([*(f"[{host}]:1" for host in hosts), last.hop])
+    for n in range(20):
+        named.world.store(hop, *(f"{n}-{each}@x.example" for each in range(100)), owners=["mx1"])
+    eventually("the last has them", lambda: len(last.mails) == 20)

@@ -1,12 +1,15 @@
 """Postfix's settings while somebody edits them: what is missing, half-written or not to be read
 makes nothing less strict in the relay."""
+import os
 import shutil
+import time
 
 import pytest
 
 from support.half_written import Writer
 from support.relay_world import eventually
 from test_naming import Named
+from test_next_hop_addresses import arrived
 
 pytestmark = pytest.mark.long
 
@@ -71,13 +74,44 @@ def test_more_tls_counts_at_once(named):
     writer = Writer(named.config / "main.cf",
                     (named.config / "main.cf").read_text() + "smtp_tls_security_level = encrypt\n")
     try:
-        named.world.logged("settings for next hops read again")
+        named.world.logged("settings for next hops ask for more TLS")
     finally:
         writer.end()
     bare = named.world.peer()
     named.world.store(bare, owners=["mx1"])
     named.world.logged("TLS is required")
     assert not bare.mails
+
+
+def test_more_tls_of_a_half_written_main_cf_counts_and_nothing_else(named):
+    """Its myhostname is not there yet."""
+    named.write("smtp_helo_name = whole.site.example")
+    named.start("mx1")
+    named.world.logged("this host calls itself whole.site.example")
+    writer = Writer(named.config / "main.cf", "compatibility_level = 3.6\n"
+                    "smtp_tls_security_level = encrypt\n")
+    try:
+        bare = named.world.peer()
+        named.world.logged("settings for next hops ask for more TLS")
+        named.world.store(bare, "a@x.example", owners=["mx1"])
+        named.world.logged("TLS is required")
+        assert all("whole.site.example" in line for line in bare.seen("^EHLO")), bare.seen("^EHLO")
+    finally:
+        writer.end()
+
+
+def test_a_connection_that_was_open_without_tls_gets_no_mail_once_tls_is_wanted(named):
+    named.start("mx1")
+    named.world.configure(connection_idle="300s")
+    named.world.logged("config read again")
+    bare = named.world.peer()
+    named.world.store(bare, "a@x.example", owners=["mx1"])
+    eventually("it arrives", lambda: arrived(bare, "a@x.example"))
+    named.write("smtp_tls_security_level = encrypt")
+    named.world.logged("settings for next hops read again")
+    named.world.store(bare, "b@x.example", owners=["mx1"])
+    eventually("b", lambda: arrived(bare, "b@x.example") or named.world.count("TLS is required"))
+    assert not arrived(bare, "b@x.example")
 
 
 def test_a_relay_that_starts_in_the_middle_of_it_waits(named):
@@ -116,3 +150,17 @@ def test_settings_that_cannot_be_read_are_asked_for_less_and_less(named, tmp_pat
     before = named.world.count("this host calls itself mx.site.example")
     named.write("# changed")
     named.world.logged("this host calls itself mx.site.example", times=before + 1)
+
+
+def test_a_main_cf_that_was_only_read_is_as_it_was(named):
+    """Where reading changes st_atime, asking postconf(1) because of that would have no end."""
+    named.start("mx1")
+    named.world.logged("this host calls itself mx.site.example")
+    main = named.config / "main.cf"
+    for n in range(1, 4):
+        os.utime(main, ns=(n, main.stat().st_mtime_ns))
+        time.sleep(1)   # so that each would be seen
+    text = main.read_text()
+    named.replace("main.cf", text + "smtp_helo_name = other.site.example\n")
+    named.world.logged("this host calls itself other.site.example")
+    assert named.world.count("settings for next hops read again") == 1

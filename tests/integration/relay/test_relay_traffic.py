@@ -113,6 +113,20 @@ def test_a_next_hop_whose_connections_all_break_is_away(world):
     w.logged(r"next hop smtp:\S+ is back")
 
 
+def test_a_next_hop_that_fails_the_proof_is_away_again(world):
+    """Each greeting counts for one mail."""
+    w = world(nodes=1, retry_first="200ms", retry_most="200ms")
+    peer = w.peer()
+    peer.down()
+    store_many(w, peer, 40)
+    w.logged(r"next hop smtp:\S+ is away")
+    peer.say("MAIL", CLOSE)
+    peer.up()
+    w.logged(r"next hop smtp:\S+ is back", times=4)
+    tried = len(peer.seen("^MAIL"))
+    assert 0 < tried <= w.count(r"next hop smtp:\S+ is back")
+
+
 def test_one_mail_is_the_proof_that_a_next_hop_is_back(world):
     w = world(nodes=1, retry_first="200ms", retry_most="200ms")
     peer = w.peer()

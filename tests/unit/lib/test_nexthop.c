@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "lib/base/mem.h"
 #include "lib/config/nexthop.h"
 #include "tests/unit/lib/tests.h"
 
@@ -74,6 +75,21 @@ START_TEST(test_what_we_do_not_deliver_to)
 }
 END_TEST
 
+START_TEST(test_a_list_has_at_most_so_many_hosts)
+{
+    struct nexthop hop;
+    struct buf list = {0};
+    buf_adds(&list, "smtp:");
+    for (size_t i = 0; i < NEXTHOP_HOSTS_MAX; i++)
+        buf_printf(&list, "%s[10.0.0.%zu]", i ? "," : "", i);
+    ck_assert(nexthop_parse(list.data, &hop));
+    nexthop_free(&hop);
+    buf_adds(&list, ",[10.0.1.1]");
+    ck_assert(!nexthop_parse(list.data, &hop));
+    buf_free(&list);
+}
+END_TEST
+
 static void expect_list(const char *destination, const char *spelled, const char *const *host)
 {
     char *all = nexthop_spell(destination);
@@ -143,6 +159,7 @@ TCase *nexthop_tests(void)
     tcase_add_test(t, test_what_postfix_writes);
     tcase_add_test(t, test_what_we_do_not_deliver_to);
     tcase_add_test(t, test_lists_of_hosts);
+    tcase_add_test(t, test_a_list_has_at_most_so_many_hosts);
     tcase_add_test(t, test_next_hops_that_dns_may_say_more_about);
     tcase_add_test(t, test_an_address_of_the_config);
     return t;
