@@ -268,11 +268,14 @@ static void take_service(struct facts *f, const struct postconf *conf)
 /* Seconds for which main.cf and master.cf stay as they are before less is kept in Postfix. */
 #define QUIET 6
 
+/* In the future: written by a clock that is ahead of ours. st_ctime is by ours. */
 static bool is_old(const char *file)
 {
     struct stat st;
-    time_t now = time(NULL);
-    return stat(file, &st) || st.st_mtim.tv_sec > now || now - st.st_mtim.tv_sec >= QUIET;
+    if (stat(file, &st))
+        return true;
+    time_t now = time(NULL), at = st.st_mtim.tv_sec > now ? st.st_ctim.tv_sec : st.st_mtim.tv_sec;
+    return at > now || now - at >= QUIET;
 }
 
 static struct facts *read_facts(void)

@@ -215,7 +215,7 @@ struct destination *destination_hop(struct destination *d, unsigned n)
     if (n >= d->hops->n)
         return NULL;
     struct hop *h = &d->hops->v[n];
-    if (!h->entry) /* by its name only once: mail for many asks for each of a list, again and again */
+    if (!h->entry) /* once: mail for many asks for each of a list, again and again */
         h->entry = follower(d, h);
     return h->entry;
 }

@@ -162,6 +162,6 @@ def test_a_node_that_fills_up_spills_its_oldest_mail(stack):
     assert len(ledger.promised) == 1800 and highest > 0.65
     verdict = oracle.judge(running, ledger).check()
     found = places(verdict)
-    assert sum(found.values()) == len(verdict.promised) == 1800 and found["lane"] > 100 and found["postfix"] > 500, found
+    assert sum(found.values()) == len(verdict.promised) == 1800 and found["lane"] > 0 and found["postfix"] > 500, found
     assert any("why=memory" in Path(running[f"relay-{node}"].log).read_text() for node in running.nodes)
     delivered_once(running, ledger)

@@ -9,8 +9,8 @@ import pytest
 
 from support.half_written import Writer
 from support.mail import send
-from test_disk_first import system  # pylint: disable=unused-import
 from support.waiting import eventually
+from test_disk_first import system  # pylint: disable=unused-import
 from test_disk_first import Setting, diverts, left, line_of, log
 
 pytestmark = pytest.mark.long
@@ -32,6 +32,23 @@ def test_a_half_written_main_cf_takes_no_alias_away(system):
             assert "action=queue reason=map" in line_of(system, send(system, "x@a.example")[1])
         finally:
             writer.end()
+        main.write_text(whole)
+        os.utime(main, (time.time() - 60,) * 2)
+
+
+def test_a_main_cf_from_the_future_takes_no_alias_away(system):
+    """Written by a host whose clock is ahead of ours."""
+    eventually("nothing of before counts any more",
+               lambda: "action=lane" in line_of(system, send(system, "x@a.example")[1]))
+    with Setting(system, "virtual_alias_maps = inline:{ { x@a.example = y@plain.example } }"):
+        left(system, "x@a.example", "map")
+        main = Path(system["postfix"].note["config_directory"]) / "main.cf"
+        whole, seen = main.read_text(), len(log(system))
+        half = main.with_suffix(".half")
+        half.write_text(whole.rstrip().rpartition("\n")[0] + "\n")
+        os.utime(half, (time.time() + 3600,) * 2)
+        half.rename(main)
+        logged(system, "has just been written", seen)
         main.write_text(whole)
         os.utime(main, (time.time() - 60,) * 2)
 

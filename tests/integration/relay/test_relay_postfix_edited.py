@@ -164,3 +164,16 @@ def test_a_main_cf_that_was_only_read_is_as_it_was(named):
     named.replace("main.cf", text + "smtp_helo_name = other.site.example\n")
     named.world.logged("this host calls itself other.site.example")
     assert named.world.count("settings for next hops read again") == 1
+
+
+def test_a_main_cf_from_the_future_is_waited_with_as_well(named):
+    """Written by a host whose clock is ahead, or before ours was set back: it may be half-written."""
+    named.write("smtp_tls_security_level = encrypt")
+    named.start("mx1")
+    named.world.logged("this host calls itself mx.site.example")
+    new = named.config / "main.new"
+    new.write_text("compatibility_level = 3.6\nmyhostname = mx.site.example\n")
+    os.utime(new, (time.time() + 3600,) * 2)
+    new.rename(named.config / "main.cf")
+    named.world.logged("changed just now: those of before stay until", seconds=60)
+    named.world.logged("settings for next hops read again")
