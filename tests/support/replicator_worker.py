@@ -229,8 +229,9 @@ class Worker:
         unplaced = self.site.lacking.get(self.user, (0, 0))[0]
         joins = b"" if self.old else bytes([1 if self.user in self.site.joining else self.site.not_whole.get(self.user, 0)])
         placed = b"" if self.old else b"".join(map(num, self.placed))
+        names = b"" if self.old else num(0)
         self.placed = [0, 0]
-        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(self.site.held.get(self.user, 0)) + num(0) + joins + placed + num(tick))
+        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(self.site.held.get(self.user, 0)) + names + joins + placed + num(tick))
 
     def peers(self):
         return [s for s in self.sites if s != self.site.number]

@@ -8,6 +8,7 @@ import tempfile
 
 from support.lane_server import BUILD, LaneServer
 from support.replicator_worker import Site
+from support.stack import programs
 from support.waiting import SLOW, eventually
 
 PROGRAM = BUILD / "tests" / "unit" / "replicator" / "replicator-bare"
@@ -28,7 +29,8 @@ class Replica:
         self.program = PROGRAM
 
     def configure(self, **settings):
-        self.settings = {"metrics_listen": '""', **QUICK, **self.world.settings, **settings}
+        off = {name: '""' for name in programs.no_metrics(self.program)}
+        self.settings = {**off, **QUICK, **self.world.settings, **settings}
         lines = [f"{k} = {v}" for k, v in self.settings.items() if k not in ("namespaces", "replica_ids")]
         lines += [f"replicator_dir = \"{self.directory}/state\"", f"dirty_dir = \"{self.directory}/dirty\"", f"metrics_socket = \"{self.directory}/metrics\"",
                   f"replicate_namespaces = {self.settings.get('namespaces', '{ inbox }')}"]

@@ -101,7 +101,8 @@ def test_a_group_of_both_versions(old, names):
         judged(system, *ledgers)
         # The commands of both versions know the other's nodes, and turn diverting off and on.
         for build in (system.shape.build, old):
-            said = subprocess.run([build / "ctl" / "dovelane", "-c", system["relay-mx1"].note["conf"], "nodes"], stdout=subprocess.PIPE, check=False, timeout=60)
+            own = "relay-mx1" if (build == old) == ("relay-mx1" in names) else "relay-mx2"   # of the same version
+            said = subprocess.run([build / "ctl" / "dovelane", "-c", system[own].note["conf"], "nodes"], stdout=subprocess.PIPE, check=False, timeout=60)
             assert said.returncode == 0 and said.stdout.decode().count("alive") >= 2, said.stdout.decode()
         # mx1 is the first owner of what its milter stores: it dies with mail in hand.
         each_sink(system, "down")

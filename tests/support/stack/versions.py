@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from . import programs
 from .failure import StackError
 from .shape import REPOSITORY
 
@@ -61,3 +62,6 @@ def change(service, new, old):
         conf = Path(service.note["conf"])
         conf.write_text(conf.read_text().replace(f"loadmodule {new}/", f"loadmodule {old}/"))
     service.argv = [word.replace(f"{new}/", f"{old}/", 1) if word.startswith(f"{new}/") else word for word in service.argv]
+    if "settings" in service.note:
+        service.note["settings"].pop("metrics_listen", None)
+        programs.write_settings(service, programs.no_metrics(service.argv[0]))
