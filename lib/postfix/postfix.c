@@ -496,8 +496,9 @@ void postfix_look(const struct config *config, enum postfix_way way)
 {
     postfix.way = way;
     postfix.config = config;
-    if (*config->postfix_config)
-        postfix.facts = read_facts();
+    struct facts *before = postfix.facts;
+    postfix.facts = *config->postfix_config ? read_facts() : NULL;
+    release(before);
 }
 
 void postfix_open(const struct config *config, enum postfix_way way)

@@ -391,7 +391,10 @@ static char *forbidden_with(const char *master)
     postfix_look(c, POSTFIX_MILTER);
     postfix_forbids(detail, sizeof detail);
     free(path);
-    free(text); /* c stays: what was read refers to it */
+    free(text);
+    static struct config *in_use; /* what was read refers to it */
+    config_free(in_use);
+    in_use = c;
     return mem_strdup(detail);
 }
 
