@@ -315,6 +315,8 @@ def test_a_mail_by_tls_is_postfixs_where_its_line_tells_of_tls(system, tmp_path)
         def by_tls():
             host, _, port = system.smtp.rpartition(":")
             with smtplib.SMTP(host, int(port)) as client:
+                if not client.ehlo("client.example")[1].count(b"STARTTLS"):
+                    return b"queued as NONE"    # an smtpd of before the reload
                 client.starttls()
                 client.ehlo("client.example")
                 client.mail("s@x.example")
