@@ -366,11 +366,13 @@ static uint32_t read_folder(struct session *s, struct orset_reader *in)
     return ORSET_NO_FOLDER;
 }
 
-static bool is_due(const struct modseq_row *row)
+/* Seconds until what is owed is told again; 0: it is due, also when the clock was set back. */
+static unsigned wait_of(const struct modseq_row *row)
 {
-    time_t now = time(NULL);
-    return row->nowing > 0 &&
-           (row->told_at > now || now - row->told_at >= AGAIN_SECS << row->tells);
+    time_t now = time(NULL), wait = (time_t)AGAIN_SECS << row->tells;
+    return row->told_at > now || now - row->told_at >= wait
+               ? 0
+               : (unsigned)(wait - (now - row->told_at));
 }
 
 static void tell_one(struct session *s, uint32_t folder, const struct raise_owed *o)
@@ -417,7 +419,7 @@ static int repair(struct session *s, uint32_t folder)
             drop_owing(&t.row, i);
     if (waits)
         settle(&t);
-    bool due = r == 0 && is_due(&t.row);
+    bool due = r == 0 && t.row.nowing > 0 && wait_of(&t.row) == 0;
     if (due) {
         t.row.tells = t.row.told_at == 0 ? 0 : I_MIN(t.row.tells + 1, AGAIN_DOUBLED);
         t.row.told_at = time(NULL);
@@ -431,8 +433,11 @@ static int repair(struct session *s, uint32_t folder)
     if (session_commit(s) < 0)
         return -1;
     s->modseq_repairs = s->modseq_repairs || t.later;
-    if (t.row.nowing > 0)
+    if (t.row.nowing > 0) {
+        unsigned wait = wait_of(&t.row);
+        s->raise_wait = s->raises_owed ? I_MIN(s->raise_wait, wait) : wait;
         s->raises_owed = TRUE;
+    }
     for (unsigned i = 0; due && i < t.row.nowing; i++)
         tell_one(s, folder, &t.row.owing[i]);
     return 0;
@@ -454,17 +459,20 @@ void modseq_repair_wanted(struct session *s)
     if (s->modseq_repairs)
         session_want_tick(s, PAUSE_MSECS);
     if (s->raises_owed)
-        session_want_tick(s, AGAIN_SECS * 1000);
+        session_want_tick(s, I_MAX(s->raise_wait, 1) * 1000);
 }
 
 /* --- what is told ----------------------------------------------------------------------------- */
 
+/* In order, as they are told: else each of them could cost a move of all behind it. */
 static void read_uids(struct orset_reader *in, ARRAY_TYPE(seq_range) * uids)
 {
+    uint32_t last = 0;
     for (uint64_t n = orset_read_num(in, UINT32_MAX); n > 0 && !in->bad; n--) {
         uint32_t from = (uint32_t)orset_read_num(in, UINT32_MAX),
                  to = (uint32_t)orset_read_num(in, UINT32_MAX);
-        in->bad = in->bad || from == 0 || from > to;
+        in->bad = in->bad || from <= last || from > to;
+        last = to;
         if (!in->bad)
             seq_range_array_add_range(uids, from, to);
     }

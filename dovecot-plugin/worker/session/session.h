@@ -148,6 +148,7 @@ struct session {
     bool uncounted;       /* the state has had others since */
     unsigned other_bytes; /* mails whose bytes are not those agreed on, as counted last */
     bool raises_owed;     /* some sites have not answered a RAISE */
+    unsigned raise_wait;  /* seconds until the first of them is due again */
     ARRAY_TYPE(scan_modseqs) scan_modseqs; /* of what scans made ops of (scan_modseqs.h) */
     /* mailboxes were made or deleted that the list's index does not know yet */
     bool reshaped;
