@@ -3,8 +3,8 @@
  * A component that the storage can hold is shown as it is. Another one is escaped: bytes become
  * %XX, and so does a '%' before two hex digits, so that no two components share an escaped form.
  * It shares none with a component that is shown as it is, either: where there is such a folder,
- * more bytes are escaped, or %00 is put behind. So what a storage shows is a function of the names alone, the same in
- * whichever order they came, and one to one. */
+ * more bytes are escaped, or %00 is put behind. So what a storage shows is a function of the names
+ * alone, the same in whichever order they came, and one to one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_SHOWN_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_SHOWN_H
 
