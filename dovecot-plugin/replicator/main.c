@@ -13,9 +13,12 @@
 #include <restrict-access.h>
 #include <str.h>
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +27,7 @@
 #include "dovecot-plugin/replicator/bridge.h"
 #include "dovecot-plugin/replicator/site/replicator_dir.h"
 #include "lib/base/program_name.h"
+#include "lib/base/clock.h"
 #include "lib/redis/endpoint.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
@@ -37,14 +41,33 @@
 #define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
 #define OPTIONS "C:n:"
 #define START_AGAIN 10 /* seconds */
+#define LISTENERS_MAX 8 /* that the service has in dovecot.conf; asked of no other */
 
 static struct replicator *replicator;
 static struct bridge *bridge;
 static bool started;
 
+/* Tells one who asked what doveadm prints. His request is read first: he may be writing it still.
+ * False: it is none that anybody connects to, but the FIFO of hints. */
+static bool send_away(int listener)
+{
+    static const char reply[] = "-dovelane-replicator cannot start, and tries again every 10 "
+                                "seconds: Dovecot's log says why (doveadm log find)\n=\t75\n";
+    char request[4096];
+    int fd = accept(listener, NULL, NULL);
+    struct pollfd asks = {fd, POLLIN, 0};
+
+    if (fd < 0)
+        return errno != ENOTSOCK;
+    if (poll(&asks, 1, 1000) > 0 && recv(fd, request, sizeof request, MSG_DONTWAIT) > 0)
+        (void)send(fd, reply, sizeof reply - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(fd);
+    return TRUE;
+}
+
 /* Where a process ends before init_finish, the master starts no other one until somebody connects:
  * till then nothing would come from other sites. What is wrong may pass, so another process tries
- * again. A signal ends the wait. */
+ * again. A signal ends the wait. Admins who ask meanwhile are answered. */
 static void end_of_process(void)
 {
     if (started || getenv(MASTER_IS_PARENT_ENV) == NULL)
@@ -52,7 +75,17 @@ static void end_of_process(void)
     started = TRUE;
     master_service_init_finish(master_service);
     lib_set_clean_exit(TRUE); /* which that took back: the error was logged */
-    sleep(START_AGAIN);
+    struct pollfd listener[LISTENERS_MAX];
+    nfds_t n = I_MIN(master_service_get_socket_count(master_service), LISTENERS_MAX);
+    for (nfds_t i = 0; i < n; i++)
+        listener[i] = (struct pollfd){MASTER_LISTEN_FD_FIRST + (int)i, POLLIN, 0};
+    double end = clock_monotonic() + START_AGAIN, left;
+    while ((left = end - clock_monotonic()) > 0 && poll(listener, n, (int)(left * 1000) + 1) > 0) {
+        for (nfds_t i = 0; i < n; i++) {
+            if (listener[i].revents != 0 && !send_away(listener[i].fd))
+                listener[i].fd = -1; /* poll() passes over it */
+        }
+    }
 }
 
 static void to_dovecots_log(enum log_level level, const char *line)

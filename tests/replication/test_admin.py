@@ -201,10 +201,11 @@ def test_main_is_the_user_of_its_service(group):
     conf = Path(a.note["config"])
     conf.write_text(conf.read_text().replace("service dovelane-replicator {\n", "service dovelane-replicator {\n  user = nobody\n"))
     directory = Path(a.note["base"]) / "replicator"
+    move_metrics(a, "/nowhere/metrics")
+    there.end(a.name)  # root's main makes files as long as it runs
     for path in (directory, *directory.iterdir()):
         shutil.chown(path, "nobody")
-    move_metrics(a, "/nowhere/metrics")
-    there.restart(a.name)
+    there.start(a.name)
     main = a.replicator()
     assert Path(f"/proc/{main.pid}").owner() == "nobody"
     assert b"here" in a.doveadm("dovelane", "status")
@@ -299,6 +300,8 @@ def test_a_replicator_that_cannot_start_tries_again(group):
     b.kill_some("dovelane-replicator")
     fatal = "(?s)" + ".*".join(2 * [r"dovelane-replicator\S* Fatal: \S+dovelane\.conf"])
     logged(b.log, fatal)
+    with pytest.raises(StackError, match="dovelane-replicator cannot start, and tries again every"):
+        b.doveadm("dovelane", "status")
     hidden.rename(conf)
     with Site(a, USER) as site:
         site.append("INBOX", "meanwhile")
