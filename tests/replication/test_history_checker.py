@@ -247,7 +247,7 @@ class Story:
 
     def read(self, site, folder, *rows, uidnext=100, validity=1, since=None, **how):
         self.op(site, "read", folder=folder, validity=validity, uidnext=uidnext, modseq=1, whole=True, since=since,
-                mails=[[uid, mail, list(flags)] for uid, mail, *flags in rows], **how)
+                mails=[[uid, mail, list(flags), 1] for uid, mail, *flags in rows], **how)
 
     def store(self, site, folder, mail, how, *flags, found=True, **more):
         self.op(site, "store", folder=folder, mail=mail, uid=1, how=how, flags=list(flags), found=found, **more)

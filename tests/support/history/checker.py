@@ -478,7 +478,8 @@ def validity_changes(ops):
 # -- QRESYNC --------------------------------------------------------------------------------------
 
 def missed_by_qresync(ops, verdict):
-    """A client that knew a folder, and was told what changed, knows it again: RFC 7162."""
+    """A client that knew a folder, and was told what changed, knows it again: RFC 7162. What has
+    a modseq above HIGHESTMODSEQ changed after the SELECT, and before the FETCH."""
     told, known = [], {}
     for op in ops:
         if op.kind != "read" or not op.ok:
@@ -494,7 +495,10 @@ def missed_by_qresync(ops, verdict):
         for uid in since["vanished"]:
             cached.pop(uid, None)
         cached.update({uid: set(flags) for uid, flags in since["changed"]})
-        true = {row[0]: set(row[2]) for row in op["mails"]}
+        true = {row[0]: set(row[2]) for row in op["mails"] if row[3] <= op["modseq"]}
+        for row in op["mails"]:
+            if row[3] > op["modseq"]:
+                cached.pop(row[0], None)
         verdict.counts["QRESYNC visits"] += 1
         if cached != true:
             wrong = {uid: (sorted(cached.get(uid, {"(gone)"})), sorted(true.get(uid, {"(gone)"})))

@@ -129,7 +129,7 @@ class Client(threading.Thread):
         return self.shared.choose(self.user, self.random) or "INBOX"
 
     def look(self, folder=None):
-        """Selects and reads a folder; its rows [UID, mail, flags], or None."""
+        """Selects and reads a folder; its rows [UID, mail, flags, modseq], or None."""
         folder = folder or self.folder()
         read = self.record("read", lambda number: self.read(number, folder), folder=folder)
         return read and read["mails"]
@@ -160,13 +160,13 @@ class Client(threading.Thread):
                                                           if uid < numbers["UIDNEXT"]],
                      "changed": changed}
         mails = []
-        _, lines = self.session.command("UID FETCH 1:* (FLAGS BODY.PEEK[HEADER.FIELDS (X-MAIL)])")
+        _, lines = self.session.command("UID FETCH 1:* (FLAGS MODSEQ BODY.PEEK[HEADER.FIELDS (X-MAIL)])")
         for line in lines:
             items = pairs(line) if re.match(rb"\* \d+ FETCH", line) else {}
             head = next((value for key, value in items.items() if key.startswith(b"BODY[")), None)
             if head is not None:
                 mails.append([int(items[b"UID"]), head.partition(b":")[2].strip().decode(),
-                              flags(items[b"FLAGS"])])
+                              flags(items[b"FLAGS"]), int(items[b"MODSEQ"][0])])
         read = {"validity": numbers["UIDVALIDITY"], "uidnext": numbers["UIDNEXT"],
                 "modseq": numbers["HIGHESTMODSEQ"], "mails": mails,
                 "whole": len(mails) == exists and all(row[1] for row in mails), "since": since}
@@ -202,7 +202,7 @@ class Client(threading.Thread):
         mails = self.look(folder)
         if not mails:
             return None
-        uid, mail, _ = self.random.choice(mails[-6:])
+        uid, mail, *_ = self.random.choice(mails[-6:])
         return folder, uid, mail
 
     def store(self):
