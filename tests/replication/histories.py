@@ -79,10 +79,12 @@ def main():
     parser.add_argument("--specs", default="sdbox mdbox maildir")
     parser.add_argument("--keep", default=str(BUILD / "histories"))
     parser.add_argument("--until-caught", action="store_true")
+    parser.add_argument("--within", type=float, default=rounds.WITHIN, help="seconds to become equal")
     parser.add_argument("--judge")
     options = parser.parse_args()
     if options.judge:
         return judge(options.judge)
+    rounds.WITHIN = options.within
     with Group(*options.specs.split()) as group, tempfile.TemporaryDirectory() as directory:
         failed, total = many(group, directory, options.seed, options.rounds, options.keep,
                              options.until_caught)

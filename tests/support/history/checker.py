@@ -1,4 +1,4 @@
-"""The verdict on a history: what clients saw and were answered, against docs/replication-protocol.md.
+"""The verdict on a history, by docs/replication-protocol.md.
 
     verdict = check(history)        verdict.complaints, verdict.counts
 
@@ -18,6 +18,7 @@ Phases end at rest; each is judged by itself, from what all sites showed at the 
 What is left open, since no client can know it, is counted, not judged: flags of a mail that came
 into one folder several times in a phase, and registers with too many orders (`undecided`).
 """
+
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
@@ -57,8 +58,9 @@ def check_user(history, user, verdict):
             told += names.note(op)
     for rest in rests:
         begin = before.ended if before else 0.0
-        phase = Phase(history, names, before, rest,
-                      [op for op in ops if begin <= op.invoked <= rest.began])
+        phase = Phase(
+            history, names, before, rest, [op for op in ops if begin <= op.invoked <= rest.began]
+        )
         verdict.counts["phases"] += 1
         if rest.excused:
             verdict.counts["excused phases"] += 1
@@ -91,18 +93,25 @@ class Names:
 
 # -- one phase ------------------------------------------------------------------------------------
 
+
 class Phase:
     """What one user's clients did between two rests."""
 
     def __init__(self, history, names, before, rest, ops):
         self.names, self.rest, self.ops = names, rest, ops
         self.sites = list(history.sites)
-        self.links = [link for link in history.links
-                      if link.began < rest.began and (before is None or link.ended > before.ended)]
+        self.links = [
+            link
+            for link in history.links
+            if link.began < rest.began and (before is None or link.ended > before.ended)
+        ]
         self.links = [*open_before(history.links, before), *self.links]
         self.base = shape(next(iter(before.shown.values())), names) if before else {}
-        self.base_names = {names.folder(name): name
-                           for name in next(iter(before.shown.values()))["folders"]} if before else {}
+        self.base_names = (
+            {names.folder(name): name for name in next(iter(before.shown.values()))["folders"]}
+            if before
+            else {}
+        )
         self.subscribed = set(next(iter(before.shown.values()))["subscribed"]) if before else set()
         self.shown = {site: shape(shown, names) for site, shown in rest.shown.items()}
 
@@ -130,8 +139,10 @@ class Phase:
         if not wrong:
             return []
         known = {op.id: op for op in self.ops}
-        lines = [f"    {known[step.id // 4]}{f' -> {step.value}' if step.act == 'read' else ''}"
-                 for step in steps[:40]]
+        lines = [
+            f"    {known[step.id // 4]}{f' -> {step.value}' if step.act == 'read' else ''}"
+            for step in steps[:40]
+        ]
         return [f"{what}: {wrong}; before it was {sorted(base)}\n" + "\n".join(lines)]
 
     # -- steps of registers -----------------------------------------------------------------------
@@ -144,7 +155,10 @@ class Phase:
     def adds(self, folder, mail):
         """Operations that may have put a mail into a folder, with whether they surely did."""
         for op in self.ops:
-            if op.get("mail") != mail or self.names.folder(op.get("target", op.get("folder"))) != folder:
+            if (
+                op.get("mail") != mail
+                or self.names.folder(op.get("target", op.get("folder"))) != folder
+            ):
                 continue
             if op.kind == "append" and op.outcome != "no":
                 yield op, op.ok
@@ -162,8 +176,14 @@ class Phase:
                 yield op, "wipe"
 
     def reads(self, folder):
-        return [op for op in self.ops if op.kind == "read" and op.ok and op["whole"]
-                and self.names.folder(op["folder"]) == folder]
+        return [
+            op
+            for op in self.ops
+            if op.kind == "read"
+            and op.ok
+            and op["whole"]
+            and self.names.folder(op["folder"]) == folder
+        ]
 
     def elements(self):
         found = {(folder, mail) for folder, mails in self.base.items() for mail in mails}
@@ -176,13 +196,17 @@ class Phase:
     def judge_copies(self, folder, mail, counts):
         steps = [self.step(op, "add", 0, sure) for op, sure in self.adds(folder, mail)]
         steps += [self.step(op, act, 1) for op, act in self.takes(folder, mail)]
-        steps += [self.step(op, "read", 2, value=sum(row[1] == mail for row in op["mails"]))
-                  for op in self.reads(folder)]
+        steps += [
+            self.step(op, "read", 2, value=sum(row[1] == mail for row in op["mails"]))
+            for op in self.reads(folder)
+        ]
         base = range(1, len(self.base.get(folder, {}).get(mail, ())) + 1)
-        final = {site: len(shown.get(folder, {}).get(mail, ()))
-                 for site, shown in self.shown.items()}
-        return self.search(f"{mail} in {folder}: copies", Copies, thinned(steps), base, final,
-                           counts)
+        final = {
+            site: len(shown.get(folder, {}).get(mail, ())) for site, shown in self.shown.items()
+        }
+        return self.search(
+            f"{mail} in {folder}: copies", Copies, thinned(steps), base, final, counts
+        )
 
     def judge_flags(self, folder, mail, counts):
         base = self.base.get(folder, {}).get(mail, ())
@@ -190,27 +214,50 @@ class Phase:
         if len(base) + len(adds) > 1:
             counts["flags left open"] += 1
             return []
-        stores = [op for op in self.ops if op.kind == "store" and op["mail"] == mail
-                  and self.names.folder(op["folder"]) == folder]
-        reads = [(op, [row[2] for row in op["mails"] if row[1] == mail])
-                 for op in self.reads(folder)]
+        stores = [
+            op
+            for op in self.ops
+            if op.kind == "store"
+            and op["mail"] == mail
+            and self.names.folder(op["folder"]) == folder
+        ]
+        reads = [
+            (op, [row[2] for row in op["mails"] if row[1] == mail]) for op in self.reads(folder)
+        ]
         reads = [(op, rows[0]) for op, rows in reads if len(rows) == 1]
-        final = {site: shown[folder][mail][0] for site, shown in self.shown.items()
-                 if len(shown.get(folder, {}).get(mail, ())) == 1}
-        flags = {flag for op in stores for flag in op["flags"]} | {flag for row in base for flag in row}
-        flags |= {flag for _, row in reads for flag in row} | {f for row in final.values() for f in row}
+        final = {
+            site: shown[folder][mail][0]
+            for site, shown in self.shown.items()
+            if len(shown.get(folder, {}).get(mail, ())) == 1
+        }
+        flags = {flag for op in stores for flag in op["flags"]} | {
+            flag for row in base for flag in row
+        }
+        flags |= {flag for _, row in reads for flag in row} | {
+            f for row in final.values() for f in row
+        }
         flags |= {flag for op, _ in adds for flag in op.get("flags", ())}
         # A client marks a mail before it expunges it, and that mark is no operation of its own.
         marked = any(act == "remove" for _, act in self.takes(folder, mail))
         told = []
         for flag in sorted(flags - ({DELETED} if marked else set())):
             steps = [self.step(*birth) for birth in self.births(adds, flag)]
-            steps += [self.step(op, what, 1, op.ok and op["found"])
-                      for op in stores for what in [effect(op, flag)] if what]
+            steps += [
+                self.step(op, what, 1, op.ok and op["found"])
+                for op in stores
+                for what in [effect(op, flag)]
+                if what
+            ]
             steps += [self.step(op, "read", 2, value=flag in row) for op, row in reads]
             kind = Cleared if flag == DELETED else Flag if flag.startswith("\\") else Keyword
-            told += self.search(f"{mail} in {folder}: {flag}", kind, thinned(steps), [1] if base and flag in base[0] else [],
-                                {site: flag in row for site, row in final.items()}, counts)
+            told += self.search(
+                f"{mail} in {folder}: {flag}",
+                kind,
+                thinned(steps),
+                [1] if base and flag in base[0] else [],
+                {site: flag in row for site, row in final.items()},
+                counts,
+            )
         return told
 
     @staticmethod
@@ -247,37 +294,63 @@ class Phase:
                 shown = {self.names.folder(name) for name in op["folders"]}
                 if folder in shown or not any(is_aside(name) for name in op["folders"]):
                     steps.append(self.step(op, "read", 2, value=folder in shown))
-        steps += [self.step(op, "set", 1, sure) for mail in self.mails_of(folder)
-                  for op, sure in self.adds(folder, mail)]
+        steps += [
+            self.step(op, "set", 1, sure)
+            for mail in self.mails_of(folder)
+            for op, sure in self.adds(folder, mail)
+        ]
         final = {site: folder in shown for site, shown in self.shown.items()}
         # What is in a folder keeps it: mails have registers of their own.
         if all(shown.get(folder) for shown in self.shown.values()):
             final = None
-        return self.search(f"folder {folder}", Flag, thinned(steps), [1] if folder in self.base else [],
-                           final, counts)
+        return self.search(
+            f"folder {folder}",
+            Flag,
+            thinned(steps),
+            [1] if folder in self.base else [],
+            final,
+            counts,
+        )
 
     def mails_of(self, folder):
-        return sorted({op["mail"] for op in self.ops if op.kind in ("append", "copy", "move")
-                       and self.names.folder(op.get("target", op["folder"])) == folder})
+        return sorted(
+            {
+                op["mail"]
+                for op in self.ops
+                if op.kind in ("append", "copy", "move")
+                and self.names.folder(op.get("target", op["folder"])) == folder
+            }
+        )
 
     def judge_name(self, folder):
         """Its name is that of a rename which no answered rename has certainly seen."""
-        renames = [op for op in self.ops if op.kind == "rename"
-                   and self.names.folder(op["folder"]) == folder]
+        renames = [
+            op
+            for op in self.ops
+            if op.kind == "rename" and self.names.folder(op["folder"]) == folder
+        ]
         sure = [op for op in renames if op.ok]
-        allowed = {op["target"] for op in renames if not any(overtakes(later, op) for later in sure)}
+        allowed = {
+            op["target"] for op in renames if not any(overtakes(later, op) for later in sure)
+        }
         if not sure:
             allowed.add(self.base_names.get(folder, folder))
         told = []
         for site, shown in self.rest.shown.items():
             found = sorted(name for name in shown["folders"] if self.names.folder(name) == folder)
             if len(found) > 1 or set(found) - allowed:
-                told.append(f"folder {folder} at {site}: shown as {found}, may be {sorted(allowed)}")
+                told.append(
+                    f"folder {folder} at {site}: shown as {found}, may be {sorted(allowed)}"
+                )
         for op in self.ops:
             if op.kind == "list" and op.ok:
-                told += [f"folder {folder}: {rename['folder']} is shown by {op} after {rename}"
-                         for rename in sure if rename.site == op.site and rename.is_before(op)
-                         and rename["folder"] in op["folders"]]
+                told += [
+                    f"folder {folder}: {rename['folder']} is shown by {op} after {rename}"
+                    for rename in sure
+                    if rename.site == op.site
+                    and rename.is_before(op)
+                    and rename["folder"] in op["folders"]
+                ]
         return told
 
     # -- subscriptions ----------------------------------------------------------------------------
@@ -294,8 +367,14 @@ class Phase:
             elif op.kind == "list" and op.ok:
                 steps.append(self.step(op, "read", 2, value=name in op["subscribed"]))
         final = {site: name in shown["subscribed"] for site, shown in self.rest.shown.items()}
-        return self.search(f"subscription to {name}", Flag, thinned(steps),
-                           [1] if name in self.subscribed else [], final, counts)
+        return self.search(
+            f"subscription to {name}",
+            Flag,
+            thinned(steps),
+            [1] if name in self.subscribed else [],
+            final,
+            counts,
+        )
 
     # -- at rest ----------------------------------------------------------------------------------
 
@@ -314,8 +393,11 @@ class Phase:
                 if content(one) != content(other):
                     told.append(f"{where}: {apart(one, other)}")
                 here, there = ({row[0]: row[1] for row in found["mails"]} for found in (one, other))
-                told += [f"{where}: UID {uid} is {here[uid]} and {there[uid]}"
-                         for uid in sorted(here.keys() & there.keys()) if here[uid] != there[uid]]
+                told += [
+                    f"{where}: UID {uid} is {here[uid]} and {there[uid]}"
+                    for uid in sorted(here.keys() & there.keys())
+                    if here[uid] != there[uid]
+                ]
             if set(first[1]["subscribed"]) != set(shown["subscribed"]):
                 told.append(f"rest {self.rest.phase}: subscriptions differ at {first[0]}, {site}")
         return told
@@ -325,11 +407,17 @@ class Phase:
         elements, told = self.elements(), []
         folders = self.folders() | set(FIXED)
         for site, shown in self.shown.items():
-            told += [f"{mail} in {folder} at {site}: nobody put it there"
-                     for folder, mails in shown.items() for mail in mails
-                     if (folder, mail) not in elements]
-            told += [f"folder {folder} at {site}: nobody made it"
-                     for folder in shown if folder not in folders]
+            told += [
+                f"{mail} in {folder} at {site}: nobody put it there"
+                for folder, mails in shown.items()
+                for mail in mails
+                if (folder, mail) not in elements
+            ]
+            told += [
+                f"folder {folder} at {site}: nobody made it"
+                for folder in shown
+                if folder not in folders
+            ]
         return told
 
 
@@ -361,7 +449,9 @@ def content(folder):
 
 def apart(one, other):
     here, there = content(one), content(other)
-    say = lambda counted: [f"{row[0]} {sorted(row[1])}" for row in counted.elements()][:5]  # noqa: E731
+    say = lambda counted: [f"{row[0]} {sorted(row[1])}" for row in counted.elements()][
+        :5
+    ]  # noqa: E731
     return f"{say(here - there)} against {say(there - here)}"
 
 
@@ -397,19 +487,27 @@ def thinned(steps):
     kept = []
     for step in sorted(steps, key=lambda step: (step.invoked, step.id)):
         last = next((old for old in reversed(kept) if old.site == step.site), None)
-        if (step.act == "read" and last is not None and last.act == "read"
-                and last.value == step.value and step.responded is not None
-                and not any(overlaps(change, last.invoked, step.responded) for change in changes)):
+        if (
+            step.act == "read"
+            and last is not None
+            and last.act == "read"
+            and last.value == step.value
+            and step.responded is not None
+            and not any(overlaps(change, last.invoked, step.responded) for change in changes)
+        ):
             continue
         kept.append(step)
     return kept
 
 
 def overlaps(step, since, until):
-    return step.invoked <= until and (FOREVER if step.responded is None else step.responded) >= since
+    return (
+        step.invoked <= until and (FOREVER if step.responded is None else step.responded) >= since
+    )
 
 
 # -- UIDs -----------------------------------------------------------------------------------------
+
 
 def uids_twice(ops, rests):
     """No UID names two mails within a site's UIDVALIDITY, none comes back, UIDNEXT never falls,
@@ -418,8 +516,10 @@ def uids_twice(ops, rests):
     for site, name, validity, uid, mail, op in seen_uids(ops, rests):
         first = named.setdefault((site, name, validity, uid), (mail, op))
         if first[0] != mail:
-            told.append(f"{name} at {site}: UID {uid} of UIDVALIDITY {validity} is {first[0]} "
-                        f"({first[1]}) and {mail} ({op})")
+            told.append(
+                f"{name} at {site}: UID {uid} of UIDVALIDITY {validity} is {first[0]} "
+                f"({first[1]}) and {mail} ({op})"
+            )
     return told + below_uidnext(ops) + validity_changes(ops)
 
 
@@ -428,7 +528,7 @@ def seen_uids(ops, rests):
         if op.kind == "read" and op.ok:
             for row in op["mails"]:
                 yield op.site, op["folder"], op["validity"], row[0], row[1], op
-        elif op.get("answer") and op.ok:    # APPENDUID, COPYUID
+        elif op.get("answer") and op.ok:  # APPENDUID, COPYUID
             yield op.site, op.get("target", op["folder"]), *op["answer"], op["mail"], op
     for rest in rests:
         for site, shown in rest.shown.items():
@@ -444,7 +544,7 @@ def below_uidnext(ops):
         if op.kind == "read" and op.ok and op["whole"]:
             reads[op.site, op["folder"], op["validity"]].append(op)
     for (site, name, _), found in reads.items():
-        best = None     # the read with the highest UIDNEXT that is over, and all that was shown
+        best = None  # the read with the highest UIDNEXT that is over, and all that was shown
         waiting = []
         for op in found:
             for over in [one for one in waiting if one.is_before(op)]:
@@ -458,8 +558,11 @@ def below_uidnext(ops):
                 told.append(f"{name} at {site}: UIDNEXT fell: {best}, then {op}")
             old = {row[0] for row in best["mails"]}
             fresh = [row for row in op["mails"] if row[0] < best["uidnext"] and row[0] not in old]
-            told += [f"{name} at {site}: UID {row[0]} ({row[1]}) came below UIDNEXT "
-                     f"{best['uidnext']} of {best}: {op}" for row in fresh]
+            told += [
+                f"{name} at {site}: UID {row[0]} ({row[1]}) came below UIDNEXT "
+                f"{best['uidnext']} of {best}: {op}"
+                for row in fresh
+            ]
     return told
 
 
@@ -470,12 +573,15 @@ def validity_changes(ops):
         if op.kind == "read" and op.ok and op["folder"] in FIXED:
             first = known.setdefault((op.site, op["folder"]), op)
             if first["validity"] != op["validity"]:
-                told.append(f"{op['folder']} at {op.site}: UIDVALIDITY {first['validity']} became "
-                            f"{op['validity']}")
+                told.append(
+                    f"{op['folder']} at {op.site}: UIDVALIDITY {first['validity']} became "
+                    f"{op['validity']}"
+                )
     return told
 
 
 # -- QRESYNC --------------------------------------------------------------------------------------
+
 
 def missed_by_qresync(ops, verdict):
     """A client that knew a folder, and was told what changed, knows it again: RFC 7162. What has
@@ -501,8 +607,10 @@ def missed_by_qresync(ops, verdict):
                 cached.pop(row[0], None)
         verdict.counts["QRESYNC visits"] += 1
         if cached != true:
-            wrong = {uid: (sorted(cached.get(uid, {"(gone)"})), sorted(true.get(uid, {"(gone)"})))
-                     for uid in sorted(cached.keys() | true.keys())
-                     if cached.get(uid) != true.get(uid)}
+            wrong = {
+                uid: (sorted(cached.get(uid, {"(gone)"})), sorted(true.get(uid, {"(gone)"})))
+                for uid in sorted(cached.keys() | true.keys())
+                if cached.get(uid) != true.get(uid)
+            }
             told.append(f"QRESYNC missed, {{UID: (known, true)}}: {wrong}: {op}, since {before}")
     return told

@@ -3,6 +3,7 @@
 They are few, with few mails and folders, so that operations meet. A session sees folders before it
 acts in them, mostly by SELECT with QRESYNC, and what it was shown is a `read` of the history.
 """
+
 import random
 import re
 import threading
@@ -17,14 +18,28 @@ from .record import now
 FLAGS = ("\\Seen", "\\Flagged", "work", "\\Deleted")
 # Made and deleted by anybody, under the same names again.
 POOL = ("P1", "P2")
-WEIGHTS = {"look": 8, "append": 10, "store": 20, "expunge": 6, "copy": 5, "move": 6, "create": 2,
-           "rename": 3, "delete": 2, "fill": 4, "subscribe": 3, "list": 3}
+WEIGHTS = {
+    "look": 8,
+    "append": 10,
+    "store": 20,
+    "expunge": 6,
+    "copy": 5,
+    "move": 6,
+    "create": 2,
+    "rename": 3,
+    "delete": 2,
+    "fill": 4,
+    "subscribe": 3,
+    "list": 3,
+}
 LINE = b"Each mail of this history has a name of its own. 0123456789\r\n"
 
 
 def body(name, size):
-    head = (f"From: <a@stack.example>\r\nTo: <u@example.org>\r\nSubject: {name}\r\n"
-            f"X-Mail: {name}\r\nMessage-ID: <{name}@history.example>\r\n\r\n").encode()
+    head = (
+        f"From: <a@stack.example>\r\nTo: <u@example.org>\r\nSubject: {name}\r\n"
+        f"X-Mail: {name}\r\nMessage-ID: <{name}@history.example>\r\n\r\n"
+    ).encode()
     return head + LINE * (size // len(LINE) + 1)
 
 
@@ -59,7 +74,7 @@ class Client(threading.Thread):
         self.label = f"{label}{self.name_of}"
         self.random = random.Random(f"{shared.seed}/{self.label}")
         self.session = self.user = self.trouble = None
-        self.known = {}     # (user, folder): the last whole read
+        self.known = {}  # (user, folder): the last whole read
 
     def run(self):
         try:
@@ -92,13 +107,13 @@ class Client(threading.Thread):
                 getattr(self, kind)()
         except Lost:
             time.sleep(0.05)
-        except ImapError:   # at login or ENABLE
+        except ImapError:  # at login or ENABLE
             time.sleep(0.05)
         finally:
             self.hang_up()
 
     def record(self, kind, command, **asked):
-        """Runs a command and records it; command() gives more of what was answered. None: refused."""
+        """Runs a command and records it, with what command() gives of the answer. None: refused."""
         number, invoked = self.shared.recorder.number(), now()
         outcome, responded, more = "lost", None, {}
         try:
@@ -113,9 +128,18 @@ class Client(threading.Thread):
             more = {"why": str(error)[:200]}
             raise
         finally:
-            self.shared.recorder.op(id=number, user=self.user, site=self.site, client=self.name_of,
-                                    kind=kind, invoked=invoked, responded=responded,
-                                    outcome=outcome, **asked, **more)
+            self.shared.recorder.op(
+                id=number,
+                user=self.user,
+                site=self.site,
+                client=self.name_of,
+                kind=kind,
+                invoked=invoked,
+                responded=responded,
+                outcome=outcome,
+                **asked,
+                **more,
+            )
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -156,20 +180,35 @@ class Client(threading.Thread):
                 changed.append([int(items[b"UID"]), flags(items[b"FLAGS"])])
         since = None
         if quick and numbers["UIDVALIDITY"] == before["validity"]:
-            since = {"read": before["read"], "vanished": [uid for uid in vanished
-                                                          if uid < numbers["UIDNEXT"]],
-                     "changed": changed}
+            since = {
+                "read": before["read"],
+                "vanished": [uid for uid in vanished if uid < numbers["UIDNEXT"]],
+                "changed": changed,
+            }
         mails = []
-        _, lines = self.session.command("UID FETCH 1:* (FLAGS MODSEQ BODY.PEEK[HEADER.FIELDS (X-MAIL)])")
+        _, lines = self.session.command(
+            "UID FETCH 1:* (FLAGS MODSEQ BODY.PEEK[HEADER.FIELDS (X-MAIL)])"
+        )
         for line in lines:
             items = pairs(line) if re.match(rb"\* \d+ FETCH", line) else {}
             head = next((value for key, value in items.items() if key.startswith(b"BODY[")), None)
             if head is not None:
-                mails.append([int(items[b"UID"]), head.partition(b":")[2].strip().decode(),
-                              flags(items[b"FLAGS"]), int(items[b"MODSEQ"][0])])
-        read = {"validity": numbers["UIDVALIDITY"], "uidnext": numbers["UIDNEXT"],
-                "modseq": numbers["HIGHESTMODSEQ"], "mails": mails,
-                "whole": len(mails) == exists and all(row[1] for row in mails), "since": since}
+                mails.append(
+                    [
+                        int(items[b"UID"]),
+                        head.partition(b":")[2].strip().decode(),
+                        flags(items[b"FLAGS"]),
+                        int(items[b"MODSEQ"][0]),
+                    ]
+                )
+        read = {
+            "validity": numbers["UIDVALIDITY"],
+            "uidnext": numbers["UIDNEXT"],
+            "modseq": numbers["HIGHESTMODSEQ"],
+            "mails": mails,
+            "whole": len(mails) == exists and all(row[1] for row in mails),
+            "since": since,
+        }
         if read["whole"]:
             self.known[self.user, folder] = {**read, "read": number}
         return read
@@ -179,6 +218,7 @@ class Client(threading.Thread):
             folders = digest.names(self.session.command('LIST "" "*"')[1])
             subscribed = digest.names(self.session.command('LSUB "" "*"')[1], skip=())
             return {"folders": folders, "subscribed": subscribed}
+
         self.record("list", command)
 
     # -- mails ------------------------------------------------------------------------------------
@@ -191,8 +231,10 @@ class Client(threading.Thread):
         def command(_):
             answer = self.session.append(folder, data, chosen)
             return {"answer": list(answer)} if answer else {}
-        self.record("append", command, folder=folder, mail=name,
-                    flags=[flag.lower() for flag in chosen])
+
+        self.record(
+            "append", command, folder=folder, mail=name, flags=[flag.lower() for flag in chosen]
+        )
         if self.random.random() < 0.2:
             self.look(folder)
 
@@ -212,15 +254,30 @@ class Client(threading.Thread):
                 return
             folder, uid, mail = picked
             how = self.random.choices("+-=", (6, 5, 1))[0]
-            chosen = self.random.sample(FLAGS[:3] if how == "=" else FLAGS, self.random.choice((1, 1, 2)))
+            chosen = self.random.sample(
+                FLAGS[:3] if how == "=" else FLAGS, self.random.choice((1, 1, 2))
+            )
             sign = "" if how == "=" else how
 
             def command(_, words=f"UID STORE {uid} {sign}FLAGS ({' '.join(chosen)})", uid=uid):
                 _, lines = self.session.command(words)
-                return {"found": any(pairs(line).get(b"UID") == b"%d" % uid for line in lines
-                                     if re.match(rb"\* \d+ FETCH", line))}
-            self.record("store", command, folder=folder, uid=uid, mail=mail, how=how,
-                        flags=[flag.lower() for flag in chosen])
+                return {
+                    "found": any(
+                        pairs(line).get(b"UID") == b"%d" % uid
+                        for line in lines
+                        if re.match(rb"\* \d+ FETCH", line)
+                    )
+                }
+
+            self.record(
+                "store",
+                command,
+                folder=folder,
+                uid=uid,
+                mail=mail,
+                how=how,
+                flags=[flag.lower() for flag in chosen],
+            )
         if self.random.random() < 0.4:
             self.look(picked[0])
 
@@ -233,6 +290,7 @@ class Client(threading.Thread):
                 self.session.command(f"UID STORE {uid} +FLAGS.SILENT (\\Deleted)")
                 _, lines = self.session.command(f"UID EXPUNGE {uid}")
                 return {"vanished": uid in gone(lines)}
+
             self.record("expunge", command, folder=folder, uid=uid, mail=mail)
             if self.random.random() < 0.6:
                 self.look(folder)
@@ -256,10 +314,15 @@ class Client(threading.Thread):
 
         def command(_):
             text, lines = self.session.command(f"UID {kind.upper()} {uid} {mailbox(target)}")
-            found = re.search(r"COPYUID (\d+) \d+ (\d+)",
-                              text + b" ".join(lines).decode(errors="replace"))
-            return {"copied": found is not None, "vanished": uid in gone(lines),
-                    **({"answer": [int(found[1]), int(found[2])]} if found else {})}
+            found = re.search(
+                r"COPYUID (\d+) \d+ (\d+)", text + b" ".join(lines).decode(errors="replace")
+            )
+            return {
+                "copied": found is not None,
+                "vanished": uid in gone(lines),
+                **({"answer": [int(found[1]), int(found[2])]} if found else {}),
+            }
+
         self.record(kind, command, folder=folder, uid=uid, mail=mail, target=target)
         if self.random.random() < 0.5:
             self.look(target)
@@ -277,6 +340,7 @@ class Client(threading.Thread):
     def simply(self, kind, folder, command, **more):
         def run(_):
             command(folder)
+
         done = self.record(kind, run, folder=folder, **more) is not None
         if self.random.random() < 0.4:
             self.list()
@@ -285,8 +349,9 @@ class Client(threading.Thread):
     def rename(self):
         folder, target = self.shared.choose(self.user, self.random), self.name(RENAMED)
         if folder:
-            if self.simply("rename", folder, lambda name: self.session.rename(name, target),
-                           target=target):
+            if self.simply(
+                "rename", folder, lambda name: self.session.rename(name, target), target=target
+            ):
                 self.shared.add(self.user, target, folder if self.random.random() < 0.5 else None)
 
     def delete(self):
@@ -298,8 +363,11 @@ class Client(threading.Thread):
 
     def subscribe(self):
         on = self.random.random() < 0.55
-        self.simply("subscribe" if on else "unsubscribe", self.random.choice(FIXED),
-                    lambda folder: self.session.subscribe(folder, on))
+        self.simply(
+            "subscribe" if on else "unsubscribe",
+            self.random.choice(FIXED),
+            lambda folder: self.session.subscribe(folder, on),
+        )
 
 
 def pairs(line):
@@ -322,8 +390,13 @@ def uid_set(text):
 
 
 def gone(lines):
-    return {uid for line in lines for found in [re.match(rb"\* VANISHED ([0-9:,]+)", line)] if found
-            for uid in uid_set(found[1].decode())}
+    return {
+        uid
+        for line in lines
+        for found in [re.match(rb"\* VANISHED ([0-9:,]+)", line)]
+        if found
+        for uid in uid_set(found[1].decode())
+    }
 
 
 class Clients:
@@ -331,8 +404,9 @@ class Clients:
 
     def __init__(self, shared, replicas, each, label):
         self.shared = shared
-        self.all = [Client(shared, replica, number, label)
-                    for replica in replicas for number in range(each)]
+        self.all = [
+            Client(shared, replica, number, label) for replica in replicas for number in range(each)
+        ]
 
     def __enter__(self):
         self.shared.stopping.clear()

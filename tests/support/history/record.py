@@ -11,6 +11,7 @@ All times are of one monotonic clock. `outcome` is "ok", "no" (the server refuse
 answer came: `responded` is null, and nobody knows whether it was done). Between `began` and `ended`
 of a link event the network may be as before or as after. At rest all sites have everything.
 """
+
 import json
 import threading
 import time
@@ -27,6 +28,7 @@ def now():
 @dataclass
 class Op:
     """One operation: what was asked is in `asked`, with what was answered."""
+
     id: int
     user: str
     site: str
@@ -51,16 +53,22 @@ class Op:
         return self.responded is not None and self.responded < other.invoked
 
     def __str__(self):
-        words = [f"{name}={value}" for name, value in self.asked.items()
-                 if name in ("folder", "target", "mail", "uid", "how", "flags", "why")]
+        words = [
+            f"{name}={value}"
+            for name, value in self.asked.items()
+            if name in ("folder", "target", "mail", "uid", "how", "flags", "why")
+        ]
         end = "-" if self.responded is None else f"{self.responded:.3f}"
-        return (f"#{self.id} {self.kind}@{self.site} {' '.join(words)} [{self.invoked:.3f}, {end}]"
-                f" {self.outcome}")
+        return (
+            f"#{self.id} {self.kind}@{self.site} {' '.join(words)} [{self.invoked:.3f}, {end}]"
+            f" {self.outcome}"
+        )
 
 
 @dataclass
 class Link:
     """From `began` to `ended` on, these pairs of sites are open ("a-b"), and no others."""
+
     open: frozenset
     began: float
     ended: float
@@ -69,12 +77,13 @@ class Link:
 @dataclass
 class Rest:
     """What all sites showed of a user when everything was everywhere: {site: {folder: {...}}}."""
+
     user: str
     phase: int
     began: float
     ended: float
     shown: dict
-    excused: str = ""       # why storages may show what no client did, or ""
+    excused: str = ""  # why storages may show what no client did, or ""
 
 
 @dataclass
@@ -129,8 +138,10 @@ def add(history, event):
     if kind == "history":
         history.sites, history.head = event["sites"], event
     elif kind == "op":
-        plain = {name: event.pop(name) for name in
-                 ("id", "user", "site", "client", "kind", "invoked", "responded", "outcome")}
+        plain = {
+            name: event.pop(name)
+            for name in ("id", "user", "site", "client", "kind", "invoked", "responded", "outcome")
+        }
         history.ops.append(Op(**plain, asked=event))
     elif kind == "link":
         history.links.append(Link(frozenset(event["open"]), event["began"], event["ended"]))

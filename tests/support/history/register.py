@@ -21,10 +21,11 @@ that forgets its own client's change, or shows one that it had lost, is refused,
 A site sees lazily here: only when one of its operations needs to have seen something. `available`
 says what it could have seen. That keeps all outcomes, and few configurations.
 """
+
 from dataclasses import dataclass
 from itertools import product
 
-MOST = 4000     # configurations; beyond it a register is left undecided
+MOST = 4000  # configurations; beyond it a register is left undecided
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,22 @@ class Step:
     act: what `outcomes` of the register's kind knows; value: what a read showed.
     sure: it took effect if it was answered. Else it may have had none.
     """
+
     id: int
     site: str
     invoked: float
-    responded: float    # None: no answer
+    responded: float  # None: no answer
     act: str
     sure: bool = True
     value: object = None
 
 
-BASE = -1   # the dot of what was there at the last rest
+BASE = -1  # the dot of what was there at the last rest
 
 
 class Flag:
     """Setting wins over a clearing that has not seen it."""
+
     undoes = False
     final = staticmethod(lambda labels: bool(labels))
 
@@ -67,11 +70,13 @@ class Flag:
 class Keyword(Flag):
     """As Flag; but who clears a keyword and sets it again before his site has looked has done
     nothing (docs/replicator.md, "Not there yet")."""
+
     undoes = True
 
 
 class Cleared:
     r"""\Deleted: clearing wins over a setting that has not seen it. Label 1 is set, 0 cleared."""
+
     undoes = False
     final = staticmethod(lambda labels: 1 in labels and 0 not in labels)
 
@@ -91,6 +96,7 @@ class Cleared:
 class Copies:
     """How many copies of one mail a folder has. Labels number them: a copy takes the smallest
     number that its site does not have, so copies that two sites make at once are one."""
+
     undoes = False
     final = staticmethod(lambda labels: len(set(labels)))
 
@@ -100,11 +106,13 @@ class Copies:
         if step.act == "add":
             number = next(n for n in range(1, len(labels) + 2) if n not in labels)
             return [(number, frozenset())]
-        if step.act == "wipe":      # the whole folder
+        if step.act == "wipe":  # the whole folder
             return [(None, frozenset(alive))]
         # Which of several a UID was is not asked; and it may be gone by then, or be another UID's.
-        one = [(None, frozenset(dot for dot, label in alive.items() if label == gone))
-               for gone in sorted(labels)]
+        one = [
+            (None, frozenset(dot for dot, label in alive.items() if label == gone))
+            for gone in sorted(labels)
+        ]
         return one + [(None, frozenset())]
 
     @staticmethod
@@ -118,6 +126,7 @@ class Config:
     """done: for each site its changes in their order, (step, label, dots gone); seen and
     available: for each site how many of each site's changes; read: steps that took effect and
     whose response has not come."""
+
     done: tuple
     seen: tuple
     available: tuple
@@ -180,8 +189,10 @@ class Search:
         while moved:
             moved = False
             for one, other in self.open:
-                for mine, theirs in ((available[one], available[other]),
-                                     (available[other], available[one])):
+                for mine, theirs in (
+                    (available[one], available[other]),
+                    (available[other], available[one]),
+                ):
                     for origin, number in enumerate(theirs):
                         if mine[origin] < number:
                             mine[origin], moved = number, True
@@ -189,8 +200,9 @@ class Search:
 
     def views(self, config, site):
         """All that a site may have seen now, the least first."""
-        ranges = [range(low, high + 1) for low, high in
-                  zip(config.seen[site], config.available[site])]
+        ranges = [
+            range(low, high + 1) for low, high in zip(config.seen[site], config.available[site])
+        ]
         return sorted(product(*ranges), key=sum)
 
     def execute(self, config, step):
@@ -209,29 +221,40 @@ class Search:
                 kept = found.setdefault(outcome, [])
                 if not any(all(a <= b for a, b in zip(less, seen)) for less in kept):
                     kept.append(seen)
-        after = {self.after(config, step, site, outcome, seen)
-                 for outcome, kept in found.items() for seen in kept}
+        after = {
+            self.after(config, step, site, outcome, seen)
+            for outcome, kept in found.items()
+            for seen in kept
+        }
         return after | self.undone(config, step, site)
 
     def undone(self, config, step, site):
         """The change before was a clearing that nobody else has seen: both did nothing."""
         row = config.done[site]
-        if (not self.kind.undoes or step.act != "set" or not row or row[-1][1] is not None
-                or any(seen[site] == len(row) for n, seen in enumerate(config.seen) if n != site)):
+        if (
+            not self.kind.undoes
+            or step.act != "set"
+            or not row
+            or row[-1][1] is not None
+            or any(seen[site] == len(row) for n, seen in enumerate(config.seen) if n != site)
+        ):
             return set()
-        done = (*config.done[:site], (*row[:-1], (row[-1][0], None, frozenset())),
-                *config.done[site + 1:])
+        done = (
+            *config.done[:site],
+            (*row[:-1], (row[-1][0], None, frozenset())),
+            *config.done[site + 1 :],
+        )
         return {Config(done, config.seen, config.available, config.read | {step.id})}
 
     def after(self, config, step, site, outcome, seen):
         done, available = config.done, config.available
         if outcome is not None and (outcome[0] is not None or outcome[1]):
             row = (*done[site], (step.id, *outcome))
-            done = (*done[:site], row, *done[site + 1:])
-            seen = (*seen[:site], len(row), *seen[site + 1:])
-            own = (*available[site][:site], len(row), *available[site][site + 1:])
-            available = (*available[:site], own, *available[site + 1:])
-        seen = (*config.seen[:site], seen, *config.seen[site + 1:])
+            done = (*done[:site], row, *done[site + 1 :])
+            seen = (*seen[:site], len(row), *seen[site + 1 :])
+            own = (*available[site][:site], len(row), *available[site][site + 1 :])
+            available = (*available[:site], own, *available[site + 1 :])
+        seen = (*config.seen[:site], seen, *config.seen[site + 1 :])
         return self.spread(Config(done, seen, available, config.read | {step.id}))
 
     def reach(self, configs, pending, until=None):
@@ -268,8 +291,9 @@ class Search:
             elif what == "responded":
                 configs = self.reach(configs, pending, thing.id)
                 pending.remove(thing.id)
-                configs = {Config(c.done, c.seen, c.available, c.read - {thing.id})
-                           for c in configs}
+                configs = {
+                    Config(c.done, c.seen, c.available, c.read - {thing.id}) for c in configs
+                }
             elif what == "healed":
                 self.open = self.open | thing
                 configs = {self.spread(config) for config in configs}
@@ -283,8 +307,8 @@ class Search:
         configs = self.reach(configs, pending)
         if self.undecided or final is None:
             return None
-        allowed = {self.kind.final(self.alive(c, [len(row) for row in c.done]).values())
-                   for c in configs}
+        allowed = {
+            self.kind.final(self.alive(c, [len(row) for row in c.done]).values()) for c in configs
+        }
         wrong = {site: value for site, value in final.items() if value not in allowed}
         return f"shows {wrong} at rest, allowed is {sorted(allowed)}" if wrong else None
-

@@ -1,4 +1,5 @@
 """One history: clients at all sites of a group, faults of a seed, and what all show at rest."""
+
 import contextlib
 import random
 import time
@@ -6,7 +7,6 @@ from pathlib import Path
 
 from support.stack import digest
 from support.stack.failure import StackError
-from support.waiting import eventually
 
 from .checker import FIXED, check
 from .clients import Clients, Shared
@@ -25,8 +25,12 @@ class Faults:
         self.letters = [replica.letter for replica in group.replicas]
 
     def pairs(self, without=None):
-        return [f"{one}-{other}" for one in self.letters for other in self.letters
-                if one < other and without not in (one, other)]
+        return [
+            f"{one}-{other}"
+            for one in self.letters
+            for other in self.letters
+            if one < other and without not in (one, other)
+        ]
 
     def tell(self, what):
         self.recorder.write(event="fault", what=what, at=now())
@@ -49,13 +53,16 @@ class Faults:
         if what == "cut one":
             letter = self.dice.choice(self.letters)
             how = self.dice.choice(("cut", "silence"))
-            self.link(lambda: (self.group.heal(), self.group.cut(letter, how=how)),
-                      self.pairs(letter))
+            self.link(
+                lambda: (self.group.heal(), self.group.cut(letter, how=how)), self.pairs(letter)
+            )
             return self.tell(f"{how} {letter}")
         if what == "cut two":
             one, other = sorted(self.dice.sample(self.letters, 2))
-            self.link(lambda: (self.group.heal(), self.group.cut(one, other)),
-                      [pair for pair in self.pairs() if pair != f"{one}-{other}"])
+            self.link(
+                lambda: (self.group.heal(), self.group.cut(one, other)),
+                [pair for pair in self.pairs() if pair != f"{one}-{other}"],
+            )
             return self.tell(f"cut {one} from {other}")
         if what == "slow":
             milliseconds = self.dice.choice((30, 120, 400))
@@ -74,7 +81,7 @@ class Faults:
             time.sleep(self.dice.uniform(0, 0.3))
             self.group.start(name)
             return self.tell(f"kill -9 {name}")
-        end = time.monotonic() + 60     # a worker is there only while there is something to do
+        end = time.monotonic() + 60  # a worker is there only while there is something to do
         while not replica.kill_some(what, self.dice.choice):
             if time.monotonic() > end:
                 return self.tell(f"no {what} at {replica.letter}")
@@ -84,20 +91,23 @@ class Faults:
 
 
 def rest(group, recorder, user, phase):
-    """Waits until all sites have everything, and records what they show."""
+    """Waits until all sites have everything, and records what they show then."""
     replicas, began = group.replicas, now()
     end = time.monotonic() + WITHIN
     while True:
-        digests = digest.wait_equal(replicas, [user], max(1.0, end - time.monotonic()))[user]
+        digest.wait_equal(replicas, [user], max(1.0, end - time.monotonic()))
         if is_settled(replicas, user):
             break
         if time.monotonic() > end:
             raise digest.Unequal(f"{user}: equal, and not all is confirmed")
         time.sleep(0.1)
+    # A mail that gets another UID everywhere is shown under both for a moment: not any more.
+    digests = digest.wait_equal(replicas, [user], WITHIN)[user]
     shown = {replica.letter: seen(digests[replica.name]) for replica in replicas}
     excused = "an mdbox was rebuilt" if user in group.rebuilt() else ""
-    recorder.write(event="rest", user=user, phase=phase, began=began, ended=now(), shown=shown,
-                   excused=excused)
+    recorder.write(
+        event="rest", user=user, phase=phase, began=began, ended=now(), shown=shown, excused=excused
+    )
 
 
 def is_settled(replicas, user):
@@ -112,11 +122,24 @@ def is_settled(replicas, user):
 
 
 def seen(shown):
-    folders = {name: {"validity": folder.validity, "uidnext": folder.uidnext,
-                      "mails": [[uid, message.name, sorted(message.flags), message.guid,
-                                 message.sha256, message.date]
-                                for uid, message in sorted(folder.messages.items())]}
-               for name, folder in shown.folders.items()}
+    folders = {
+        name: {
+            "validity": folder.validity,
+            "uidnext": folder.uidnext,
+            "mails": [
+                [
+                    uid,
+                    message.name,
+                    sorted(message.flags),
+                    message.guid,
+                    message.sha256,
+                    message.date,
+                ]
+                for uid, message in sorted(folder.messages.items())
+            ],
+        }
+        for name, folder in shown.folders.items()
+    }
     return {"folders": folders, "subscribed": sorted(shown.subscribed)}
 
 
@@ -126,8 +149,9 @@ def show_unequal(group, recorder, user, phase):
     for replica in group.replicas:
         with contextlib.suppress(Exception):
             shown[replica.letter] = seen(digest.read(replica, user))
-    recorder.write(event="rest", user=user, phase=phase, began=now(), ended=now(), shown=shown,
-                   excused="")
+    recorder.write(
+        event="rest", user=user, phase=phase, began=now(), ended=now(), shown=shown, excused=""
+    )
 
 
 def begin(group, user):
@@ -163,7 +187,7 @@ def run(group, path, seed, phases=2, operations=240, strikes=2, users=2, each=2)
                     assert waited, f"clients stand still after {done}"
                     done.append(faults.strike(what))
                 assert clients.wait(operations // (strikes + 1), 240), "clients stand still"
-                if dice.random() < 0.5:     # under load, or when it is over
+                if dice.random() < 0.5:  # under load, or when it is over
                     done.append(faults.heal())
                     clients.wait(operations // (strikes + 1), 240)
             faults.heal()
@@ -186,18 +210,6 @@ def settle(group, recorder, user, phase):
 def judged(path):
     """The verdict on the history in a file."""
     return check(read(path))
-
-
-def wait_for_group(group):
-    for replica in group.replicas:
-        eventually(f"{replica.name} serves", lambda one=replica: can_log_in(one))
-
-
-def can_log_in(replica):
-    with contextlib.suppress(Exception):
-        replica.imap("first@example.org").drop()
-        return True
-    return False
 
 
 def kept(path, where):
