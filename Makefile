@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run check test test-long test-machines test-packages chaos fuzz \
+.PHONY: all install uninstall deb run check test test-long test-machines test-packages chaos histories fuzz \
 	bench matrix compatibility clean format tidy coverage
 
 all: $(BUILD)/build.ninja
@@ -71,6 +71,12 @@ chaos:
 	$(MAKE) --no-print-directory all
 	DOVELANE_SEED=$(SEED) DOVELANE_ROUNDS=$(ROUNDS) DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pytest -q -s -p no:cacheprovider \
 		tests/integration/gateway/test_chaos.py --tier check,test,long
+
+# As many histories of IMAP clients at three sites under faults, told by SEED, each held to the rules (docs/proof.md).
+histories:
+	./setup test
+	$(MAKE) --no-print-directory all
+	DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) tests/replication/histories.py --seed $(SEED) --rounds $(ROUNDS)
 
 # make bench, make bench-gateway: tables on the screen, figures in build/bench/NAME.json
 bench:
