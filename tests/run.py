@@ -12,9 +12,10 @@ long      that and all the rest, and the lane's tests with the server under valg
 
 DOVELANE_WERROR=1: warnings are errors, as in CI.
 DOVELANE_TRIXIE_ROOT names a Debian 13 root directory, in which the part "replication" finds a
-second Dovecot version; DOVELANE_TRIXIE_BUILD the build for it, a path inside (default:
-/build/main). `long` runs these tests once more then, the first replica of each with 2.4, the second
-with 2.3, and so on.
+second Dovecot version, DOVELANE_FORKY_ROOT one of Debian 14 for a third; DOVELANE_TRIXIE_BUILD,
+DOVELANE_FORKY_BUILD the build for it, a path inside (default: /build/main). With the first, `long`
+runs these tests once more, the first replica of each with 2.4, the second with 2.3, and so on. The
+cell mixed-gcc of `make matrix` has all of that.
 """
 import argparse
 import json

@@ -75,6 +75,18 @@ static void reply_bounds(struct session *s)
                                                                                         : "");
 }
 
+/* By home: of folders that are one mailbox, the mails of all. */
+static const uint64_t *count_messages(struct session *s)
+{
+    uint64_t *n = t_new(uint64_t, orset_folders(s->os) + 1);
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.home < orset_folders(s->os))
+            n[f.home] += f.messages;
+    }
+    return n;
+}
+
 static enum frame_result status(struct session *s)
 {
     uint16_t self = orset_self(s->os);
@@ -103,6 +115,7 @@ static enum frame_result status(struct session *s)
                    p->exchange != NULL ? "\texchanging" : "");
     }
     reply_bounds(s);
+    const uint64_t *messages = count_messages(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         struct orset_folder f;
         if (orset_folder_get(s->os, i, &f) < 0 || !f.live || f.home != i)
@@ -113,7 +126,7 @@ static enum frame_result status(struct session *s)
         const char *waits =
             here && name_waits(s, x, &f) ? t_strdup_printf("\tto-be=%s", shown(to_be(s, &f))) : "";
         link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s%s",
-                   shown(folder_text(s, f.index)), (unsigned long long)f.messages,
+                   shown(folder_text(s, f.index)), (unsigned long long)messages[i],
                    orset_uid_mismatches(s->os, i), here ? "" : "\tnot-here", waits,
                    held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }

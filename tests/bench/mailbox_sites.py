@@ -88,7 +88,7 @@ class BenchGroup(Group):
             if path:
                 script = self.wrapper(base, name, path, door, cores)
                 text += f"service {name} {{\n  executable = {script}\n}}\n"
-        self.more = {spec.version: text}
+        self.more = {spec.family: text}
         replica = super().replica(letter, spec, letters, nodes)
         replica.note["submission"] = f"127.0.0.1:{port}" if program("submission") else None
         return replica

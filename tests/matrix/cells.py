@@ -1,6 +1,7 @@
 """The cells of the matrix: a Debian release, a compiler, and the server that holds the lanes.
 
-A cell's name says all of it: trixie-gcc, forky-gcc-valkey, bookworm-musl.
+A cell's name says all of it: trixie-gcc, forky-gcc-valkey, bookworm-musl. The cell "mixed-gcc" is
+one group of replicas, the sites with the Dovecots of all releases.
 """
 import fnmatch
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ NAMES = [
     "trixie-gcc-valkey", "forky-gcc-valkey",
     "bookworm-clang", "trixie-clang", "forky-clang",
     "bookworm-musl", "trixie-musl", "forky-musl",
+    "mixed-gcc",
 ]
 LEVELS = ["built", "core", "whole"]
 
@@ -21,7 +23,14 @@ class Cell:
 
     @property
     def release(self):
-        return self.name.split("-")[0]
+        """Where its tests run."""
+        first = self.name.split("-")[0]
+        return next(iter(RELEASES)) if first == "mixed" else first
+
+    @property
+    def beside(self):
+        """The other releases whose Dovecots its sites have, too."""
+        return list(RELEASES)[1:] if self.name.startswith("mixed-") else []
 
     @property
     def compiler(self):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """What runs inside a cell: builds the source in /matrix/source and runs its tests; /matrix/result.json says how far it came.
 
-    inside.py COMPILER SERVER LEVEL
+    inside.py COMPILER SERVER LEVEL [RELEASE]...
 
 LEVEL: built, core (built, the unit tests, the integration tests in CORE below) or whole (all tests that are not marked long).
+RELEASE: another one, whose root directory is /matrix/RELEASE: the replicator is built there, too, and
+the tests are those of a group with all these Dovecots.
 """
 import json
 import os
@@ -24,6 +26,8 @@ TESTS = SOURCE / "tests"
 CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py",
         "test_ctl_mends*.py"]
 CORE_REPLICATION = ["test_table.py", "test_clients.py"]
+# Of mixed versions: whole is all of tests/replication, the sites with the releases' Dovecots by turns.
+CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_kill.py"]
 AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
 COMMANDS = {"gcc": "gcc", "clang": "clang", "musl": "musl-gcc"}
 
@@ -82,19 +86,35 @@ def run(words, **more):
     return subprocess.run([str(word) for word in words], check=False, **more)
 
 
-def build(compiler, result):
-    """A warning is counted, and stops nothing."""
-    start = time.monotonic()
+def of_replicator(root):
+    """What is built there for its Dovecot alone."""
+    done = subprocess.run(["chroot", root, "ninja", "-C", BUILD, "-t", "targets", "all"],
+                          stdout=subprocess.PIPE, check=True)
+    names = [line.partition(":")[0] for line in done.stdout.decode().splitlines()]
+    return [name for name in names if re.fullmatch(
+        r"dovecot-plugin/(\S+\.so|replicator/dovelane-replicator|worker/dovelane-worker)", name)]
+
+
+def build(compiler, result, release=None):
+    """A warning is counted, and stops nothing. release: in its root directory, for its Dovecot."""
+    start, enter, targets = time.monotonic(), [], []
+    if release:
+        root = HERE / release
+        enter = ["chroot", root]
+        (root / "matrix").mkdir(exist_ok=True)
+        run(["cp", "-a", SOURCE, root / "matrix"])
     env = dict(os.environ, CC=COMMANDS[compiler])
-    ok = run(["meson", "setup", "-Db_colorout=never", BUILD, SOURCE], env=env).returncode == 0
+    ok = run([*enter, "meson", "setup", "-Db_colorout=never", BUILD, SOURCE], env=env).returncode == 0
     text = ""
     if ok:
-        done = run(["ninja", "-k", "0", "-C", BUILD], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        targets = of_replicator(root) if release else []
+        done = run([*enter, "ninja", "-k", "0", "-C", BUILD, *targets],
+                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         text, ok = done.stdout.decode(errors="replace"), done.returncode == 0
         print(text, flush=True)
     warnings = sorted(set(line for line in text.splitlines() if re.search(r"\bwarning: ", line)))
     errors = [line for line in text.splitlines() if re.search(r"\berror: |^FAILED: ", line)]
-    result.step("built", "build", int(ok), int(not ok), 0, start, errors[:50], warnings=warnings)
+    result.step("built", f"build of {release}" if release else "build", int(ok), int(not ok), 0, start, errors[:50], warnings=warnings)
     return ok
 
 
@@ -121,12 +141,12 @@ def unit(level, suites, result):
     result.step(level, "unit", passed, failed, skipped, start, failures, skips=skipped_because(junit))
 
 
-def pytest(level, name, files, marks, at_once, result):
+def pytest(level, name, files, marks, at_once, result, **env):
     start = time.monotonic()
     junit = HERE / f"{name}.xml"
     files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).rglob(pattern))
     code = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", at_once, "--dist", "loadfile", "--durations", "15",
-                "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD))).returncode
+                "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD), **env)).returncode
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:
         failed, failures = 1, [f"pytest ended with {code}"]
@@ -145,17 +165,39 @@ def tests(level, result):
         pytest(level, "replication", ["test_*.py"], "", "2", result)
 
 
+def mixed(level, releases, result):
+    """A group whose sites have this system's Dovecot and the other ones'."""
+    env = {f"DOVELANE_{release.upper()}_ROOT": str(HERE / release) for release in releases}
+    env.update({f"DOVELANE_{release.upper()}_BUILD": str(BUILD) for release in releases})
+    if level == "core":
+        pytest(level, "replication, versions mixed", CORE_MIXED, "", "2", result, **env)
+    if level == "whole":
+        turns = ",".join(number_in(root) for root in ["/", *(HERE / name for name in releases)])
+        pytest(level, "replication, versions mixed", ["test_*.py"], "", "2", result,
+               DOVELANE_VERSIONS=turns, **env)
+
+
+def number_in(root):
+    """"2.4.1"."""
+    return first(r"(\d+\.\d+\.\d+)", said("chroot", root, "dovecot", "--version"))
+
+
 def main():
-    compiler, server, level = sys.argv[1:]
+    compiler, server, level, *beside = sys.argv[1:]
     os.environ["DOVELANE_REDIS_SERVER"] = server
     result = Result(json.loads((HERE / "start.json").read_text()))
     result.data["versions"] = versions(compiler, server)
+    if beside:
+        result.data["mixed"] = [number_in(root) for root in ["/", *(HERE / name for name in beside)]]
     result.write()
     if compiler == "musl":
         from musl import compile_and_run
         compile_and_run(result)
-    elif build(compiler, result) and level != "built":
-        tests(level, result)
+    elif all([build(compiler, result), *(build(compiler, result, name) for name in beside)]):
+        if beside:
+            mixed(level, beside, result)
+        elif level != "built":
+            tests(level, result)
     result.data["finished"] = True
     result.write()
 

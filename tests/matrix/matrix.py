@@ -65,15 +65,17 @@ def work(cell, start):
     log.unlink(missing_ok=True)
     try:
         tree = trees.with_packages(cell.release, log)
+        beside = {release: trees.with_packages(release, log) for release in cell.beside}
     except trees.NoTree as error:
         return dict(start, steps=[], finished=False, trouble=str(error))
-    with trees.Place(tree, cell.name) as place:
+    with trees.Place(tree, cell.name, beside) as place:
         (place.inside / "source").mkdir()
         subprocess.run(["tar", "-x", "-C", str(place.inside / "source")], input=git("archive", "HEAD"), check=True)
         (place.inside / "start.json").write_text(json.dumps(start))
         trouble = None
         with open(log, "ab") as out:
-            process = place.command("/usr/bin/python3", "/matrix/source/tests/matrix/inside.py", cell.compiler, cell.server, start["level"], out=out)
+            process = place.command("/usr/bin/python3", "/matrix/source/tests/matrix/inside.py", cell.compiler, cell.server,
+                                    start["level"], *cell.beside, out=out)
             try:
                 if process.wait(HOURS * 3600):
                     trouble = f"ended with {process.returncode}"
@@ -122,7 +124,7 @@ def main():
     if git("status", "--porcelain", "--untracked-files=no"):
         say(f"what is not committed takes no part: this is {commit[:12]}")
     if asked.fresh:
-        for release in sorted({cell.release for cell in cells}):
+        for release in sorted({name for cell in cells for name in (cell.release, *cell.beside)}):
             trees.forget(release)
     bad = 0
     for cell in cells:

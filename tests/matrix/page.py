@@ -21,7 +21,8 @@ For whoever chooses a Debian release, a compiler or a server for it. `make compa
 `make matrix` ran; change tests/matrix/page.py, not this page. A cell that did not run says so.
 
 A cell is a Debian release, a compiler, and the server that holds the lanes. The source is built in a fresh root directory
-of that release, and the tests start that release's own Postfix, Dovecot and Redis (or Valkey).
+of that release, and the tests start that release's own Postfix, Dovecot and Redis (or Valkey). The cell `mixed-gcc` is
+replication alone: the sites of one group have the Dovecots of all three releases.
 
 | column | meaning |
 |---|---|
@@ -72,9 +73,9 @@ def built(result):
     found = steps(result, "built") if result else []
     if not found:
         return "did not run"
-    warnings = len(found[0].get("warnings", []))
+    warnings = sum(len(step.get("warnings", [])) for step in found)
     told = "no warning" if not warnings else f"{warnings} warning{'s' * (warnings > 1)}"
-    return f"failed, {told}" if found[0]["failed"] else f"yes, {told}"
+    return f"failed, {told}" if any(step["failed"] for step in found) else f"yes, {told}"
 
 
 def counts(result, level):
@@ -114,7 +115,11 @@ def versions(results):
             continue
         servers = sorted({each["server"] for each in mine})
         lines.append([f"{title}, {release}", mine[0]["dovecot"], mine[0]["postfix"], ", ".join(servers)])
-    return rows(["release", "Dovecot", "Postfix", "server of the lanes"], lines)
+    told = rows(["release", "Dovecot", "Postfix", "server of the lanes"], lines)
+    for name, result in results.items():
+        if result and result.get("mixed"):
+            told += f"\n\nThe sites of {name} have Dovecot {', '.join(result['mixed'])}."
+    return told
 
 
 def compilers(results):

@@ -83,19 +83,28 @@ def forget(release):
 class Place:
     """Where a cell works: over its release's tree. `inside` is a folder that both see, before, after and while it works."""
 
-    def __init__(self, tree, name):
-        self.tree = tree
+    def __init__(self, tree, name, beside=None):
+        """beside: release to its tree, which is at /matrix/RELEASE in there."""
+        self.tree, self.beside = tree, beside or {}
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=f"run-{name}-", dir=TREES))
         self.overlaid = not self.command("true").wait()
         if not self.overlaid:
-            subprocess.run(["cp", "-a", "--reflink=auto", str(tree), str(self.directory / "copy")], check=True)
+            self.beside = {name: self.copied(root, f"copy-{name}") for name, root in self.beside.items()}
+            self.copied(tree, "copy")
         self.inside = self.directory / ("upper" if self.overlaid else "copy") / "matrix"
-        self.inside.mkdir()
+        self.inside.mkdir(exist_ok=True)
+
+    def copied(self, tree, name):
+        subprocess.run(["cp", "-a", "--reflink=auto", str(tree), str(self.directory / name)],
+                       check=True)
+        return self.directory / name
 
     def command(self, *words, out=subprocess.DEVNULL):
         """Starts a command in there, with a network of its own."""
         where = ["--lonely", self.directory / "copy"] if getattr(self, "overlaid", True) is False else \
             ["--over", self.directory, "--lonely", self.tree]
+        for name, root in self.beside.items():
+            where = ["--beside", f"{name}={root}", *where]
         return subprocess.Popen([str(word) for word in [ENTER, *where, *words]], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
     def __enter__(self):

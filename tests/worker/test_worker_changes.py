@@ -376,3 +376,21 @@ def test_the_question_after_a_refused_commit_uses_no_mailbox_of_before(tmp_path_
         assert [now[folder][1][0][1] for folder in ("INBOX", "F")] == [{"\\Seen", "\\Flagged"}] * 2
     finally:
         world.stop()
+
+
+@pytest.mark.long
+def test_status_counts_all_mails_of_a_mailbox_that_two_sites_made():
+    """Two folders of one name are one mailbox: what it has is told, as verify tells it."""
+    world = make_world(None, ["sdbox", "maildir"])
+    try:
+        for site, names in ((world[1], "xy"), (world[2], "z")):
+            imap(site, None, ("create", "Apart"))
+            for name in names:
+                append(site, "Apart", name)
+        world.settle()
+        world.settle()
+        for site in world.sites.values():
+            told = [line for line in site.admin("status") if line.startswith("folder\tApart\t")]
+            assert len(told) == 1 and "\tmessages=3\t" in told[0], told
+    finally:
+        world.stop()

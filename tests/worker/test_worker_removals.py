@@ -243,6 +243,7 @@ def test_a_mail_whose_copy_cannot_be_read_is_not_removed(deleted):
         hear(world, before)
         if not deleted:
             assert subjects(world[2].contents(), "F") == 1
+            assert any(said.startswith("F: UID 2 was removed (1 so)") for _, said in a.notes)
         spoilt.chmod(0o600)
         world.settle()
         world.settle()

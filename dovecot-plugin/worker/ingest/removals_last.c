@@ -231,6 +231,7 @@ static int makes_room(struct session *s, const struct removal *r, const uint8_t 
     return other.found;
 }
 
+/* 1: it has to wait for a copy that cannot be read; 0; -1 */
 static int mail_leaves(struct session *s, struct ingest *in, const struct removal *r)
 {
     struct orset_message m;
@@ -241,7 +242,7 @@ static int mail_leaves(struct session *s, struct ingest *in, const struct remova
         return session_core_failed(s, "expunge");
     if (in->locked || goes == 0) {
         postpone_removals(in, r->folder);
-        return 0;
+        return goes == 0;
     }
     if (got > 0 && memcmp(m.facts.guid, r->guid, sizeof r->guid) != 0)
         return 0; /* the mailbox is another one since */
@@ -252,15 +253,31 @@ static int mail_leaves(struct session *s, struct ingest *in, const struct remova
                : 0;
 }
 
+/* They may wait for good: nobody mends a spoilt file. */
+static void say_held(struct session *s, const struct removal *first, unsigned n)
+{
+    struct box *x = box_by_folder(s, first->folder);
+    session_note(s, NOTE_INFO,
+                 "%s: UID %u was removed (%u so): the other sites keep it while a copy that it may "
+                 "have been moved to cannot be read, or is not replicated",
+                 x == NULL || x->vname == NULL ? "a deleted folder" : x->vname, first->uid, n);
+}
+
 int mails_leave(struct session *s, struct ingest *in)
 {
-    const struct removal *r;
+    const struct removal *r, *first = NULL;
+    unsigned held = 0;
     if (array_count(&in->removals) > 0 && read_outside(s, in) < 0)
         return -1;
     array_foreach (&in->removals, r) {
-        if (mail_leaves(s, in, r) < 0)
+        int waits = mail_leaves(s, in, r);
+        if (waits < 0)
             return -1;
+        held += (unsigned)waits;
+        first = first == NULL && waits > 0 ? r : first;
     }
+    if (held > 0)
+        say_held(s, first, held);
     return 0;
 }
 

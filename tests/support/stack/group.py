@@ -5,8 +5,10 @@
         group.cut(); ...; group.heal()
 
 replication: "off"; "dsync", stock `doveadm sync` run by the test (`Group.sync`); "dovelane", plugin and replicator. What a site opens
-to another one's Redis goes through a link (links.py), so that the network can be cut, or be far; links=False: straight. Version 2.4 is that of the host,
-or of a Debian 13 root directory named by DOVELANE_TRIXIE_ROOT (programs built for it: DOVELANE_TRIXIE_BUILD, a path inside it).
+to another one's Redis goes through a link (links.py), so that the network can be cut, or be far; links=False: straight.
+
+Versions ("2.4", or "2.4.5") are the host's and those of other releases' root directories: DOVELANE_TRIXIE_ROOT (Debian 13) and
+DOVELANE_FORKY_ROOT (14). DOVELANE_TRIXIE_BUILD, DOVELANE_FORKY_BUILD: the programs built for it, a path inside.
 """
 import contextlib
 import json
@@ -29,6 +31,7 @@ from .shape import Shape
 from .stack import Stack
 
 STORAGES = ("sdbox", "mdbox", "maildir")
+RELEASES = ("TRIXIE", "FORKY")
 REPLICATIONS = ("off", "dsync", "dovelane")
 PROGRAMS = {"replicator": "dovelane-replicator", "worker": "dovelane-worker"}
 # Below dovecot-plugin/; the second one is 0.1.0's, which is upgraded in tests.
@@ -58,21 +61,26 @@ def example(version, values):
     return text
 
 
-def trixie_root():
-    """The Debian 13 root directory for a second version, or None."""
-    text = os.environ.get("DOVELANE_TRIXIE_ROOT")
-    return Path(text) if text and (Path(text) / "usr/sbin/dovecot").exists() else None
+def roots():
+    """Root directories of other Debian releases: directory to the build for it."""
+    found = {}
+    for release in RELEASES:
+        root = Path(os.environ.get(f"DOVELANE_{release}_ROOT") or "/nowhere")
+        if (root / "usr/sbin/dovecot").exists():
+            build = os.environ.get(f"DOVELANE_{release}_BUILD") or "/build/main"
+            found[root] = root / build.lstrip("/")
+    return found
 
 
 def installed():
-    """Version names ("2.3", "2.4") that replicas can have here, with their root directories."""
+    """Versions that replicas can have here, with their root directories: "2.3", and as a whole
+    "2.3.19". A family's name is its first one's, the host's before others'."""
     found = {}
-    for root in (None, trixie_root()):
+    for root in (None, *roots()):
         with contextlib.suppress(StackError):
-            if root is None or root.exists():
-                found.setdefault(".".join(map(str, dovecot.version(root)[:2])), root)
-        if trixie_root() is None:
-            break
+            number = dovecot.version(root)
+            found.setdefault(dovecot.family(number), root)
+            found.setdefault(".".join(map(str, number)), root)
     return found
 
 
@@ -95,8 +103,13 @@ class Spec:
         if storage not in STORAGES:
             raise StackError(f"storage {storage!r}: one of {', '.join(STORAGES)}")
         if version not in known:
-            raise StackError(f"Dovecot {version} is not here (set DOVELANE_TRIXIE_ROOT); there is {', '.join(known)}")
+            raise StackError(f"Dovecot {version} is not here (set DOVELANE_TRIXIE_ROOT, "
+                             f"DOVELANE_FORKY_ROOT); there is {', '.join(known)}")
         return cls(storage, version)
+
+    @property
+    def family(self):
+        return ".".join(self.version.split(".")[:2])
 
 
 class Replica(Service):
@@ -326,12 +339,12 @@ class Group(Stack):
         more = dovecot.INBOX + "protocol imap {\n  imap_metadata = yes\n}\n"
         more += dovecot.attributes(number, "dovecot-attributes")
         if self.debug:
-            more += "mail_debug = yes\n" if spec.version == "2.3" else "log_debug = category=mail\n"
+            more += "mail_debug = yes\n" if spec.family == "2.3" else "log_debug = category=mail\n"
         enter = dovecot.entered(root)
         if self.replication == "dovelane":
             enter = modules.command(modules.lay(self.build_of(root), base / "modules", root), root=root)
             more += self.dovelane_part(letter, spec, base, root, letters, nodes)
-        more += "".join(dovecot.EXTRAS[name][spec.version] for name in self.extras) + self.more.get(spec.version, "")
+        more += "".join(dovecot.EXTRAS[name][spec.family] for name in self.extras) + self.more.get(spec.family, "")
         note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number)
         inner = str(dovecot.seen(note["config"], root))
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
@@ -354,9 +367,7 @@ class Group(Stack):
 
     def build_of(self, root):
         """Where the programs for this system are."""
-        if not root:
-            return self.shape.build
-        return root / (os.environ.get("DOVELANE_TRIXIE_BUILD") or "/build/main").lstrip("/")
+        return roots()[root] if root else self.shape.build
 
     def dovelane_part(self, letter, spec, base, root, letters, nodes):
         """The services, and this site's dovelane.conf: its own node by its address, the others by its links."""
@@ -384,7 +395,7 @@ class Group(Stack):
         build = self.build_of(root)
         values = {"conf": dovecot.seen(conf, root), "site": f"site-{letter}", "workers": 2 * self.workers + 2, "dirty": dovecot.seen(dirty, root), "key": dovecot.seen(key, root),
                   **{name: dovecot.seen(built_at(build, name), root) for name in PROGRAMS}}
-        return example(spec.version, values) + PLUGIN[spec.version].format(**values)
+        return example(spec.family, values) + PLUGIN[spec.family].format(**values)
 
     def marks(self):
         return [*(replica.mark for replica in self.replicas), *super().marks()]
