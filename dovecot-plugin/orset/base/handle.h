@@ -158,6 +158,7 @@ struct orset {
     struct orset_buf hold;    /* a value handed out */
     struct watch *watches;    /* of the open exchanges in which this replica asks */
     char error[300];
+    char label[128]; /* orset_folder_label() */
 };
 
 #endif

@@ -5,6 +5,7 @@
 #include "dovecot-plugin/orset/state/arrivals.h"
 #include "dovecot-plugin/orset/state/tasks.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct folder *orset_folder_at(const struct orset *os, uint32_t index)
@@ -27,6 +28,28 @@ struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
         *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state",
                         folder);
     return *r < 0 ? NULL : f;
+}
+
+const char *orset_folder_label(struct orset *os, uint32_t folder)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    if (folder == ORSET_INBOX)
+        return "INBOX";
+    if (!f || f->name_len == 0) {
+        snprintf(os->label, sizeof os->label, "folder %u%s", folder,
+                 f ? " (without a name yet)" : "");
+        return os->label;
+    }
+    /* behind the namespace's key */
+    size_t key = strnlen(f->name, f->name_len), skip = key < f->name_len ? key + 1 : 0,
+           n = f->name_len - skip, most = sizeof os->label - 1;
+    n = n < most ? n : most;
+    memcpy(os->label, f->name + skip, n);
+    os->label[n] = '\0';
+    for (size_t i = 0; i < n; i++)
+        if (!os->label[i])
+            os->label[i] = '/';
+    return os->label;
 }
 
 struct folder *orset_folder_find(const struct orset *os, struct orset_dot id)
