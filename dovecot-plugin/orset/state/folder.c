@@ -199,6 +199,8 @@ int orset_folder_write(struct orset *os, struct folder *f)
     orset_buf_num(b, f->ask);
     orset_buf_num(b, f->gap);
     orset_buf_u8(b, (uint8_t)(f->uid_dirty | f->uid_told << 1));
+    orset_buf_num(b, f->given);
+    orset_buf_num(b, f->given_by);
     f->dirty = false;
     return orset_row_put(os, ORSET_T_FOLDER, &k, b);
 }
@@ -254,6 +256,10 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     uint8_t bits = orset_read_u8(&r);
     f->uid_dirty = bits & 1;
     f->uid_told = bits & 2;
+    if (r.at != r.end) { /* not in a row of an earlier program's */
+        f->given = (uint32_t)orset_read_num(&r, ORSET_UID_MAX + 1);
+        f->given_by = (uint16_t)orset_read_num(&r, os->norigins - 1u);
+    }
     return r.bad ? orset_corrupt(os, "a folder's row is cut") : 0;
 }
 
@@ -407,6 +413,17 @@ int orset_folder_uid_next(struct orset *os, struct folder *f, uint32_t uid_next)
     return orset_folder_touch(os, f);
 }
 
+int orset_folder_given(struct orset *os, struct folder *f, uint32_t uid, uint16_t by)
+{
+    uint32_t here = os->folder[f->home]->uid_next;
+    if (uid == 0 || uid < f->given || uid > ORSET_UID_MAX || by == os->self ||
+        (uid > here && uid - here > ORSET_UID_JUMP))
+        return 0;
+    f->given = uid + 1;
+    f->given_by = by;
+    return orset_folder_touch(os, f);
+}
+
 int orset_folder_changed(struct orset *os, struct folder *f)
 {
     os->tree_dirty = true;
@@ -465,6 +482,8 @@ int orset_folder_get(const struct orset *os, uint32_t index, struct orset_folder
     memcpy(r->guid, f->guid, 16);
     r->uid_validity = f->uid_validity;
     r->uid_next = f->uid_next;
+    r->uid_given = f->given ? f->given : 1;
+    r->given_site = f->given ? os->origin[f->given_by].id.site : 0;
     r->home = f->home;
     r->messages = f->messages;
     r->keeper_site = f->keeper;
