@@ -187,6 +187,10 @@ struct orset_folder {
     uint8_t guid[16];      /* mailbox GUID its creator gave it */
     uint32_t uid_validity; /* 0: none known */
     uint32_t uid_next;     /* of the local mailbox, as last told */
+    /* Another site, the one named, gave out all UIDs below this, perhaps to mails that are removed
+     * by now; 1: none did, as far as ops told */
+    uint32_t uid_given;
+    uint64_t given_site;
     /* the folder whose mailbox shows this one; itself unless names are equal */
     uint32_t home;
     uint64_t messages;    /* live dots */

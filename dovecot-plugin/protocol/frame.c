@@ -60,6 +60,15 @@ bool frame_user_ok(const uint8_t *user, size_t n)
     return true;
 }
 
+bool frame_verb_reads(struct text verb)
+{
+    static const char *const reads[] = {"status", "verify"};
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
+        if (verb.n == strlen(reads[i]) && memcmp(verb.p, reads[i], verb.n) == 0)
+            return true;
+    return false;
+}
+
 /* ---- HELLO ---- */
 
 static void put_hello(struct orset_buf *b, const struct frame_hello *h)
@@ -211,6 +220,7 @@ static void put_body(struct orset_buf *b, const struct frame *f)
     case FRAME_OPEN:
         put_text(b, f->u.open.user);
         orset_buf_u64(b, f->u.open.credentials);
+        orset_buf_u8(b, f->u.open.existing);
         break;
     case FRAME_INGEST: put_ingest(b, &f->u.ingest); break;
     case FRAME_PARCEL: put_parcel(b, &f->u.parcel, false); break;
@@ -299,6 +309,7 @@ static void read_body(struct orset_reader *r, struct frame *f)
     case FRAME_OPEN:
         f->u.open.user = read_user(r);
         f->u.open.credentials = orset_read_u64(r);
+        f->u.open.existing = read_bool(r);
         return;
     case FRAME_INGEST: read_ingest(r, &f->u.ingest); return;
     case FRAME_PARCEL: read_parcel(r, &f->u.parcel, false); return;

@@ -22,7 +22,8 @@
  * credentials a user has (LOOKUP; a number, equal for equal ones), and opens him at a worker that
  * has opened nobody, or only users with that number. OPEN names the number: where the user has
  * others by now, or has to have a process of his own, the answer is ELSEWHERE, and the worker ends.
- * LOOKUP, and ADMIN "users", are refused by one that has opened somebody.
+ * LOOKUP, and ADMIN "users", are refused by one that has opened somebody. Where OPEN says so, a user
+ * without a state is not opened, and nothing is made for him: FAIL.
  *
  * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open
  * (after CLOSE: closed). A frame that does not follow this page ends the connection; main then
@@ -43,7 +44,7 @@
 
 #include "dovecot-plugin/orset/base/bytes.h"
 
-#define FRAME_VERSION 6
+#define FRAME_VERSION 7
 #define FRAME_HEADER 4               /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024) /* bytes behind it */
 #define FRAME_SITES_MAX 64           /* replicas of a group */
@@ -195,6 +196,7 @@ struct frame {
         struct {
             struct text user;
             uint64_t credentials; /* 0: whatever they are */
+            bool existing;        /* only if there is a state of his */
         } open;
         struct {
             uint64_t number; /* not 0 */
@@ -261,5 +263,7 @@ int frame_decode(struct frame *, const uint8_t *bytes, size_t n);
 /* A user name that may stand in a frame, parcel or hint: 1 to FRAME_USER_MAX bytes, no control
  * characters, no '/', not "." or "..". */
 bool frame_user_ok(const uint8_t *user, size_t n);
+/* A verb of ADMIN that changes nothing. */
+bool frame_verb_reads(struct text verb);
 
 #endif

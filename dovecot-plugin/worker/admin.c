@@ -6,6 +6,7 @@
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
@@ -253,6 +254,18 @@ static enum frame_result verify_duplicates(struct session *s)
 
 /* --- verify ----------------------------------------------------------------------------------- */
 
+/* Fields of a mailbox that may give a UID which another site has given already; else "". Not while
+ * mails come in. */
+static const char *uidnext_behind(struct session *s, uint32_t home, uint32_t uidnext)
+{
+    uint64_t site;
+    uint32_t given = uidnext_given(s, home, &site);
+    if (uidnext == 0 || uidnext >= given || uidnext_waits(s, home))
+        return "";
+    return t_strdup_printf("\tuidnext-here=%u\tlast-of-site-%llu=%u", uidnext,
+                           (unsigned long long)site, given - 1);
+}
+
 /* verify [bodies]: the state's digest, and each mailbox against the state. */
 static enum frame_result verify(struct session *s, bool bodies)
 {
@@ -283,19 +296,20 @@ static enum frame_result verify(struct session *s, bool bodies)
         if (v.box != NULL) {
             unknown = verify_mails(&v, home, bodies);
             session_read_end(&v.trans);
-            mailbox_get_open_status(v.box, STATUS_UIDVALIDITY, &status);
+            mailbox_get_open_status(v.box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status);
             mailbox_free(&v.box);
         }
         /* The state's own is raised by the next look, or it is later than is believed. */
         bool other = status.uidvalidity != 0 && status.uidvalidity != f.uid_validity;
         bool waits = name_waits(s, x, &f);
+        const char *behind = v.unplaced > 0 ? "" : uidnext_behind(s, home, status.uidnext);
         same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 &&
-               v.bodies == 0 && !waits && !other;
+               v.bodies == 0 && !waits && !other && *behind == '\0';
         link_reply(s->link,
                    "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u"
-                   "\tbodies=%u\tnames=%u\tuidvalidity=%u",
+                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s",
                    shown(folder_text(s, f.index)), v.bound, v.unplaced, v.missing, unknown, v.flags,
-                   v.bodies, waits, other);
+                   v.bodies, waits, other, *behind != '\0', behind);
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",

@@ -9,6 +9,7 @@
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/give.h"
@@ -95,6 +96,8 @@ int round_apply(struct session *s, uint64_t ask)
         modseq_repair_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {
+        if (uidnext_apply(s) < 0)
+            return -1;
         body_requests_forget(s);
         spool_clear(s);
         return patience_forget(s);

@@ -173,12 +173,11 @@ static void look_up(struct server *v, struct text user)
 }
 
 /* error_r as session_open() has it. */
-static bool open_session(struct server *v, const char *user, uint64_t credentials,
-                         bool *permanent_r, const char **error_r)
+static bool open_session(struct server *v, const struct open_user *user, bool *permanent_r,
+                         const char **error_r)
 {
     i_assert(v->session == NULL);
-    v->session = session_open(v->link, &v->group, v->storage_service, user, credentials,
-                              permanent_r, error_r);
+    v->session = session_open(v->link, &v->group, v->storage_service, user, permanent_r, error_r);
     link_set_user_open(v->link, v->session != NULL);
     return v->session != NULL;
 }
@@ -189,13 +188,13 @@ static void close_session(struct server *v)
     session_close(&v->session);
 }
 
-static void open_user(struct server *v, struct text user, uint64_t credentials)
+static void open_user(struct server *v, const struct open_user *user)
 {
     struct frame f = {.type = FRAME_READY};
     const char *error;
     bool permanent;
     uint64_t lowest;
-    (void)open_session(v, t_strndup(user.p, user.n), credentials, &permanent, &error);
+    (void)open_session(v, user, &permanent, &error);
     if (v->session == NULL && error == NULL) {
         send_elsewhere(v);
         return;
@@ -246,13 +245,17 @@ static enum frame_result run_admin(struct session *s, const struct frame *f)
 }
 
 /* The user anew, before anything is concluded from files that are not there any more. */
-static bool reopen(struct server *v)
+static bool reopen(struct server *v, const struct frame *f)
 {
-    const char *user = t_strdup(v->session->user->username), *error;
+    const struct open_user user = {.name = t_strdup(v->session->user->username),
+                                   .existing = f->type == FRAME_ADMIN &&
+                                               frame_verb_reads(f->u.admin.arg[0])};
+    const char *error;
     bool permanent;
     close_session(v);
-    if (!open_session(v, user, 0, &permanent, &error))
-        send_fail(v, permanent,
+    if (!open_session(v, &user, &permanent, &error))
+        /* Of one whose state went meanwhile main is not to forget what it knows. */
+        send_fail(v, permanent && !user.existing,
                   error != NULL
                       ? error
                       : "the user has other credentials than before: a new worker will open it");
@@ -261,7 +264,7 @@ static bool reopen(struct server *v)
 
 static void serve_user(struct server *v, const struct frame *f)
 {
-    if (session_replaced(v->session) && !reopen(v))
+    if (session_replaced(v->session) && !reopen(v, f))
         return;
     struct session *s = v->session;
     enum frame_result result = FRAME_OK;
@@ -300,7 +303,12 @@ static void serve(struct server *v, const struct frame *f)
     case FRAME_HELLO: take_hello(v, &f->u.hello); return;
     case FRAME_OPEN:
         if (v->group.known && v->session == NULL) {
-            open_user(v, f->u.open.user, f->u.open.credentials);
+            const struct open_user user = {
+                .name = t_strndup(f->u.open.user.p, f->u.open.user.n),
+                .credentials = f->u.open.credentials,
+                .existing = f->u.open.existing,
+            };
+            open_user(v, &user);
             return;
         }
         break;

@@ -26,6 +26,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -196,7 +197,24 @@ static int check_root(struct session *s, const char **error_r)
     return -1;
 }
 
-static int session_init(struct session *s, bool *permanent_r, const char **error_r)
+/* Of a user whose state is not there nothing is made, who only asks. */
+static bool is_there(struct session *s, const char **error_r)
+{
+    struct stat st;
+    const char *root, *path;
+    struct mail_namespace *ns = mail_namespace_find_inbox(s->user->namespaces);
+    if (!mailbox_list_get_root_path(ns->list, MAILBOX_LIST_PATH_TYPE_CONTROL, &root))
+        return TRUE; /* open_directory() says it */
+    path = t_strconcat(root, "/dovelane/state.db", NULL);
+    if (stat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR))
+        return TRUE;
+    *error_r = t_strdup_printf("nothing of this user was replicated here yet (there is no %s); "
+                               "doveadm dovelane resync -u has the mailboxes looked at",
+                               path);
+    return FALSE;
+}
+
+static int session_init(struct session *s, bool existing, bool *permanent_r, const char **error_r)
 {
     *permanent_r = TRUE;
     if (!session_namespaces_ok(s, error_r) || !plugins_ok(s, error_r) ||
@@ -208,6 +226,10 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
             s->peer[s->npeers++].site = s->group->site[i];
     /* One of them is this site. A body_request has a bit for each other one. */
     i_assert(s->npeers < FRAME_SITES_MAX);
+    if (existing && !is_there(s, error_r)) {
+        *permanent_r = TRUE;
+        return -1;
+    }
     if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0)
         return -1;
     orset_bound_uid_validity(s->os, (uint32_t)I_MIN(time(NULL) + 86400, UINT32_MAX - 2));
@@ -259,13 +281,15 @@ uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, cons
 }
 
 static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service,
-                                   const char *username, uint64_t wanted, bool *permanent_r,
+                                   const struct open_user *asked, bool *permanent_r,
                                    const char **error_r)
 {
     struct mail_storage_service_user *service_user;
     struct mail_user *user = NULL;
     uint64_t credentials;
-    if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
+    uint64_t wanted = asked->credentials;
+    if (look_up(storage_service, asked->name, &service_user, &credentials, permanent_r, error_r) <
+        0)
         return NULL;
     if ((wanted != 0 && wanted != credentials) || !credentials_fit(service_user, credentials)) {
         *error_r = NULL;
@@ -282,11 +306,10 @@ static struct mail_user *open_user(struct mail_storage_service_ctx *storage_serv
 }
 
 struct session *session_open(struct link *link, struct group *group,
-                             struct mail_storage_service_ctx *storage_service, const char *username,
-                             uint64_t credentials, bool *permanent_r, const char **error_r)
+                             struct mail_storage_service_ctx *storage_service,
+                             const struct open_user *asked, bool *permanent_r, const char **error_r)
 {
-    struct mail_user *user =
-        open_user(storage_service, username, credentials, permanent_r, error_r);
+    struct mail_user *user = open_user(storage_service, asked, permanent_r, error_r);
     if (user == NULL)
         return NULL;
     pool_t pool = pool_alloconly_create("session", 1024);
@@ -312,7 +335,7 @@ struct session *session_open(struct link *link, struct group *group,
     i_array_init(&s->scan_modseqs, 4);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;
-    if (session_init(s, permanent_r, error_r) < 0) {
+    if (session_init(s, asked->existing, permanent_r, error_r) < 0) {
         *error_r = t_strdup(*error_r != NULL ? *error_r : session_error(s));
         session_close(&s);
     }

@@ -51,12 +51,15 @@ void serve_end(void);
  * what Dovecot calls him. 0: *permanent_r, *error_r (data stack) say why not. */
 uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username,
                           const char **name_r, bool *permanent_r, const char **error_r);
-/* credentials: those he should have; 0: whatever they are. NULL: *permanent_r, *error_r (data
- * stack) say why not; *error_r is NULL when another process has to be asked, since he has
- * others, or this one has. */
+struct open_user {
+    const char *name;
+    uint64_t credentials; /* those he should have; 0: whatever they are */
+    bool existing;        /* nothing is made: neither his home nor a state */
+};
+/* NULL: *permanent_r, *error_r (data stack) say why not; *error_r is NULL when another process
+ * has to be asked, since he has other credentials, or this one has. */
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *,
-                             const char *username, uint64_t credentials, bool *permanent_r,
-                             const char **error_r);
+                             const struct open_user *, bool *permanent_r, const char **error_r);
 void session_close(struct session **);
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no
  * database: what is open here is nobody's any more. The session is to be closed and opened

@@ -54,6 +54,23 @@ def test_a_user_whom_nobody_knows(pair, verb):
     assert "no such user" in words or "no user has such a name" in words, words
 
 
+def homes(pair):
+    return [sorted(str(path) for path in Path(replica.note["mail"]).rglob("never*"))
+            for replica in pair.replicas]
+
+
+@pytest.mark.parametrize("words", [["status"], ["verify"], ["verify", "bodies"], ["lag"],
+                                   ["join", "--status"]])
+def test_a_verb_that_only_reads_makes_no_user(pair, words):
+    """The userdb knows everybody; this one never had a mailbox."""
+    known = pair.replicas[0].doveadm("dovelane", "lag", "-A")
+    answer = told(pair, *words, "-u", "never@example.org")
+    assert "nothing of this user was replicated here yet" in answer or "is not known here" in answer
+    assert "exit 67" in answer, answer
+    assert homes(pair) == [[], []]
+    assert pair.replicas[0].doveadm("dovelane", "lag", "-A") == known
+
+
 @pytest.mark.parametrize("verb, words, says", [
     ("resync", ["site-x"], "site-x"), ("resync", ["7"], "7"), ("resync", ["1"], "1"), 
     ("accept", ["NoSuchFolder"], "NoSuchFolder"), ("restore", ["NoSuchFolder"], "NoSuchFolder"),

@@ -149,7 +149,7 @@ class Site:
         self.received = b""
         sites = sorted(self.sites)
         settings = dict(self.settings, **({"public_user": USER} if len(self.namespaces) > 1 else {}))
-        self.send(HELLO, num(6) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
+        self.send(HELLO, num(7) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
                   num(len(self.namespaces)) + b"".join(map(text, self.namespaces)) +
                   num(len(settings)) + b"".join(text(name) + text(value) for name, value in settings.items()))
 
@@ -218,10 +218,10 @@ class Site:
         assert got == CREDENTIALS, got
         return r.u64(), r.text().decode()
 
-    def open(self, user, credentials=0):
-        """False: another worker has to be asked."""
+    def open(self, user, credentials=0, existing=False):
+        """False: another worker has to be asked. existing: only if he has a state."""
         self.user = user
-        got, r = self.job(OPEN, text(user) + struct.pack("<Q", credentials))
+        got, r = self.job(OPEN, text(user) + struct.pack("<Q", credentials) + bytes([existing]))
         if got == READY:
             self.ready = (r.u8(), r.u8(), r.num())
             self.opened, self.joins = True, bool(self.ready[1])

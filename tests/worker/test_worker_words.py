@@ -1,7 +1,7 @@
 """What an admin is told of names: which wait, and that mailboxes differ by them; and in which words."""
 import pytest
 from names_world import Client, another_user, names_world, same, shown, subjects_of
-from worker_sites import append, make_world, needs_dovecot
+from worker_sites import append, equal, guarded, make_world, needs_dovecot
 from support.worker_world import USER
 
 pytestmark = needs_dovecot
@@ -80,8 +80,71 @@ def test_verify_looks_at_the_uidvalidity(tmp_path_factory):
         world.settle()
         said = world[1].admin("verify")
         assert said[-1] == "verdict\tdifferent", said
-        assert folder_line(said, "INBOX").endswith("\tuidvalidity=1")
+        assert folder_line(said, "INBOX").endswith("\tuidvalidity=1\tuidnext=0")
         assert world[2].admin("verify")[-1] == "verdict\tsame"
+    finally:
+        world.stop()
+
+
+def uidnext(site, folder):
+    said = site.doveadm("mailbox", "status", "-u", USER, "uidnext", folder).decode()
+    return int(said.split("uidnext=")[1])
+
+
+def expunge_last(site, folder, count):
+    box = site.imap()
+    box.select(folder)
+    total = int(box.search(None, "ALL")[1][0].split()[-1])
+    box.store(f"{total - count + 1}:*", "+FLAGS", "(\\Deleted)")
+    box.expunge()
+    box.logout()
+
+
+@pytest.mark.parametrize("formats", ["sdbox maildir", "maildir mdbox"])
+def test_a_uid_that_a_peer_gave_to_a_mail_that_is_gone_is_not_given_again(tmp_path_factory, formats):
+    world = make_world(tmp_path_factory, formats.split())
+    try:
+        a, b = world[1], world[2]
+        append(a, "INBOX", "m0")
+        world.settle()
+        for n in range(1, 4):
+            append(a, "INBOX", f"m{n}")
+        a.ingest()
+        expunge_last(a, "INBOX", 3)
+        a.ingest()
+        world.settle()
+        assert [len(mails) for _, mails in equal(world).values()] == [1]
+        assert uidnext(a, "INBOX") == 5 == uidnext(b, "INBOX")
+        append(b, "INBOX", "next")
+        world.settle()
+        assert [mail[0] for mail in equal(world)["INBOX"][1]] == [1, 5]
+    finally:
+        world.stop()
+
+
+def test_verify_names_a_site_that_would_give_a_peers_uid_again(tmp_path_factory):
+    """The index of a mailbox that cannot be written: UIDNEXT stays behind, and that is said."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        a, b = world[1], world[2]
+        append(a, "INBOX", "m0")
+        world.settle()
+        append(a, "INBOX", "m1")
+        a.ingest()
+        expunge_last(a, "INBOX", 1)
+        a.ingest()
+        (log,) = b.root().rglob("INBOX/dbox-Mails/dovecot.index.log")
+        with guarded(log.parent, 0o500, log.parent.stat().st_uid):
+            world.settle()
+            said = b.admin("verify")
+            assert said[-1] == "verdict\tdifferent", said
+            assert folder_line(said, "INBOX").endswith(
+                "\tuidnext=1\tuidnext-here=2\tlast-of-site-1=2"), said
+            assert a.admin("verify")[-1] == "verdict\tsame"
+        b.ingest()
+        world.settle()
+        assert uidnext(b, "INBOX") == 3
+        assert b.admin("verify")[-1] == "verdict\tsame"
     finally:
         world.stop()
 

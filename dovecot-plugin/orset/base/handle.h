@@ -98,6 +98,8 @@ struct folder {
     struct stamp name_stamp; /* clock 0: no name yet */
     uint8_t guid[16];
     uint32_t uid_validity, uid_next;
+    uint32_t given; /* another site gave the UIDs below it, as ops told; 0: none did */
+    uint16_t given_by;
     uint64_t messages;
     struct orset_sum sum; /* of its message and flag elements */
     struct stamp keeper_stamp;
@@ -158,6 +160,7 @@ struct orset {
     struct orset_buf hold;    /* a value handed out */
     struct watch *watches;    /* of the open exchanges in which this replica asks */
     char error[300];
+    char label[128]; /* orset_folder_label() */
 };
 
 #endif

@@ -115,8 +115,8 @@ static int apply_add(struct op_run *x)
         if (killed < 0 || (!x->dry && !killed && (r = orset_flagdot_put(os, m, d)) < 0))
             return killed < 0 ? killed : r;
     }
-    if (x->dry)
-        return 0;
+    if (x->dry || (f && (r = orset_folder_given(os, f, m->p.claim, x->by)) < 0))
+        return r;
     int killed = orset_pending_killed(os, m->p.dot);
     there = killed ? 0 : orset_message_load(os, m->p.folder, m->p.dot, &os->m[0]);
     if (killed || there)

@@ -90,5 +90,8 @@ int orset_uids_apply(struct op_run *x, struct folder *home)
     }
     if (room)
         home->uid_next = base + (uint32_t)n;
+    int r = n ? orset_folder_given(os, home, base + (uint32_t)n - 1, x->by) : 0;
+    if (r < 0)
+        return r;
     return orset_folder_touch(os, home);
 }

@@ -171,8 +171,8 @@ int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, 
         return r;
     if (value == 0 || (int64_t)value > now + 86400)
         return orset_fail(os, ORSET_E_LIMIT,
-                          "UIDVALIDITY %u of folder %u: 1 to %lld (now and a day) are believed",
-                          value, folder, (long long)now + 86400);
+                          "UIDVALIDITY %u of %s: 1 to %lld (now and a day) are believed", value,
+                          orset_folder_label(os, folder), (long long)now + 86400);
     if (value <= f->uid_validity)
         return ORSET_KNOWN;
     orset_op_begin(os, OP_UID_VALIDITY);
@@ -333,8 +333,8 @@ int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint
         return r;
     if (!facts_valid(uid, given))
         return orset_fail(os, ORSET_E_LIMIT,
-                          "UID %u of folder %u: its UID, dates, size or GUID are out of bounds",
-                          uid, folder);
+                          "UID %u of %s: its UID, dates, size or GUID are out of bounds", uid,
+                          orset_folder_label(os, folder));
     facts.guid_text_len = 0;
     int known = find_parted(os, home, &facts, &same_uid, &same);
     if (known < 0 || (known > 0 && same_uid != 0))
@@ -342,8 +342,8 @@ int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint
     if ((r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
         return r < 0 ? r
                      : orset_fail(os, ORSET_E_ABSENT,
-                                  "UID %u of folder %u is another message: it is bound to none",
-                                  uid, folder);
+                                  "UID %u of %s is another message: it is bound to none", uid,
+                                  orset_folder_label(os, folder));
     if ((r = orset_drop_bytes(os, facts.sha256)) < 0 ||
         (r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
@@ -367,8 +367,8 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid,
         return r;
     if (!facts_valid(uid, given))
         return orset_fail(os, ORSET_E_LIMIT,
-                          "UID %u of folder %u: its UID, dates, size or GUID are out of bounds",
-                          uid, folder);
+                          "UID %u of %s: its UID, dates, size or GUID are out of bounds", uid,
+                          orset_folder_label(os, folder));
     /* Peers save the mail under the GUID's 16 bytes then, as they do where there is no text. */
     if (!orset_guid_text_valid(given->guid_text, given->guid_text_len))
         facts.guid_text_len = 0;

@@ -99,8 +99,8 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
         return r;
     if (r == 0)
         return orset_fail(os, ORSET_E_ABSENT,
-                          "flags of UID %u in folder %u: no message is bound to it; add it first",
-                          uid, folder);
+                          "flags of UID %u in %s: no message is bound to it; add it first", uid,
+                          orset_folder_label(os, folder));
     struct message *m = &os->m[0];
     struct orset_dot dot = m->p.dot;
     uint32_t in = m->p.folder;

@@ -118,7 +118,8 @@ int orset_join_begin(struct orset *os, uint32_t folder, struct orset_join **j_r)
     if (r < 0)
         return r;
     if (!f || f->home != folder)
-        return orset_fail(os, ORSET_E_ABSENT, "folder %u: no mailbox of its own", folder);
+        return orset_fail(os, ORSET_E_ABSENT, "%s: no mailbox of its own",
+                          orset_folder_label(os, folder));
     struct orset_join *j = orset_mem(os, NULL, sizeof *j);
     if (!j)
         return ORSET_E_MEMORY;

@@ -22,8 +22,8 @@ int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid,
     if (r < 0 || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0)
-        return orset_fail(os, ORSET_E_ABSENT,
-                          "flags of UID %u in folder %u: no message is bound to it", uid, folder);
+        return orset_fail(os, ORSET_E_ABSENT, "flags of UID %u in %s: no message is bound to it",
+                          uid, orset_folder_label(os, folder));
     if ((r = orset_group_union(os, &os->m[0], &wanted)) < 0)
         return r;
     return orset_task_flags(os, folder, uid, &wanted, &wanted, seen);
@@ -40,8 +40,8 @@ static int need_mailbox(struct orset *os, uint32_t folder, uint32_t new_uid, str
     int r = orset_need_transaction(os);
     *home = orset_folder_at(os, folder);
     if (r == 0 && (!*home || new_uid == 0))
-        r = orset_fail(os, ORSET_E_ABSENT,
-                       "renumbered in folder %u to UID %u: no such folder or UID", folder, new_uid);
+        r = orset_fail(os, ORSET_E_ABSENT, "renumbered in %s to UID %u: no such folder or UID",
+                       orset_folder_label(os, folder), new_uid);
     return r;
 }
 

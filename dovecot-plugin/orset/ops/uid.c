@@ -425,9 +425,8 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
         f->gap = !failed_before ? 0 : f->gap == 0 ? 4 : f->gap * 2 < GAP_MAX ? f->gap * 2 : GAP_MAX;
         t.base += f->gap;
         if ((uint64_t)t.base + t.n > ORSET_UID_MAX)
-            r = orset_fail(os, ORSET_E_LIMIT,
-                           "UIDs of folder %u are used up at %u: raise its UIDVALIDITY", folder,
-                           t.base);
+            r = orset_fail(os, ORSET_E_LIMIT, "UIDs of %s are used up at %u: raise its UIDVALIDITY",
+                           orset_folder_label(os, folder), t.base);
         else
             r = emit_uids(os, f, &t);
     } else if (r == 0) {

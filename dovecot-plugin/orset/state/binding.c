@@ -173,8 +173,8 @@ int orset_placed(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t
     if (r < 0)
         return r;
     if (!f || uid == 0)
-        return orset_fail(os, ORSET_E_ABSENT,
-                          "placed in folder %u under UID %u: no such folder or UID", folder, uid);
+        return orset_fail(os, ORSET_E_ABSENT, "placed in %s under UID %u: no such folder or UID",
+                          orset_folder_label(os, folder), uid);
     struct folder *home = orset_folder_at(os, f->home);
     r = orset_message_load(os, folder, d, m);
     if (r < 0)

@@ -5,6 +5,7 @@
 #include "dovecot-plugin/orset/state/arrivals.h"
 #include "dovecot-plugin/orset/state/tasks.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct folder *orset_folder_at(const struct orset *os, uint32_t index)
@@ -27,6 +28,28 @@ struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
         *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state",
                         folder);
     return *r < 0 ? NULL : f;
+}
+
+const char *orset_folder_label(struct orset *os, uint32_t folder)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    if (folder == ORSET_INBOX)
+        return "INBOX";
+    if (!f || f->name_len == 0) {
+        snprintf(os->label, sizeof os->label, "folder %u%s", folder,
+                 f ? " (without a name yet)" : "");
+        return os->label;
+    }
+    /* behind the namespace's key */
+    size_t key = strnlen(f->name, f->name_len), skip = key < f->name_len ? key + 1 : 0,
+           n = f->name_len - skip, most = sizeof os->label - 1;
+    n = n < most ? n : most;
+    memcpy(os->label, f->name + skip, n);
+    os->label[n] = '\0';
+    for (size_t i = 0; i < n; i++)
+        if (!os->label[i])
+            os->label[i] = '/';
+    return os->label;
 }
 
 struct folder *orset_folder_find(const struct orset *os, struct orset_dot id)
@@ -176,6 +199,8 @@ int orset_folder_write(struct orset *os, struct folder *f)
     orset_buf_num(b, f->ask);
     orset_buf_num(b, f->gap);
     orset_buf_u8(b, (uint8_t)(f->uid_dirty | f->uid_told << 1));
+    orset_buf_num(b, f->given);
+    orset_buf_num(b, f->given_by);
     f->dirty = false;
     return orset_row_put(os, ORSET_T_FOLDER, &k, b);
 }
@@ -231,6 +256,10 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     uint8_t bits = orset_read_u8(&r);
     f->uid_dirty = bits & 1;
     f->uid_told = bits & 2;
+    if (r.at != r.end) { /* not in a row of an earlier program's */
+        f->given = (uint32_t)orset_read_num(&r, ORSET_UID_MAX + 1);
+        f->given_by = (uint16_t)orset_read_num(&r, os->norigins - 1u);
+    }
     return r.bad ? orset_corrupt(os, "a folder's row is cut") : 0;
 }
 
@@ -384,6 +413,17 @@ int orset_folder_uid_next(struct orset *os, struct folder *f, uint32_t uid_next)
     return orset_folder_touch(os, f);
 }
 
+int orset_folder_given(struct orset *os, struct folder *f, uint32_t uid, uint16_t by)
+{
+    uint32_t here = os->folder[f->home]->uid_next;
+    if (uid == 0 || uid < f->given || uid > ORSET_UID_MAX || by == os->self ||
+        (uid > here && uid - here > ORSET_UID_JUMP))
+        return 0;
+    f->given = uid + 1;
+    f->given_by = by;
+    return orset_folder_touch(os, f);
+}
+
 int orset_folder_changed(struct orset *os, struct folder *f)
 {
     os->tree_dirty = true;
@@ -442,6 +482,8 @@ int orset_folder_get(const struct orset *os, uint32_t index, struct orset_folder
     memcpy(r->guid, f->guid, 16);
     r->uid_validity = f->uid_validity;
     r->uid_next = f->uid_next;
+    r->uid_given = f->given ? f->given : 1;
+    r->given_site = f->given ? os->origin[f->given_by].id.site : 0;
     r->home = f->home;
     r->messages = f->messages;
     r->keeper_site = f->keeper;

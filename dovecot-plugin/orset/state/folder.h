@@ -26,7 +26,12 @@ bool orset_name_valid(const void *name, size_t len);
 int orset_folder_name(struct orset *, struct folder *, const void *name, size_t len, struct stamp);
 /* Never lowered: ORSET_KNOWN then. */
 int orset_folder_uid_next(struct orset *, struct folder *, uint32_t uid_next);
+/* An op of that origin gives that UID out in the folder's mailbox. One that is out of bounds (F32)
+ * is not believed. */
+int orset_folder_given(struct orset *, struct folder *, uint32_t uid, uint16_t by);
 int orset_folder_changed(struct orset *, struct folder *); /* task row, tree to compute */
+/* For errors: its name, cut where it is long; without one its number. Good until the next call. */
+const char *orset_folder_label(struct orset *, uint32_t folder);
 struct orset_sum orset_folder_sum(const struct orset *, const struct folder *);
 
 #endif

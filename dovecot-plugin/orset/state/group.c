@@ -6,6 +6,7 @@
  *
  * The rows of the (folder, GUID) asked for last are kept in memory, in the order of their k.
  * Else a change of each of n copies of one mail would read n rows n times. */
+#include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/origins.h"
@@ -227,8 +228,8 @@ int orset_group_load(struct orset *os, const struct message *m)
         if (!got || memcmp(o->p.facts.guid, guid, 16) != 0)
             continue;
         if (kept == ORSET_SAME_MESSAGE_MAX)
-            return orset_fail(os, ORSET_E_LIMIT, "more than %d dots of one message in folder %u",
-                              ORSET_SAME_MESSAGE_MAX, folder);
+            return orset_fail(os, ORSET_E_LIMIT, "more than %d dots of one message in %s",
+                              ORSET_SAME_MESSAGE_MAX, orset_folder_label(os, folder));
         os->group[kept++] = d;
     }
     if (n >= 0 && kept == 0)

@@ -1,6 +1,7 @@
 /* message_query - what the state says of its messages. */
 #include "dovecot-plugin/orset/base/flags.h"
 #include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"
 
@@ -22,7 +23,8 @@ int orset_message_flags(struct orset *os, uint32_t folder, struct orset_dot d,
     int got = orset_message_load(os, folder, d, &os->m[0]);
     if (got <= 0)
         return got < 0 ? got
-                       : orset_fail(os, ORSET_E_ABSENT, "no such message in folder %u", folder);
+                       : orset_fail(os, ORSET_E_ABSENT, "no such message in %s",
+                                    orset_folder_label(os, folder));
     return orset_group_union(os, &os->m[0], flags);
 }
 

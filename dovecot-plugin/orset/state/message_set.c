@@ -51,7 +51,8 @@ int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
     if (n < 0)
         return n;
     if (n >= ORSET_SAME_MESSAGE_MAX) /* of an op this was found in its dry run */
-        return orset_fail(os, ORSET_E_LIMIT, "%d dots of one message in folder %u", n, f->index);
+        return orset_fail(os, ORSET_E_LIMIT, "%d dots of one message in %s", n,
+                          orset_folder_label(os, f->index));
     for (int i = 0; i < n; i++)
         os->group[i] = there[i].dot;
     m->siblings = n > 0;

@@ -278,7 +278,7 @@ static void follow_up(const struct admin_request *q)
     struct replicator *r = u->r;
     bool exchange = !strcmp(q->arg[0], "resync") || !strcmp(q->arg[0], "new-epoch") ||
                     !strcmp(q->arg[0], "join");
-    if (!strcmp(q->arg[0], "status") || !strcmp(q->arg[0], "verify"))
+    if (q->reads)
         return;
     for (size_t i = 0; exchange && i < r->group.npeers; i++)
         if (!r->group.peer[i].removed)
@@ -415,6 +415,7 @@ static void ask_user(struct client *c, const char *name)
     LIST_INSERT_HEAD(&c->parts, p, in_client);
     q->user = u;
     q->calls = &calls;
+    q->reads = frame_verb_reads((struct text){(const uint8_t *)c->field[0], strlen(c->field[0])});
     q->arg[q->n++] = mem_strdup(c->field[0]);
     for (size_t i = 2; i < c->nfields && q->n < FRAME_ARGS_MAX; i++)
         q->arg[q->n++] = mem_strdup(c->field[i]);

@@ -12,10 +12,10 @@ const char *answer_peers(struct replicator *, struct buf *rows);
 /* How far this site is filled. */
 const char *answer_join(struct replicator *, struct buf *rows);
 
-/* Of one user. before: what stands in front of each row, escaped, with its tab. */
+/* Of one user. before: what stands in front of each row, escaped, with its tab. NULL: no such
+ * user is known here. */
 const char *answer_lag_user(struct replicator *, const char *name, const char *before,
                             struct buf *rows);
-/* NULL: no such user is known here. */
 const char *answer_join_user(struct replicator *, const char *name, const char *before,
                              struct buf *rows);
 

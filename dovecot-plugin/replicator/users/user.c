@@ -122,6 +122,17 @@ void user_fail_requests(struct user *u, const char *why, bool later)
     }
 }
 
+void user_fail_reads(struct user *u, const char *why, bool later)
+{
+    for (struct admin_request *q = TAILQ_FIRST(&u->admin), *next; q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        if (!q->reads)
+            continue;
+        TAILQ_REMOVE(&u->admin, q, link);
+        q->calls->failed(q, why, later);
+    }
+}
+
 void user_forget_work(struct user *u)
 {
     user_drop_parcels(u);

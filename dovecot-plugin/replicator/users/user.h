@@ -19,6 +19,7 @@ struct admin_request {
     TAILQ_ENTRY(admin_request) link; /* in the user's list, until a worker is asked */
     struct user *user;
     const struct admin_calls *calls;
+    bool reads; /* it changes nothing, and makes no user */
     size_t n;
     char *arg[FRAME_ARGS_MAX];
 };
@@ -204,6 +205,7 @@ void user_sweep(struct user *);
 void user_parcel(struct user *, struct parcel_in_flight *);
 /* The admins' requests that no worker was asked yet. later: another time they may work. */
 void user_fail_requests(struct user *, const char *why, bool later);
+void user_fail_reads(struct user *, const char *why, bool later); /* those that only read */
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
 void user_forget_work(struct user *);
 /* What a worker's DONE says of it. */
@@ -250,6 +252,8 @@ void user_all_confirmed(struct user *, size_t peer);
 void user_plan(struct user *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);
+/* It is to be opened for requests that only read, and for nothing else. */
+bool user_is_only_read(const struct user *, double now);
 /* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new
  * state is not, though one question in a while would be let through: it waits no longer for
  * that. */

@@ -83,14 +83,10 @@ static void due(struct user *u, double now)
 
 /* What can be done for it now. An exchange waits for its turn, and so does all that would begin
  * one. Of users who are not ordinary few have a worker at a time anyway. */
-enum user_class user_class(struct user *u, double now)
+static enum user_class class_of_work(const struct user *u, double now)
 {
     bool may_look = now >= u->look_after, look = user_has_reason(u) && may_look;
     unsigned want = 0;
-    if (now < u->open_after)
-        return USER_NOTHING;
-    if (!TAILQ_EMPTY(&u->admin))
-        return USER_FIRST;
     if (look && !u->joins)
         /* names that are made up are in nobody's way */
         return u->unproven ? USER_SECOND : USER_FIRST;
@@ -104,6 +100,22 @@ enum user_class user_class(struct user *u, double now)
     if (want || (u->joins && (look || sweep || u->tick)))
         return user_kind(u) == USER_ORDINARY ? USER_IN_TURN : USER_SECOND;
     return sweep ? USER_LAST : USER_NOTHING;
+}
+
+enum user_class user_class(struct user *u, double now)
+{
+    if (now < u->open_after)
+        return USER_NOTHING;
+    return TAILQ_EMPTY(&u->admin) ? class_of_work(u, now) : USER_FIRST;
+}
+
+bool user_is_only_read(const struct user *u, double now)
+{
+    const struct admin_request *q;
+    TAILQ_FOREACH (q, &u->admin, link)
+        if (!q->reads)
+            return false;
+    return !TAILQ_EMPTY(&u->admin) && class_of_work(u, now) == USER_NOTHING;
 }
 
 static double next_moment(struct user *u, double now)

@@ -276,6 +276,14 @@ void job_done(struct job *j, struct user *u, const struct frame_done *d)
     j->kind = JOB_NONE;
 }
 
+void job_failed(struct job *j, const char *why)
+{
+    if (j->kind != JOB_ADMIN || !*why)
+        return;
+    j->admin->calls->failed(j->admin, why, true);
+    *j = (struct job){.kind = JOB_NONE};
+}
+
 void job_again(struct job *j, struct user *u)
 {
     ASSERT(j->kind != JOB_PARCEL || j->parcel == TAILQ_FIRST(&u->parcels));

@@ -29,6 +29,8 @@ void job_asked(struct job *, struct user *);
 
 void job_reply(struct job *, struct text row);
 void job_done(struct job *, struct user *, const struct frame_done *);
+/* Its worker says why not: an admin is told that. */
+void job_failed(struct job *, const char *why);
 /* It was not done: the user has it to do again. Nothing for JOB_NONE. */
 void job_again(struct job *, struct user *);
 /* The user cannot be opened for good. */

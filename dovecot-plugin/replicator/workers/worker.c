@@ -321,6 +321,14 @@ static void on_fail(struct worker *w, const struct frame *f)
         return;
     }
     char *why = mem_strndup((const char *)t.p, t.n < 500 ? t.n : 500);
+    if (w->state == OPENING && w->existing) {
+        /* What else came meanwhile has him opened with whatever is to be made. */
+        user_fail_reads(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
+        free(why);
+        release(w);
+        return;
+    }
+    job_failed(&w->job, why);
     job_again(&w->job, u);
     /* An admin would wait for nothing. */
     user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);

@@ -27,6 +27,7 @@ struct worker {
     bool leaving; /* the present question is its user's last one: others need the worker */
     bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
+    bool existing;        /* its user is opened only if there is a state of his */
     bool old;             /* to be closed when its user is (workers_renew) */
     bool root;            /* the one that opens nobody: looks users up, lists them */
     uint64_t credentials; /* of those whom it can open; 0: it has opened nobody */

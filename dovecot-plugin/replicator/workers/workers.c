@@ -68,6 +68,7 @@ static void open_user(struct worker *w, struct user *u, bool in_turn)
     struct frame f = {.type = FRAME_OPEN};
     f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
     f.u.open.credentials = u->credentials;
+    f.u.open.existing = w->existing = user_is_only_read(u, clock_monotonic());
     w->user = u;
     u->worker = w;
     holders_add(u);

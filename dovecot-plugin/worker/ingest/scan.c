@@ -328,6 +328,9 @@ static int scan_mailbox(struct mailbox_scan *l)
     struct scanned_mailbox scanned = {
         .x = l->x, .cursor = l->log.end, .was = l->was, .end = log_end(l->box)};
     array_push_back(&l->in->scanned, &scanned);
+    struct orset_folder f;
+    l->x->now.behind = orset_folder_get(s->os, l->x->folder, &f) == 0 &&
+                       f.uid_next > l->log.end.uid_next && l->log.end.indexid != 0;
     return scan_changed(l, orset_local_uid_next(s->os, l->x->folder, l->log.end.uid_next) < 0
                                ? ORSET_E_STORAGE
                                : ORSET_KNOWN);

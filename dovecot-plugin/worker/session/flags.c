@@ -58,7 +58,8 @@ void flags_of_mail(struct session *s, struct mail *mail, struct orset_flags *f)
             f->keyword[f->nkeywords++] = (uint16_t)n;
         else
             session_note(
-                s, NOTE_WARNING, "keyword %s of UID %u is not replicated: %s", *k, mail->uid,
+                s, NOTE_WARNING, "%s: keyword %s of UID %u is not replicated: %s",
+                mailbox_get_vname(mail->box), *k, mail->uid,
                 n < 0 ? orset_error_text(s->os)
                       : t_strdup_printf("a mail has %d of them", ORSET_MESSAGE_KEYWORDS_MAX));
     }

@@ -47,6 +47,8 @@ struct box_memory {
     bool lost;  /* it was there, and is another one */
     /* with its storage, by this program, since it was looked at (mdbox.c) */
     bool rebuilt;
+    /* its UIDNEXT, at the last scan, was below what the state knows to be given: a backup's */
+    bool behind;
     /* a UID names another mail than the state says: the next scan goes by GUIDs */
     bool doubted;
     /* no other comparison for that reason before, by the monotonic clock */

@@ -295,6 +295,48 @@ START_TEST(test_a_uidvalidity_of_the_far_future_is_refused)
 }
 END_TEST
 
+START_TEST(test_an_error_calls_a_folder_by_its_name)
+{
+    struct replica a;
+    uint32_t folder;
+    open_replica(&a, 1);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(
+        orset_local_create(a.os, "\0Work\0Old", 9, 5, (const uint8_t[16]){1}, &folder), 0);
+    ck_assert_int_eq(orset_local_uid_validity(a.os, folder, 7, 1), 0);
+    ck_assert_int_eq(orset_local_uid_validity(a.os, folder, 3000000000U, 5), ORSET_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(orset_error_text(a.os), " of Work/Old:"));
+    ck_assert_int_eq(orset_local_uid_validity(a.os, ORSET_INBOX, 3000000000U, 5), ORSET_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(orset_error_text(a.os), " of INBOX:"));
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    close_replica(&a);
+}
+END_TEST
+
+START_TEST(test_a_uid_that_another_site_gave_is_known_when_its_mail_is_gone)
+{
+    struct replica a, b;
+    struct orset_folder f;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 7, 1, 0);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_expunge(a.os, ORSET_INBOX, 7), ORSET_OK);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(orset_folder_get(b.os, ORSET_INBOX, &f), 0);
+    ck_assert_uint_eq(f.uid_given, 1);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_eq(orset_folder_get(b.os, ORSET_INBOX, &f), 0);
+    ck_assert_uint_eq(f.uid_given, 8);
+    ck_assert_uint_eq(f.given_site, 1);
+    ck_assert_uint_eq(f.uid_next, 1);
+    ck_assert_int_eq(orset_folder_get(a.os, ORSET_INBOX, &f), 0);
+    ck_assert_uint_eq(f.uid_given, 1);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 START_TEST(test_an_old_copy_of_a_state_is_noticed_and_two_ops_under_one_number_too)
 {
     struct replica a, b, old;
@@ -498,6 +540,8 @@ int main(void)
     tcase_add_test(t, test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given);
     tcase_add_test(t, test_a_state_knows_what_its_vector_covers);
     tcase_add_test(t, test_a_uidvalidity_of_the_far_future_is_refused);
+    tcase_add_test(t, test_an_error_calls_a_folder_by_its_name);
+    tcase_add_test(t, test_a_uid_that_another_site_gave_is_known_when_its_mail_is_gone);
     tcase_add_test(t, test_an_old_copy_of_a_state_is_noticed_and_two_ops_under_one_number_too);
     tcase_add_test(t, test_no_memory_at_any_point_changes_nothing);
     tcase_add_test(t, test_the_sqlite_state_survives_and_refuses_newer_schemas);

@@ -97,8 +97,10 @@ START_TEST(questions_of_main_come_through)
     struct orset_buf b;
     f.u.open.user = TEXT("m\xc3\xbcller@example.net");
     f.u.open.credentials = 1ULL << 63;
+    f.u.open.existing = true;
     round_trip(&f, &g, &b);
     ck_assert_uint_eq(g.u.open.credentials, 1ULL << 63);
+    ck_assert(g.u.open.existing);
     ck_assert(is(g.u.open.user, "m\xc3\xbcller@example.net"));
     orset_buf_free(&b);
 
