@@ -583,6 +583,14 @@ def validity_changes(ops):
 # -- QRESYNC --------------------------------------------------------------------------------------
 
 
+def is_deleted(ops, op):
+    """Whether the folder of a read may have been deleted before it, at any site."""
+    return any(
+        one.kind == "delete" and one["folder"] == op["folder"] and not op.is_before(one)
+        for one in ops
+    )
+
+
 def missed_by_qresync(ops, verdict):
     """A client that knew a folder, and was told what changed, knows it again: RFC 7162. What has
     a modseq above HIGHESTMODSEQ changed after the SELECT, and before the FETCH."""
@@ -605,6 +613,9 @@ def missed_by_qresync(ops, verdict):
         for row in op["mails"]:
             if row[3] > op["modseq"]:
                 cached.pop(row[0], None)
+        if is_deleted(ops, op):  # of one that comes back nobody says what went with it
+            cached = {uid: flags for uid, flags in cached.items() if uid in true}
+            verdict.counts["QRESYNC ghosts left open"] += 1
         verdict.counts["QRESYNC visits"] += 1
         if cached != true:
             wrong = {
