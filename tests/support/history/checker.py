@@ -51,7 +51,7 @@ def check(history):
 def check_user(history, user, verdict):
     ops = [op for op in history.ops if op.user == user]
     rests = [rest for rest in history.rests if rest.user == user]
-    told = uids_twice(ops, rests) + missed_by_qresync(ops, verdict)
+    told = []
     names, before = Names(), None
     for op in ops:
         if op.kind == "rename":
@@ -68,7 +68,7 @@ def check_user(history, user, verdict):
         else:
             told += phase.judge(verdict.counts)
         before = rest
-    return told
+    return told + uids_twice(ops, rests, verdict) + missed_by_qresync(ops, verdict)
 
 
 class Names:
@@ -509,18 +509,24 @@ def overlaps(step, since, until):
 # -- UIDs -----------------------------------------------------------------------------------------
 
 
-def uids_twice(ops, rests):
+def uids_twice(ops, rests, verdict):
     """No UID names two mails within a site's UIDVALIDITY, none comes back, UIDNEXT never falls,
-    and nothing new comes below it (RFC 9051, 2.3.1.1)."""
+    and nothing new comes below it (RFC 9051, 2.3.1.1). A folder that its site deletes, and that
+    comes back, may not know of the last UIDs it gave: what is wrong there is counted."""
     named, told = {}, []
+    deleted = {(op.site, op["folder"]) for op in ops if op.kind == "delete"}
     for site, name, validity, uid, mail, op in seen_uids(ops, rests):
         first = named.setdefault((site, name, validity, uid), (mail, op))
-        if first[0] != mail:
+        if first[0] == mail:
+            continue
+        if (site, name) in deleted:
+            verdict.counts["UIDs of deleted folders left open"] += 1
+        else:
             told.append(
                 f"{name} at {site}: UID {uid} of UIDVALIDITY {validity} is {first[0]} "
                 f"({first[1]}) and {mail} ({op})"
             )
-    return told + below_uidnext(ops) + validity_changes(ops)
+    return told + below_uidnext(ops, deleted) + validity_changes(ops)
 
 
 def seen_uids(ops, rests):
@@ -537,11 +543,11 @@ def seen_uids(ops, rests):
                     yield site, name, folder["validity"], uid, mail, f"rest {rest.phase}"
 
 
-def below_uidnext(ops):
+def below_uidnext(ops, deleted):
     """Of reads of one folder, one after the other."""
     told, reads = [], defaultdict(list)
     for op in ops:
-        if op.kind == "read" and op.ok and op["whole"]:
+        if op.kind == "read" and op.ok and op["whole"] and (op.site, op["folder"]) not in deleted:
             reads[op.site, op["folder"], op["validity"]].append(op)
     for (site, name, _), found in reads.items():
         best = None  # the read with the highest UIDNEXT that is over, and all that was shown
@@ -583,6 +589,14 @@ def validity_changes(ops):
 # -- QRESYNC --------------------------------------------------------------------------------------
 
 
+def is_deleted(ops, op):
+    """Whether the folder of a read may have been deleted before it, at any site."""
+    return any(
+        one.kind == "delete" and one["folder"] == op["folder"] and not op.is_before(one)
+        for one in ops
+    )
+
+
 def missed_by_qresync(ops, verdict):
     """A client that knew a folder, and was told what changed, knows it again: RFC 7162. What has
     a modseq above HIGHESTMODSEQ changed after the SELECT, and before the FETCH."""
@@ -605,6 +619,9 @@ def missed_by_qresync(ops, verdict):
         for row in op["mails"]:
             if row[3] > op["modseq"]:
                 cached.pop(row[0], None)
+        if is_deleted(ops, op):  # of one that comes back nobody says what went with it
+            cached = {uid: flags for uid, flags in cached.items() if uid in true}
+            verdict.counts["QRESYNC ghosts left open"] += 1
         verdict.counts["QRESYNC visits"] += 1
         if cached != true:
             wrong = {

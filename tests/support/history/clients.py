@@ -32,6 +32,13 @@ WEIGHTS = {
     "subscribe": 3,
     "list": 3,
 }
+# What clients do more than else in a phase.
+MOODS = {
+    "mixed": WEIGHTS,
+    "flags": {"look": 4, "append": 3, "store": 60, "expunge": 2},
+    "copies": {"look": 4, "append": 8, "store": 6, "expunge": 10, "copy": 14, "move": 14},
+    "folders": {**WEIGHTS, "create": 10, "rename": 8, "delete": 8, "fill": 12, "list": 6},
+}
 LINE = b"Each mail of this history has a name of its own. 0123456789\r\n"
 
 
@@ -46,11 +53,16 @@ def body(name, size):
 class Shared:
     """What clients of one history know of each other's work: names only."""
 
-    def __init__(self, users, recorder, seed, weights=None):
+    def __init__(self, users, recorder, seed):
         self.users, self.recorder, self.seed = list(users), recorder, seed
-        self.weights = weights or WEIGHTS
+        self.feel("mixed")
         self.stopping = threading.Event()
         self.lock, self.renamed = threading.Lock(), {user: [] for user in self.users}
+
+    def feel(self, mood):
+        """What clients do from now on. In some moods they meet in few folders."""
+        self.weights = MOODS[mood]
+        self.folders = {"flags": ("INBOX",), "copies": FIXED}.get(mood)
 
     def add(self, user, name, instead_of=None):
         with self.lock:
@@ -145,6 +157,8 @@ class Client(threading.Thread):
 
     def folder(self):
         """One that this client knows of."""
+        if self.shared.folders:
+            return self.random.choice(self.shared.folders)
         dice = self.random.random()
         if dice < 0.6:
             return self.random.choice(FIXED)
@@ -244,7 +258,7 @@ class Client(threading.Thread):
         mails = self.look(folder)
         if not mails:
             return None
-        uid, mail, *_ = self.random.choice(mails[-6:])
+        uid, mail, *_ = self.random.choice(mails[-3 if self.shared.folders else -6:])
         return folder, uid, mail
 
     def store(self):
@@ -296,7 +310,8 @@ class Client(threading.Thread):
                 self.look(folder)
 
     def target(self, folder):
-        names = [*FIXED, *POOL, self.shared.choose(self.user, self.random) or "INBOX"]
+        others = (*POOL, self.shared.choose(self.user, self.random) or "INBOX")
+        names = self.shared.folders or (*FIXED, *others)
         return self.random.choice([name for name in names if name != folder])
 
     def copy(self):

@@ -9,7 +9,7 @@ from support.stack import digest
 from support.stack.failure import StackError
 
 from .checker import FIXED, check
-from .clients import Clients, Shared
+from .clients import MOODS, Clients, Shared
 from .record import Recorder, now, read
 
 WITHIN = 420.0
@@ -181,6 +181,9 @@ def run(group, path, seed, phases=2, operations=240, strikes=2, users=2, each=2)
             rest(group, recorder, user, 0)
         shared = Shared(names, recorder, seed)
         for phase in range(1, phases + 1):
+            mood = dice.choice(list(MOODS))
+            shared.feel(mood)
+            done.append(mood)
             with Clients(shared, group.replicas, each, f"{phase}") as clients:
                 for what in plan(dice, strikes):
                     waited = clients.wait(dice.randrange(10, operations // (strikes + 1)), 240)
