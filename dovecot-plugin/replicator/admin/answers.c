@@ -94,7 +94,7 @@ const char *answer_lag_user(struct replicator *r, const char *name, const char *
 {
     struct user *u = user_find(r->users, name, strlen(name));
     uint64_t unplaced, held;
-    if (!u && !ledger_knows(r->ledger, name))
+    if (!ledger_knows(r->ledger, name))
         return NULL;
     ledger_get_waiting(r->ledger, name, &unplaced, &held);
     for (size_t i = 0; i < r->group.npeers; i++) {
