@@ -7,6 +7,7 @@
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
@@ -71,7 +72,9 @@ static void status_here(struct replicator *r, struct buf *rows)
                sched_waiting(r->sched));
     buf_printf(rows, "%zu of %lld workers busy\t%s\n", workers_count(r->workers),
                (long long)r->config->replicator_workers,
-               sweep_running(r->sweep) ? "here, sweeping" : "here");
+               claims_refused(r->claims) ? "here, refused"
+               : sweep_running(r->sweep) ? "here, sweeping"
+                                         : "here");
 }
 
 const char *answer_status(struct replicator *r, struct buf *rows)
