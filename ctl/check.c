@@ -146,19 +146,22 @@ static void check_config(struct ctl *ctl)
 void check_command(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'},
+                                            {"dovecot-config", required_argument, NULL, 'D'},
                                             {"as", required_argument, NULL, 'a'},
                                             {"defaults", required_argument, NULL, 'd'},
                                             {"verbose", no_argument, NULL, 'v'},
                                             {"list", no_argument, NULL, 'l'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
+    const char *postfix = NULL, *dovecot = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
     while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
         if (o == 'v')
             check_verbose();
         else if (o == 'p')
             postfix = optarg;
+        else if (o == 'D')
+            dovecot = optarg;
         else if (o == 'a')
             as = optarg;
         else if (o == 'd')
@@ -169,7 +172,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         } else if (o == 'h') {
             puts(
                 "usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] "
-                "[postfix] [dovecot]\n"
+                "[postfix] [dovecot] [replicas]\n"
                 "Names what is wrong, with the setting that mends it; without a word, everything.\n"
                 "  config   dovelane.conf: what is missing in it\n"
                 "  host     this host: files that a service could not read after a restart, "
@@ -182,6 +185,9 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                 "  postfix  main.cf and master.cf: the milter's place, and features that diverted "
                 "mail would miss\n"
                 "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
+                "  replicas what replication needs of this host's Dovecot, and what all sites must "
+                "have alike: `doveadm dovelane preflight` before the first start\n"
+                "           (--dovecot-config FILE: in the place of Dovecot's own)\n"
                 "  -v       good things, too\n"
                 "  --list   the names of all findings, as they stand in brackets behind each, by "
                 "section; looks at nothing\n"
@@ -191,7 +197,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         } else
             ctl_usage("see `dovelane check --help`");
     }
-    bool all = optind == argc, want[5] = {all, all, all, all, all};
+    bool all = optind == argc, want[6] = {all, all, all, all, all, all};
     for (; optind < argc; optind++) {
         const char *w = argv[optind];
         int which = !strcmp(w, "config")                         ? 0
@@ -199,9 +205,12 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                     : !strcmp(w, "postfix")                      ? 2
                     : !strcmp(w, "dovecot")                      ? 3
                     : !strcmp(w, "host")                         ? 4
+                    : !strcmp(w, "replicas")                     ? 5
                                                                  : -1;
         if (which < 0)
-            ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot", w);
+            ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot, "
+                      "replicas",
+                      w);
         want[which] = true;
     }
     if (want[0])
@@ -214,5 +223,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
+    if (want[5])
+        check_replicas(ctl, dovecot, !all);
     check_sum();
 }

@@ -37,7 +37,7 @@ static const struct command {
     {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue",
      drain_command},
     {NULL, NULL, "Is all well?", NULL},
-    {"check", "[-v] [config] [nodes] [postfix] [dovecot] [host]",
+    {"check", "[-v] [config] [nodes] [postfix] [dovecot] [host] [replicas]",
      "names every trap with the setting that mends it; status for monitoring", check_command,
      "--list"},
     {"nodes", "[-v | --forget NODE | --join NODE]",
