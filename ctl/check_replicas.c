@@ -128,7 +128,7 @@ static char *what_it_says(const char *libexec, char *const word[], size_t n)
 
 static void check_start(struct replica_here *h, const char *executable)
 {
-    const char *libexec = dovecot_conf_get(h->dovecot, "libexec_dir");
+    char *libexec = *executable == '/' ? NULL : dovecot_conf_ask(h->dovecot_file, "libexec_dir");
     char *copy, *word[WORDS_MOST], *wrong = NULL;
     size_t n = words_of(executable, &copy, word);
     const char *name = option_of(word, n, "-n"), *config = option_of(word, n, "-C");
@@ -149,6 +149,7 @@ static void check_start(struct replica_here *h, const char *executable)
                   "it would not start: %s", wrong);
     else
         check_good(h->ctl, "dovelane-replicator", "it is %s, and can start", name);
+    free(libexec);
     free(wrong);
     free(copy);
 }
@@ -287,7 +288,7 @@ static void check_service(struct replica_here *h)
 
 void check_replicas(struct ctl *ctl, const char *dovecot_file, bool asked)
 {
-    struct replica_here h = {.ctl = ctl, .dovecot_file = dovecot_file, .self = -1};
+    struct replica_here h = {.ctl = ctl, .asked = asked, .dovecot_file = dovecot_file, .self = -1};
     if (ctl->config->nreplicas < 2) {
         if (asked)
             check_say(ctl, FINDING_WARNING, FOUND_REPLICAS_FEW, "config",

@@ -73,6 +73,18 @@ struct dovecot_conf *dovecot_conf_read(const char *file)
     return c;
 }
 
+char *dovecot_conf_ask(const char *file, const char *name)
+{
+    const char *const own[] = {"doveconf", "-h", name, NULL}, *const other[] = {"doveconf", "-c",
+                                                                                file,       "-h",
+                                                                                name,       NULL};
+    struct subprocess_result r = subprocess_run(file ? other : own, NULL, 0, PATIENCE);
+    bool said = r.status == 0 && r.out.data && *r.out.data != '\n';
+    char *value = said ? mem_strndup(r.out.data, strcspn(r.out.data, "\n")) : NULL;
+    subprocess_free(&r);
+    return value;
+}
+
 void dovecot_conf_free(struct dovecot_conf *c)
 {
     for (size_t i = 0; i < c->n; i++) {

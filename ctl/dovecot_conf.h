@@ -17,6 +17,9 @@ struct dovecot_conf {
 
 /* file: another one than Dovecot's own; NULL: that. */
 struct dovecot_conf *dovecot_conf_read(const char *file);
+/* What `doveconf -h` says of one setting, also where it has its default. The caller's; NULL: it
+ * says nothing. */
+char *dovecot_conf_ask(const char *file, const char *name);
 void dovecot_conf_free(struct dovecot_conf *);
 
 /* NULL: it is not set, and has its default. */

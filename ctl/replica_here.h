@@ -11,6 +11,7 @@
 
 struct replica_here {
     struct ctl *ctl;
+    bool asked;               /* by its word, and not with everything else */
     const char *dovecot_file; /* NULL: Dovecot's own */
     struct dovecot_conf *dovecot;
     char *name; /* -n; NULL: none, or no replica of dovelane.conf */

@@ -266,6 +266,118 @@ def test_a_userdb_that_lists_nobody(site):
     site.lacks("users-unlisted")
 
 
+SAID = {"2.3": """# 2.3.19.1 (9b53102964): /etc/dovecot/dovecot.conf
+mail_location = mdbox:~/mdbox
+mail_plugins = quota dovelane
+namespace inbox {
+  inbox = yes
+  location = 
+  prefix = 
+  separator = /
+}
+plugin {
+  dovelane_dirty_dir = DIRTY
+}
+protocols = imap lmtp sieve
+service dovelane-replicator {
+  executable = EXECUTABLE
+  fifo_listener dovelane-hint {
+    mode = 0622
+  }
+  process_limit = 1
+  process_min_avail = 1
+  unix_listener dovelane-admin {
+    mode = 0600
+  }
+  user = root
+}
+service dovelane-worker {
+  client_limit = 1
+  executable = dovelane-worker
+  process_limit = 10
+  unix_listener dovelane-worker {
+    mode = 0600
+    user = root
+  }
+}
+protocol imap {
+  mail_plugins = quota dovelane acl imap_acl
+}
+protocol lmtp {
+  mail_plugins = quota sieve
+}
+""", "2.4": """# 2.4.1-4 (7d8c0e5759): /etc/dovecot/dovecot.conf
+dovecot_config_version = 2.4.1
+dovelane_dirty_dir = DIRTY
+mail_driver = mdbox
+mail_path = ~/mdbox
+mail_plugins {
+  dovelane = yes
+  quota = yes
+}
+protocols {
+  imap = yes
+  lmtp = yes
+  sieve = yes
+}
+namespace inbox {
+  inbox = yes
+  separator = /
+  mailbox Trash {
+    auto = create
+  }
+}
+protocol imap {
+  mail_plugins {
+    acl = yes
+    imap_acl = yes
+  }
+}
+protocol lmtp {
+  mail_plugins {
+    dovelane = no
+    sieve = yes
+  }
+}
+service dovelane-replicator {
+  executable = EXECUTABLE
+  process_limit = 1
+  process_min_avail = 1
+  user = root
+  fifo_listener dovelane-hint {
+    mode = 0622
+  }
+  unix_listener dovelane-admin {
+    mode = 0600
+  }
+}
+service dovelane-worker {
+  client_limit = 1
+  executable = dovelane-worker
+  process_limit = 10
+  unix_listener dovelane-worker {
+    mode = 0600
+    user = root
+  }
+}
+"""}
+
+
+@pytest.mark.parametrize("version", list(SAID))
+def test_what_either_version_says_is_understood(site, version):
+    """By what doveconf of that version printed: the other one is not on this host."""
+    text = SAID[version].replace("DIRTY", f"{site.directory}/dirty").replace("EXECUTABLE", f"{REPLICATOR} -n site-a -C {site.conf}")
+    (site.directory / "said").write_text(text)
+    (site.directory / "bin" / "doveconf").write_text(f"#!/bin/sh\ncat {site.directory}/said\n")
+    (site.directory / "bin" / "doveconf").chmod(0o755)
+    out = site.check.run("-v", "replicas")
+    found = {each.name: each.text for each in site.check.look("replicas")[0]}
+    assert set(found) == {"plugin-missing", "acl-left-out", "replica-unchecked"}, out
+    assert found["plugin-missing"].startswith("the plugin dovelane is not loaded for lmtp:"), out
+    for good in ("keeps mail as mdbox", "its separator is /", "it is site-a, and can start", "there is one process of it", "dirty takes marks", "the workers load no plugin that acts"):
+        assert good in out, (good, out)
+
+
 # ---- between sites ----
 
 @mends("replica-silent")
