@@ -58,9 +58,11 @@ static const struct rights {
          "") " +client|list +config|get +info +time +acl|getuser "
              "(~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " ~" CONTROL_DRAIN
              " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG " ~" CONTROL_GROUP
-             " +get +set +del +exists +sadd +hget +hgetall +eval)"},
+             " +get +set +del +exists +sadd +hget +hgetall +eval) (~" CONTROL_FACTS
+             "* %R~" CONTROL_SITE "* +get +set)"},
     {"dovelane-replicator", CONNECTION
-     " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:*"},
+     " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:* "
+     "(~" CONTROL_SITE "* +get +set)"},
 };
 
 #define PROGRAMS (sizeof rights / sizeof *rights)
@@ -75,6 +77,9 @@ const char *acl_program_rights(size_t i)
     return rights[i].may;
 }
 
+/* Who runs under its name (dovecot-plugin/replicator/lanes/claims.h). */
+#define CLAIM "(~" CONTROL_SITE "%s ~" CONTROL_SITE "%s" CONTROL_SITE_SECOND " +get +set)"
+
 /* Lanes of a replica are on its own node: there it fills them, and the others empty those to
  * them. */
 char *acl_replica_rights(const char *replica, const char *node)
@@ -82,11 +87,11 @@ char *acl_replica_rights(const char *replica, const char *node)
     if (!strcmp(replica, node))
         return mem_printf(CONNECTION " (%%W~" LANENAME_REPLICA
                                      "%s>* +lane.create +lane.push) (%%R~" LANENAME_REPLICA
-                                     "%s>* +lane.len)",
-                          replica, replica);
+                                     "%s>* +lane.len) " CLAIM,
+                          replica, replica, replica, replica);
     return mem_printf(CONNECTION " +lane.take +lane.ack +lane.ready ~" LANENAME_REPLICA
-                                 "%s>%s ~" LANENAME_REPLICA "%s>%s:bulk",
-                      node, replica, node, replica);
+                                 "%s>%s ~" LANENAME_REPLICA "%s>%s:bulk " CLAIM,
+                      node, replica, node, replica, replica, replica);
 }
 
 /* ---- what a server's user may, against the table ---- */

@@ -144,6 +144,7 @@ static void check_config(struct ctl *ctl)
 /* ---- command ---- */
 
 const struct option check_options[] = {{"postfix-config", required_argument, NULL, 'p'},
+                                       {"dovecot-config", required_argument, NULL, 'D'},
                                        {"as", required_argument, NULL, 'a'},
                                        {"defaults", required_argument, NULL, 'd'},
                                        {"verbose", no_argument, NULL, 'v'},
@@ -153,7 +154,7 @@ const struct option check_options[] = {{"postfix-config", required_argument, NUL
 
 void check_command(struct ctl *ctl, int argc, char **argv)
 {
-    const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
+    const char *postfix = NULL, *dovecot = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
     while ((o = getopt_long(argc, argv, "vjh", check_options, NULL)) != -1) {
         if (o == 'v')
@@ -162,6 +163,8 @@ void check_command(struct ctl *ctl, int argc, char **argv)
             out_choose_json(true);
         else if (o == 'p')
             postfix = optarg;
+        else if (o == 'D')
+            dovecot = optarg;
         else if (o == 'a')
             as = optarg;
         else if (o == 'd')
@@ -172,7 +175,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         } else if (o == 'h') {
             puts(
                 "usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] "
-                "[postfix] [dovecot]\n"
+                "[postfix] [dovecot] [replicas]\n"
                 "Names what is wrong, with the setting that mends it; without a word, everything.\n"
                 "  config   dovelane.conf: what is missing in it\n"
                 "  host     this host: files that a service could not read after a restart, "
@@ -185,6 +188,9 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                 "  postfix  main.cf and master.cf: the milter's place, and features that diverted "
                 "mail would miss\n"
                 "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
+                "  replicas what replication needs of this host's Dovecot, and what all sites must "
+                "have alike: `doveadm dovelane preflight` before the first start\n"
+                "           (--dovecot-config FILE: in the place of Dovecot's own)\n"
                 "  -v       good things, too\n"
                 "  --list   the names of all findings, as they stand in brackets behind each, by "
                 "section; looks at nothing\n"
@@ -194,7 +200,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         } else
             ctl_usage("see `dovelane check --help`");
     }
-    bool all = optind == argc, want[5] = {all, all, all, all, all};
+    bool all = optind == argc, want[6] = {all, all, all, all, all, all};
     for (; optind < argc; optind++) {
         const char *w = argv[optind];
         int which = !strcmp(w, "config")                         ? 0
@@ -202,9 +208,12 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                     : !strcmp(w, "postfix")                      ? 2
                     : !strcmp(w, "dovecot")                      ? 3
                     : !strcmp(w, "host")                         ? 4
+                    : !strcmp(w, "replicas")                     ? 5
                                                                  : -1;
         if (which < 0)
-            ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot", w);
+            ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot, "
+                      "replicas",
+                      w);
         want[which] = true;
     }
     check_begin();
@@ -218,5 +227,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
+    if (want[5])
+        check_replicas(ctl, dovecot, !all);
     check_sum();
 }

@@ -47,6 +47,11 @@ void check_replica_users(struct ctl *);
 void check_replicator(struct ctl *);
 char *check_replicator_user(void); /* whom Dovecot here runs it as, malloc'd; NULL: it does not */
 
+/* `dovelane check replicas`: what replication needs of this host's Dovecot, and what the sites must
+ * have alike. dovecot_file: NULL, or in the place of Dovecot's own. asked: by this word, and not with
+ * everything else. */
+void check_replicas(struct ctl *, const char *dovecot_file, bool asked);
+
 /* check_host.c: this host's files, disks and services. user: NULL, or whose rights count in the
  * place of those of the services' own. */
 void check_host(struct ctl *, const char *user, const char *defaults_file);

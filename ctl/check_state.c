@@ -174,7 +174,7 @@ static const char *replica_at(const struct config *c, const char *node)
 }
 
 /* A host has the file of its own replica, where `dovelane acl` is run those of all. */
-static void check_replicas(struct ctl *ctl, struct conn *c, bool older)
+static void check_users_of_replicas(struct ctl *ctl, struct conn *c, bool older)
 {
     const struct config *config = ctl->config;
     const char *at = replica_at(config, c->name);
@@ -225,5 +225,5 @@ void check_users(struct ctl *ctl, struct conn *c)
         free(error);
         free(file);
     }
-    check_replicas(ctl, c, older);
+    check_users_of_replicas(ctl, c, older);
 }

@@ -12,10 +12,13 @@
 #include <doveadm.h>
 #include <doveadm-print.h>
 #include <istream.h>
+#include <master-service.h>
 #include <module-dir.h>
 #include <net.h>
 #include <str.h>
 #include <strescape.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <write-full.h>
 
@@ -206,6 +209,39 @@ static void run(struct doveadm_cmd_context *cctx)
     ask(path, request_line(cctx));
 }
 
+/* --- preflight -------------------------------------------------------------------------------- */
+
+/* Another program's work: it says what is wrong also where the replicator does not start. With an
+ * environment of its own: doveadm's holds the settings of its file, and no PATH. */
+static void preflight(struct doveadm_cmd_context *cctx)
+{
+    static const char *const env[] = {
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", NULL};
+    const char *config = "/etc/dovelane/dovelane.conf";
+    bool all = FALSE;
+    (void)doveadm_cmd_param_str(cctx, "config", &config);
+    (void)doveadm_cmd_param_bool(cctx, "verbose", &all);
+    const char *const argv[] = {"dovelane",
+                                "-c",
+                                config,
+                                "check",
+                                "--dovecot-config",
+                                master_service_get_config_path(master_service),
+                                "replicas",
+                                all ? "-v" : NULL,
+                                NULL};
+    pid_t child;
+    int status;
+    errno =
+        posix_spawn(&child, DOVELANE_PROGRAM, NULL, NULL, (char *const *)argv, (char *const *)env);
+    if (errno != 0)
+        failed(EX_UNAVAILABLE, "%s cannot be run: %m; is it installed?", DOVELANE_PROGRAM);
+    else if (waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+        failed(EX_TEMPFAIL, "%s did not end by itself", DOVELANE_PROGRAM);
+    else
+        doveadm_exit_code = WEXITSTATUS(status) == 0 ? 0 : 1;
+}
+
 /* --- commands --------------------------------------------------------------------------------- */
 
 #define USER_PARAMS                                  \
@@ -249,6 +285,11 @@ static struct doveadm_cmd_ver2 commands[] = {
      .cmd = run,
      DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('\0', "remove", CMD_PARAM_STR, 0)
          DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane preflight",
+     .usage = "[-C <dovelane.conf>] [-v]",
+     .cmd = preflight,
+     DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('C', "config", CMD_PARAM_STR, 0)
+         DOVEADM_CMD_PARAM('v', "verbose", CMD_PARAM_BOOL, 0) DOVEADM_CMD_PARAMS_END},
     {.name = "dovelane join",
      .usage = "-u <user> | -A | --status [-u <user> | -A]",
      .cmd = run,

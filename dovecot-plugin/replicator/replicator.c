@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/admin.h"
@@ -21,6 +22,7 @@
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/resend.h"
 #include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
@@ -136,6 +138,25 @@ static void kept_reason(void *arg, const char *name, uint64_t ops, int64_t since
         user_look(u, "", "", 0);
 }
 
+/* The number of this replicator.db: another one is of another host, or begun anew. */
+static uint64_t instance_of(struct replicator *r)
+{
+    uint64_t n = ledger_noted(r->ledger, "instance");
+    if (n)
+        return n;
+    if (getrandom(&n, sizeof n, 0) != sizeof n)
+        log_fatal("getrandom: %s", strerror(errno));
+    n = n >> 1 | 1; /* SQLite's are signed */
+    ledger_note(r->ledger, "instance", n);
+    return n;
+}
+
+static void may_use(struct replicator *r, size_t node)
+{
+    if (node == CLAIM_OWN)
+        outbox_go(r->outbox);
+}
+
 struct replicator *replicator_open(struct ev_loop *loop, const struct config *c, size_t self,
                                    const char *worker_socket)
 {
@@ -178,6 +199,8 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->holders = holders_open();
     r->workers = workers_open(r, worker_socket);
     r->resend = resend_open(r);
+    static const struct claims_calls claims = {may_use};
+    r->claims = claims_open(r, instance_of(r), &claims);
     r->outbox = outbox_open(r, &arrivals_from_outbox);
     r->inbox = inbox_open(r, &arrivals_from_inbox);
     r->hints = hints_open(r);
@@ -209,6 +232,7 @@ void replicator_stop(struct replicator *r, void (*stopped)(void *arg), void *arg
     r->stopping = true;
     r->stopped = stopped;
     r->stopped_arg = arg;
+    claims_stop(r->claims);
     hints_stop(r->hints);
     sweep_stop(r->sweep);
     inbox_stop(r->inbox);
@@ -234,6 +258,7 @@ void replicator_close(struct replicator *r)
     pace_close(r->pace);
     progress_close(r->progress);
     inbox_free(r->inbox);
+    claims_close(r->claims);
     sched_close(r->sched);
     holders_close(r->holders);
     ledger_close(r->ledger);

@@ -60,6 +60,7 @@ struct replicator {
     struct holders *holders;
     struct workers *workers;
     struct resend *resend;
+    struct claims *claims;
     struct outbox *outbox;
     struct inbox *inbox;
     struct hints *hints;

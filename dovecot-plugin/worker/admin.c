@@ -64,6 +64,13 @@ static unsigned count_names_waiting(struct session *s)
 
 /* --- status ----------------------------------------------------------------------------------- */
 
+/* Before the exchange no mailbox was read, and the state lacks what the others have: 0 is no
+ * count then. */
+static const char *counted(struct session *s, unsigned n)
+{
+    return n == 0 && is_joining(s) ? "-" : dec2str(n);
+}
+
 /* How much there is of what a site makes no more of from some number on; what is beyond is not
  * replicated, and the log names it. */
 static void reply_bounds(struct session *s)
@@ -101,11 +108,12 @@ static enum frame_result status(struct session *s)
     count_waiting(s);
     (void)orset_out(s->os, &ops, &lowest);
     link_reply(s->link,
-               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu"
-               "\tnames=%u%s",
+               "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%s\theld=%s"
+               "\tnames=%s%s",
                (unsigned long long)o.site, (unsigned long long)o.epoch, (unsigned long long)counter,
-               (unsigned long long)ops, (unsigned long long)unplaced,
-               (unsigned long long)s->quarantined, is_joining(s) ? 0 : count_names_waiting(s),
+               (unsigned long long)ops, counted(s, (unsigned)unplaced),
+               counted(s, (unsigned)s->quarantined),
+               counted(s, is_joining(s) ? 0 : count_names_waiting(s)),
                is_joining(s) ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
@@ -126,10 +134,11 @@ static enum frame_result status(struct session *s)
         bool here = x != NULL && !x->gone;
         const char *waits =
             here && name_waits(s, x, &f) ? t_strdup_printf("\tto-be=%s", shown(to_be(s, &f))) : "";
-        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s%s",
+        int unsettled = orset_uid_mismatches(s->os, i);
+        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%s%s%s%s",
                    shown(folder_text(s, f.index)), (unsigned long long)messages[i],
-                   orset_uid_mismatches(s->os, i), here ? "" : "\tnot-here", waits,
-                   held == 0 ? "" : t_strdup_printf("\theld=%u", held));
+                   unsettled < 0 ? "-" : dec2str((unsigned)unsettled), here ? "" : "\tnot-here",
+                   waits, held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }
     return FRAME_OK;
 }

@@ -17,6 +17,7 @@
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
+#include "lib/config/acting_plugins.h"
 
 #include <array.h>
 #include <mail-storage-private.h>
@@ -35,11 +36,7 @@
 /* log_debug = category=dovelane */
 static struct event_category event_category_dovelane = {.name = "dovelane"};
 
-/* Programs that act on mail by themselves belong to the site where the mail came in, not to the
- * one it is copied to (F39). */
-static const char *const behaviour_plugins[] = {
-    "sieve",         "imap_sieve",  "lazy_expunge", "trash",      "expire",  "push_notification",
-    "notify_status", "quota_clone", "replication",  "autocreate", "welcome", NULL};
+static const char *const behaviour_plugins[] = {ACTING_PLUGINS, NULL};
 
 static bool plugins_ok(struct session *s, const char **error_r)
 {

@@ -10,6 +10,9 @@
  *   dovelane.away     hash     that node's relay     ctl                next hop -> why it cannot be reached
  *   dovelane.config   hash     that node's relay     ctl                "relay" -> config_digest of the file that it has read
  *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
+ *   dovelane.site:S   string   S's replicator       the same, ctl      who runs as replica S, for some seconds (dovecot-plugin/replicator/lanes/claims.h);
+ *                                                                      :second behind it: who was refused because of that
+ *   dovelane.facts:S  string   ctl at S             ctl                what S's Dovecot is set to, of what must be alike (ctl/facts.h)
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full
  * node is when an admin needs them. */
@@ -24,6 +27,9 @@
 #define CONTROL_AWAY "dovelane.away"
 #define CONTROL_CONFIG "dovelane.config"
 #define CONTROL_GROUP "dovelane.group*"
+#define CONTROL_SITE "dovelane.site:"
+#define CONTROL_SITE_SECOND ":second"
+#define CONTROL_FACTS "dovelane.facts:"
 
 /* The name with which a relay greets reinject_port when what comes is to be held there
  * (relay/tables/poison.h): smtpd_helo_restrictions know it. */

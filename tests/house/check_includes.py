@@ -24,6 +24,7 @@ WALLS = {
     "lib/base": "",
     "lib/mail": "lib/base",
     "lib/cluster": "lib/base",
+    "lib/config/acting_plugins.h": "",
     "lib/config": "lib/base lib/cluster",
     "lib/redis": "lib/base lib/config",
     "lib/postfix": "lib/base lib/config",
@@ -64,7 +65,9 @@ WALLS = {
     "relay":
         "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
         "relay/acks relay/delivery relay/intake relay/heartbeat relay/gauges",
-    "ctl": "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/ingress",
+    "ctl":
+        "lib/base lib/mail lib/cluster lib/config lib/config/acting_plugins.h lib/redis lib/postfix "
+        "lib/ingress",
     "dovecot-plugin/compat.h": "",
     "dovecot-plugin/orset": "",
     "dovecot-plugin/orset/base": "dovecot-plugin/orset",
@@ -135,7 +138,8 @@ WALLS = {
         "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
         "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies",
     "dovecot-plugin/worker":
-        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "lib/config/acting_plugins.h dovecot-plugin/compat.h dovecot-plugin/orset "
+        "dovecot-plugin/orset/base "
         "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
         "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies "
         "dovecot-plugin/worker/metadata dovecot-plugin/worker/apply dovecot-plugin/worker/ingest "

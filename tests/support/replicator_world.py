@@ -43,7 +43,7 @@ class Replica:
         self.process = subprocess.Popen([self.program, self.directory / "conf", self.name, self.directory], stderr=open(self.log, "ab"),
                                         env=os.environ | {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
         eventually(f"a start of {self.name}",
-                   lambda: self.process.poll() is not None or self.admin("status")[1] == 0)
+                   lambda: self.process.poll() is not None or self.admin("status")[1] >= 0)
         assert self.process.poll() is None, self.tail()
         return self
 
@@ -111,10 +111,31 @@ class Replica:
         return next(int(line.split()[1]) for line in data.splitlines() if line.split()[0] in (f"dovelane_{name}", f"dovelane_{name}_total"))
 
 
+class Twin(Replica):
+    """Another host that runs under a replica's name: a directory and mailboxes of its own, and the same nodes."""
+
+    def __init__(self, of):     # pylint: disable=super-init-not-called
+        self.world, self.number, self.name, self.redis = of.world, of.number, of.name, of.redis
+        self.directory = of.world.directory / f"{of.name}-twin"
+        for sub in ("dirty", "state"):
+            (self.directory / sub).mkdir(parents=True)
+        self.log = self.directory / "log"
+        self.site = Site(of.number, self.directory)
+        self.process = self.settings = None
+        self.program = PROGRAM
+        of.world.twins.append(self)
+
+    def end(self):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.site.end()
+
+
 class World:
     def __init__(self, replicas=2, **settings):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="dovelane-rep-"))
-        self.settings, self.replicas = settings, []
+        self.settings, self.replicas, self.twins = settings, [], []
         for n in range(1, replicas + 1):
             self.replicas.append(Replica(self, n))
         for r in self.replicas:
@@ -128,13 +149,14 @@ class World:
         return self
 
     def end(self, failed):
-        for r in self.replicas:
+        everybody = self.twins + self.replicas
+        for r in everybody:
             r.end()
-        wrong = [w for r in self.replicas for w in r.site.wrong]
-        reports = [r.tail(60) for r in self.replicas if r.log.exists() and ("Sanitizer" in r.log.read_text(errors="replace") or "runtime error" in r.log.read_text(errors="replace"))]
+        wrong = [w for r in everybody for w in r.site.wrong]
+        reports = [r.tail(60) for r in everybody if r.log.exists() and ("Sanitizer" in r.log.read_text(errors="replace") or "runtime error" in r.log.read_text(errors="replace"))]
         if failed:
-            for r in self.replicas:
-                print(f"--- {r.name}\n{r.tail() if r.log.exists() else ''}")
+            for r in everybody:
+                print(f"--- {r.directory.name}\n{r.tail() if r.log.exists() else ''}")
         shutil.rmtree(self.directory)
         assert not wrong, wrong
         assert not reports, reports

@@ -14,6 +14,7 @@
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
@@ -322,6 +323,14 @@ static void answer(struct client *c, const char *(*of)(struct replicator *, stru
     buf_free(&rows);
 }
 
+static void status(struct client *c)
+{
+    answer(c, answer_status);
+    const char *trouble = claims_trouble(c->admin->r->claims);
+    if (trouble)
+        error(c, NULL, trouble, DONE_REFUSED);
+}
+
 typedef const char *answer_of_user(struct replicator *, const char *name, const char *before,
                                    struct buf *rows);
 
@@ -518,7 +527,7 @@ static void begin(struct client *c)
     else if (*c->field[1])
         for_users(c);
     else if (!strcmp(verb, "status"))
-        answer(c, answer_status);
+        status(c);
     else if (!strcmp(verb, "lag"))
         answer(c, answer_lag);
     else if (is_join_status(c))

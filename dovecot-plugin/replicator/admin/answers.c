@@ -7,6 +7,7 @@
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
@@ -16,9 +17,23 @@
 
 typedef unsigned long long number;
 
-static double age(int64_t since)
+/* What is not known, or there is nothing of, is a dash: 0 means that somebody counted. */
+#define CELL 32
+
+static const char *count_text(uint64_t n, bool counted, char text[CELL])
 {
-    return since ? (double)(clock_wall() - since) / 1e6 : 0.;
+    snprintf(text, CELL, counted || n ? "%llu" : "-", (number)n);
+    return text;
+}
+
+/* unit: behind the number. */
+static const char *age_text(int64_t since, const char *unit, char text[CELL])
+{
+    if (since)
+        snprintf(text, CELL, "%.1f%s", (double)(clock_wall() - since) / 1e6, unit);
+    else
+        snprintf(text, CELL, "-");
+    return text;
 }
 
 static const char *peer_state(const struct replicator *r, size_t peer)
@@ -30,6 +45,24 @@ static const char *peer_state(const struct replicator *r, size_t peer)
                                            : "up";
 }
 
+struct totals {
+    char users[CELL], changes[CELL], oldest[CELL];
+};
+
+/* A user whose mailboxes have not been compared with the other sites' may have any number. */
+static void total(struct replicator *r, const struct peer *p, const char *unit, struct totals *t)
+{
+    uint64_t users, ops, all, joined;
+    int64_t since;
+    ledger_count(r->ledger, &all, &joined);
+    bool read = ledger_totals(r->ledger, p->site, &users, &ops, &since);
+    bool counted =
+        read && !p->removed && all == joined && (!r->first || !sweep_is_listing(r->sweep));
+    count_text(users, counted, t->users);
+    count_text(ops, counted, t->changes);
+    age_text(since, unit, t->oldest);
+}
+
 /* ---- status, peers ---- */
 
 static void status_here(struct replicator *r, struct buf *rows)
@@ -39,7 +72,9 @@ static void status_here(struct replicator *r, struct buf *rows)
                sched_waiting(r->sched));
     buf_printf(rows, "%zu of %lld workers busy\t%s\n", workers_count(r->workers),
                (long long)r->config->replicator_workers,
-               sweep_running(r->sweep) ? "here, sweeping" : "here");
+               claims_refused(r->claims) ? "here, refused"
+               : sweep_running(r->sweep) ? "here, sweeping"
+                                         : "here");
 }
 
 const char *answer_status(struct replicator *r, struct buf *rows)
@@ -48,16 +83,16 @@ const char *answer_status(struct replicator *r, struct buf *rows)
     status_here(r, rows);
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
-        uint64_t users, ops;
-        int64_t since, waiting = outbox_waiting(r->outbox, i);
+        int64_t waiting = outbox_waiting(r->outbox, i);
         double heard = inbox_heard(r->inbox, i);
         char lane[24], ago[32];
-        ledger_totals(r->ledger, p->site, &users, &ops, &since);
+        struct totals t;
+        total(r, p, "s", &t);
         snprintf(lane, sizeof lane, "%lld", (long long)waiting);
         snprintf(ago, sizeof ago, "%.1fs", now - heard);
-        buf_printf(rows, "+%s\t%llu\t%s\t%s\t%llu\t%llu\t%.1fs\t%s\n", p->name, (number)p->site,
-                   peer_state(r, i), waiting < 0 ? "?" : lane, (number)users, (number)ops,
-                   age(since), heard == 0 ? "never" : ago);
+        buf_printf(rows, "+%s\t%llu\t%s\t%s\t%s\t%s\t%s\t%s\n", p->name, (number)p->site,
+                   peer_state(r, i), waiting < 0 ? "?" : lane, t.users, t.changes, t.oldest,
+                   heard == 0 ? "never" : ago);
     }
     return "replica\tsite\tnode\tin lane\tusers\tchanges\toldest\theard";
 }
@@ -80,11 +115,10 @@ const char *answer_lag(struct replicator *r, struct buf *rows)
 {
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
-        uint64_t users, ops;
-        int64_t since;
-        ledger_totals(r->ledger, p->site, &users, &ops, &since);
-        buf_printf(rows, "+%s\t%llu\t%llu\t%llu\t%.1f\n", p->name, (number)p->site, (number)users,
-                   (number)ops, age(since));
+        struct totals t;
+        total(r, p, "", &t);
+        buf_printf(rows, "+%s\t%llu\t%s\t%s\t%s\n", p->name, (number)p->site, t.users, t.changes,
+                   t.oldest);
     }
     return "replica\tsite\tusers\tchanges\toldest";
 }
@@ -94,17 +128,26 @@ const char *answer_lag_user(struct replicator *r, const char *name, const char *
 {
     struct user *u = user_find(r->users, name, strlen(name));
     uint64_t unplaced, held;
+    char placing[CELL], holding[CELL];
     if (!ledger_knows(r->ledger, name))
         return NULL;
-    ledger_get_waiting(r->ledger, name, &unplaced, &held);
+    bool joined = ledger_has_joined(r->ledger, name),
+         read = ledger_get_waiting(r->ledger, name, &unplaced, &held);
+    count_text(unplaced, joined && read, placing);
+    count_text(held, joined && read, holding);
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
         uint64_t ops;
         int64_t since;
-        ledger_get_unconfirmed(r->ledger, p->site, name, &ops, &since);
-        buf_printf(rows, "+%s%s\t%llu\t%llu\t%.1f\t%s\t%llu\t%llu\t%zu\n", before, p->name,
-                   (number)p->site, (number)ops, age(since), u && u->peer[i].behind ? "yes" : "no",
-                   (number)unplaced, (number)held, u ? u->nparcels : 0);
+        char changes[CELL], oldest[CELL];
+        read = ledger_get_unconfirmed(r->ledger, p->site, name, &ops, &since);
+        count_text(ops, joined && read && !p->removed, changes);
+        buf_printf(rows, "+%s%s\t%llu\t%s\t%s\t%s\t%s\t%s\t%zu\n", before, p->name, (number)p->site,
+                   changes, age_text(since, "", oldest),
+                   u && u->peer[i].behind ? "yes"
+                   : u && joined          ? "no"
+                                          : "-",
+                   placing, holding, u ? u->nparcels : 0);
     }
     return "replica\tsite\tchanges\toldest\tbehind\tunplaced\theld\tparcels";
 }

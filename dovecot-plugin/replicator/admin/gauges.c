@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
@@ -22,12 +23,15 @@ static void see_peer(const struct replicator *r, size_t i)
     uint64_t users, ops;
     int64_t since, waiting = outbox_waiting(r->outbox, i);
     double heard = inbox_heard(r->inbox, i);
-    ledger_totals(r->ledger, p->site, &users, &ops, &since);
+    bool counted = ledger_totals(r->ledger, p->site, &users, &ops, &since);
     set(METRIC_replica_up, p->name,
         !p->removed && inbox_node(r->inbox, i) && !inbox_foreign(r->inbox, i));
-    set(METRIC_replica_lag_seconds, p->name, since ? clock_wall() - since : 0);
-    set(METRIC_replica_unconfirmed_users, p->name, (long long)users);
-    set(METRIC_replica_unconfirmed_changes, p->name, (long long)ops);
+    set(METRIC_replica_lag_seconds, p->name,
+        !counted ? METRIC_UNKNOWN
+        : since  ? clock_wall() - since
+                 : 0);
+    set(METRIC_replica_unconfirmed_users, p->name, counted ? (long long)users : METRIC_UNKNOWN);
+    set(METRIC_replica_unconfirmed_changes, p->name, counted ? (long long)ops : METRIC_UNKNOWN);
     set(METRIC_replica_lane_entries, p->name, waiting < 0 ? METRIC_UNKNOWN : waiting);
     set(METRIC_replica_heard_seconds, p->name,
         heard == 0 ? METRIC_UNKNOWN : (long long)((clock_monotonic() - heard) * 1e6));
@@ -77,9 +81,10 @@ static void collect(void *arg)
 static const char *ready(void *arg)
 {
     const struct replicator *r = arg;
-    return r->stopping               ? "it is being stopped"
-           : !outbox_node(r->outbox) ? "the node's server cannot be reached"
-                                     : NULL;
+    return r->stopping                 ? "it is being stopped"
+           : !outbox_node(r->outbox)   ? "the node's server cannot be reached"
+           : claims_refused(r->claims) ? "another host runs under this replica's name"
+                                       : NULL;
 }
 
 void replicator_gauges_open(struct replicator *r)

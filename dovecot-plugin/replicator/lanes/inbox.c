@@ -14,6 +14,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/redis/node.h"
+#include "dovecot-plugin/replicator/lanes/claims.h"
 
 #define BLOCK 10000  /* ms; READY then says "nothing", so that a dead connection is found */
 #define PATIENCE 5.  /* seconds beyond that */
@@ -366,7 +367,7 @@ void inbox_run(struct inbox *t)
     for (size_t k = 0; k < n && !r->stopping; k++) {
         struct from *f = &t->from[(first + k) % n];
         if (!f->drain || f->taking || !node_ready(f->drain) || now < f->pause ||
-            wire_unsent_bytes(node_wire(f->drain)) > UNSENT_MOST)
+            !claims_may(r->claims, f->peer) || wire_unsent_bytes(node_wire(f->drain)) > UNSENT_MOST)
             continue;
         take_from(f);
         if (f->taking)
@@ -455,8 +456,9 @@ static void on_ready_state(struct node *node, bool ready, bool new_life, void *a
 
 static void on_drain_state(struct node *node, bool ready, bool new_life, void *arg)
 {
-    (void)node, (void)new_life;
+    (void)new_life;
     struct from *f = arg;
+    claims_node(f->inbox->r->claims, f->peer, ready ? node : NULL);
     f->taking = false;
     f->waiting[LANE_LIVE] = f->waiting[LANE_BULK] = ready;
     f->acks[LANE_LIVE].len = f->acks[LANE_BULK].len = 0;
@@ -475,6 +477,7 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 
 static void close_from(struct from *f)
 {
+    claims_node(f->inbox->r->claims, f->peer, NULL);
     ev_timer_stop(f->inbox->r->loop, &f->patience);
     node_close(f->ready);
     node_close(f->drain);

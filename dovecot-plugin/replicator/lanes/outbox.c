@@ -10,6 +10,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/redis/node.h"
+#include "dovecot-plugin/replicator/lanes/claims.h"
 
 #define BYTES_MAX (32 * 1024 * 1024) /* under way to all, ... */
 /* ... and no more than this part of a lane: what is under way when it fills was made for
@@ -196,9 +197,15 @@ bool outbox_send(struct outbox *s, const char *user, size_t peer, const struct f
     return sent;
 }
 
+/* The own node is there, and no other host runs under this name. */
+static bool may_send(const struct outbox *s)
+{
+    return node_ready(s->node) && claims_may(s->r->claims, CLAIM_OWN);
+}
+
 bool outbox_ready(const struct outbox *s, size_t peer)
 {
-    return node_ready(s->node) && clock_monotonic() >= s->peer[peer].full_until;
+    return may_send(s) && clock_monotonic() >= s->peer[peer].full_until;
 }
 
 bool outbox_node(const struct outbox *s)
@@ -246,12 +253,15 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
     struct outbox *s = arg;
     (void)new_life;
+    claims_node(s->r->claims, CLAIM_OWN, ready ? node : NULL);
     for (size_t i = 0; i < s->r->group.npeers; i++) {
         s->peer[i].waiting[LANE_LIVE] = s->peer[i].waiting[LANE_BULK] = -1;
         s->peer[i].progress = s->peer[i].taken = clock_monotonic();
     }
-    if (!ready)
-        return;
+}
+
+void outbox_go(struct outbox *s)
+{
     for (size_t i = 0; i < s->r->group.npeers; i++) {
         const struct peer *p = &s->r->group.peer[i];
         if (p->removed)
@@ -406,6 +416,7 @@ void outbox_close(struct outbox *s)
 {
     if (!s)
         return;
+    claims_node(s->r->claims, CLAIM_OWN, NULL);
     node_close(s->node);
     ev_timer_stop(s->r->loop, &s->lengths);
     free(s);

@@ -26,11 +26,14 @@ struct outbox_calls {
 struct outbox *outbox_open(struct replicator *, const struct outbox_calls *);
 void outbox_close(struct outbox *);
 
+/* The own node was asked who runs under this name (claims.h), and what was not confirmed is sent. */
+void outbox_go(struct outbox *);
+
 /* Pushes it for that user; send->first: number of the first own op in it, 0: it has none. false: it
  * cannot be pushed now, and unsent is not called. */
 bool outbox_send(struct outbox *, const char *user, size_t peer, const struct frame_parcel *send);
 
-/* The own node is there, and the lane to that peer took something lately or was not tried. */
+/* The own node may be used, and the lane to that peer took something lately or was not tried. */
 bool outbox_ready(const struct outbox *, size_t peer);
 /* Nor has it been so with both lanes: a question may be answered. Exchanges go through the bulk
  * lane. */

@@ -531,13 +531,14 @@ void ledger_waiting(struct ledger *l, const char *name, uint64_t unplaced, uint6
         write_row(l, DROP_WAITING, "s", name);
 }
 
-static void two_numbers(struct ledger *l, int which, const char *name, uint64_t site,
+/* Where there is no row: 0, 0. */
+static bool two_numbers(struct ledger *l, int which, const char *name, uint64_t site,
                         int64_t *one_r, int64_t *two_r)
 {
     sqlite3_stmt *s = prepared(l, which);
     *one_r = *two_r = 0;
     if (!s)
-        return;
+        return false;
     sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC); /* NULL is bound as such */
     if (which == GET_UNCONFIRMED)
         sqlite3_bind_int64(s, 2, (int64_t)site);
@@ -545,24 +546,27 @@ static void two_numbers(struct ledger *l, int which, const char *name, uint64_t 
         *one_r = sqlite3_column_int64(s, 0);
         *two_r = sqlite3_column_int64(s, 1);
     }
-    sqlite3_reset(s);
+    bool read = sqlite3_reset(s) == SQLITE_OK; /* an error of the step comes again */
     sqlite3_clear_bindings(s);
+    return read;
 }
 
-void ledger_get_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t *ops_r,
+bool ledger_get_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t *ops_r,
                             int64_t *since_r)
 {
     int64_t ops;
-    two_numbers(l, GET_UNCONFIRMED, name, site, &ops, since_r);
+    bool read = two_numbers(l, GET_UNCONFIRMED, name, site, &ops, since_r);
     *ops_r = (uint64_t)ops;
+    return read;
 }
 
-void ledger_get_waiting(struct ledger *l, const char *name, uint64_t *unplaced_r, uint64_t *held_r)
+bool ledger_get_waiting(struct ledger *l, const char *name, uint64_t *unplaced_r, uint64_t *held_r)
 {
     int64_t unplaced, held;
-    two_numbers(l, GET_WAITING, name, 0, &unplaced, &held);
+    bool read = two_numbers(l, GET_WAITING, name, 0, &unplaced, &held);
     *unplaced_r = (uint64_t)unplaced;
     *held_r = (uint64_t)held;
+    return read;
 }
 
 void ledger_names(struct ledger *l, const char *name, uint64_t folders)
@@ -576,7 +580,7 @@ void ledger_names(struct ledger *l, const char *name, uint64_t folders)
 uint64_t ledger_get_names(struct ledger *l, const char *name)
 {
     int64_t folders, none;
-    two_numbers(l, GET_NAMES, name, 0, &folders, &none);
+    (void)two_numbers(l, GET_NAMES, name, 0, &folders, &none);
     return (uint64_t)folders;
 }
 
@@ -661,19 +665,19 @@ void ledger_looks(struct ledger *l, ledger_fn *fn, void *arg)
     free(k.last);
 }
 
-void ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
+bool ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
                    int64_t *since_r)
 {
     sqlite3_stmt *s = prepared(l, GET_TOTALS);
     *users_r = *ops_r = 0;
     *since_r = 0;
     if (!s)
-        return;
+        return false;
     sqlite3_bind_int64(s, 1, (int64_t)site);
     if (next_row(l, s)) {
         *users_r = (uint64_t)sqlite3_column_int64(s, 0);
         *ops_r = (uint64_t)sqlite3_column_int64(s, 1);
         *since_r = sqlite3_column_int64(s, 2);
     }
-    sqlite3_reset(s);
+    return sqlite3_reset(s) == SQLITE_OK;
 }

@@ -8,7 +8,7 @@
  *     peers        (site)                        removed for ever
  *     joined       (name)                        whose state has what the other sites have
  *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is;
- *                                                filling, placed, placed_bytes: progress.h
+ *                                                filling, placed, placed_bytes: progress.h; instance: replicator.c
  *
  * It is a memory of where to look, never the truth: that is in the users' states. So writes are
  * gathered in a transaction for a second; what a crash takes back is found again by the sweep
@@ -59,13 +59,13 @@ uint64_t ledger_noted(struct ledger *, const char *key);
 /* ops 0: all is confirmed. since: microseconds since 1970. */
 void ledger_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t ops,
                         int64_t since);
-/* 0, 0: all is confirmed. */
-void ledger_get_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t *ops_r,
+/* 0, 0: all is confirmed. This and those below: false, and 0, when it cannot be read. */
+bool ledger_get_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t *ops_r,
                             int64_t *since_r);
 /* Both 0: nothing waits. */
 void ledger_waiting(struct ledger *, const char *name, uint64_t unplaced, uint64_t held);
 /* Of a user, or (name NULL) of all. */
-void ledger_get_waiting(struct ledger *, const char *name, uint64_t *unplaced_r, uint64_t *held_r);
+bool ledger_get_waiting(struct ledger *, const char *name, uint64_t *unplaced_r, uint64_t *held_r);
 /* folders that are not shown here by their name, of a user, or (name NULL) of all */
 void ledger_names(struct ledger *, const char *name, uint64_t folders);
 uint64_t ledger_get_names(struct ledger *, const char *name);
@@ -84,7 +84,7 @@ size_t ledger_each_unconfirmed(struct ledger *, uint64_t site, const char *after
 void ledger_looks(struct ledger *, ledger_fn *, void *arg);
 
 /* Totals of a site: users, ops, the oldest since (0: none). */
-void ledger_totals(struct ledger *, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
+bool ledger_totals(struct ledger *, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
                    int64_t *since_r);
 
 #endif

@@ -100,7 +100,7 @@ static bool is_known(struct user *u)
 void progress_load(struct user *u)
 {
     struct ledger *l = u->r->ledger;
-    ledger_get_waiting(l, u->name, &u->unplaced, &u->held);
+    (void)ledger_get_waiting(l, u->name, &u->unplaced, &u->held);
     u->names = ledger_get_names(l, u->name);
     u->joining = ledger_has_joined(l, u->name) ? FRAME_JOINED : FRAME_JOINING;
 }
@@ -222,7 +222,7 @@ const char *progress_of(struct replicator *r, const char *name, const struct use
     uint64_t held;
     if (!ledger_knows(r->ledger, name))
         return NULL;
-    ledger_get_waiting(r->ledger, name, left_r, &held);
+    (void)ledger_get_waiting(r->ledger, name, left_r, &held);
     if (ledger_has_joined(r->ledger, name))
         return *left_r ? "mails left" : "joined";
     if (u && is_asked(u))
@@ -238,7 +238,7 @@ struct progress *progress_open(struct replicator *r)
 {
     struct progress *p = mem_zero(sizeof *p);
     p->r = r;
-    ledger_get_waiting(r->ledger, NULL, &p->unplaced, &p->held);
+    (void)ledger_get_waiting(r->ledger, NULL, &p->unplaced, &p->held);
     p->names = ledger_get_names(r->ledger, NULL);
     show_waiting(p);
     p->fills = ledger_noted(r->ledger, "filling");

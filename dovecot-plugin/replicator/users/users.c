@@ -68,8 +68,8 @@ struct user *user_get(struct users *us, const char *name, size_t n)
     for (size_t i = 0; i < npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (!us->r->group.peer[i].removed)
-            ledger_get_unconfirmed(us->r->ledger, us->r->group.peer[i].site, u->name,
-                                   &p->unconfirmed, &p->since);
+            (void)ledger_get_unconfirmed(us->r->ledger, us->r->group.peer[i].site, u->name,
+                                         &p->unconfirmed, &p->since);
         p->resend_wait = seconds(us->r->config->resend_after);
         p->exchange_wait = seconds(us->r->config->exchange_after);
     }

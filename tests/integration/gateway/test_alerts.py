@@ -12,7 +12,7 @@ import pytest
 
 from support.prometheus import HERE, Prometheus
 from support.waiting import eventually
-from support.replicator_world import World
+from support.replicator_world import Twin, World
 from support.stack import programs, resp
 from support.stack.scrape import Page
 from support.stack.shape import SinkShape
@@ -170,6 +170,18 @@ def test_a_peer_is_away(replicators, pages, watched):
     w[1].start()
     calm(prometheus)
     w.converge(["u"])
+
+
+def test_two_hosts_have_one_name(replicators, pages, watched):
+    w, page = replicators(2), pages("replicator")
+    w[0].stop()
+    w[0].start(metrics_listen=f'"{page.listen}"')
+    prometheus = watched([("replicator", page)])
+    calm(prometheus)
+    twin = Twin(w[0]).start()
+    prometheus.fires("DovelaneNameTwice")
+    twin.stop()
+    calm(prometheus)
 
 
 def test_the_brake_holds(replicators, pages, watched):

@@ -919,6 +919,30 @@ def test_admins_requests(world):
     assert code == 0 and rows[1][:3] == ["site-b", "2", "0"]
 
 
+def test_what_nobody_counted_is_no_0(world):
+    """lag and status: of somebody unheard of; of users whose mailboxes were not compared yet; of a site that is removed."""
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    rows, code, _ = w[0].admin("lag", "u")
+    assert code == 0 and rows[1] == ["site-b", "2", "0", "-", "no", "0", "0", "0"], rows
+    assert w[0].admin("lag")[0][1] == ["site-b", "2", "0", "0", "-"]
+    rows, code, errors = w[0].admin("lag", "nobody@example.net")
+    assert code == 67 and not rows and "is not known here" in errors[0], (rows, errors)
+    w[0].site.joining.add("new")    # no site has answered for him yet
+    w[1].stop()
+    w[0].hint("new")
+    eventually("he is known", lambda: w[0].admin("lag", "new")[1] == 0)
+    assert w[0].admin("lag", "new")[0][1] == ["site-b", "2", "-", "-", "-", "-", "-", "0"]
+    assert w[0].admin("lag")[0][1] == ["site-b", "2", "-", "-", "-"]
+    assert w[0].admin("status")[0][2][4:7] == ["-", "-", "-"]
+    w[0].change("u", "y")
+    eventually("what is known is told", lambda: w[0].admin("lag")[0][1][2:4] == ["1", "1"])
+    assert float(w[0].admin("lag")[0][1][4]) >= 0 and w[0].admin("lag", "u")[0][1][2] == "1"
+    assert w[0].admin("peers", "", "--remove", "2")[1] == 0
+    assert w[0].admin("lag")[0][1][2:] == w[0].admin("status")[0][2][4:7] == ["-", "-", "-"]
+
+
 def test_resync_exchanges_with_all(world):
     w = world(2)
     w[0].change("u", "x")

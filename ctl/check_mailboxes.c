@@ -1,0 +1,228 @@
+/* This host's Dovecot, as replication needs it: namespaces, formats, plugins, who is listed. */
+#include "ctl/replica_here.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/mem.h"
+#include "lib/base/subprocess.h"
+#include "lib/config/acting_plugins.h"
+
+#define PATIENCE 60000 /* milliseconds, for a userdb */
+#define PLUGIN "dovelane"
+
+/* ---- how mail is kept ---- */
+
+static void copy_small(char *out, size_t size, const char *word, size_t len)
+{
+    size_t n = len < size - 1 ? len : size - 1;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (char)tolower((unsigned char)word[i]);
+    out[n] = '\0';
+}
+
+/* "maildir:~/Maildir:LAYOUT=fs:INDEX=MEMORY" */
+static void read_location(const char *location, struct storage *s)
+{
+    size_t n = strcspn(location, ":");
+    copy_small(s->driver, sizeof s->driver, location, n);
+    for (const char *at = location + n; *at; at += n) {
+        at++;
+        n = strcspn(at, ":");
+        if (!strncmp(at, "LAYOUT=", 7) && n > 7)
+            copy_small(s->layout, sizeof s->layout, at + 7, n - 7);
+        if (!strncmp(at, "INDEX=", 6) && n > 6)
+            copy_small(s->index, sizeof s->index, at + 6, n - 6);
+    }
+}
+
+void storage_of(const struct dovecot_conf *c, const char *section, struct storage *s)
+{
+    memset(s, 0, sizeof *s);
+    const char *location = dovecot_conf_of(c, section, "location");
+    if (!location || !*location)
+        location = dovecot_conf_get(c, "mail_location");
+    if (location && *location) {
+        read_location(location, s);
+    } else {
+        const char *driver = dovecot_conf_or_global(c, section, "mail_driver"),
+                   *layout = dovecot_conf_or_global(c, section, "mailbox_list_layout"),
+                   *index = dovecot_conf_or_global(c, section, "mail_index_path");
+        copy_small(s->driver, sizeof s->driver, driver, strlen(driver));
+        copy_small(s->layout, sizeof s->layout, layout, strlen(layout));
+        copy_small(s->index, sizeof s->index, index, strlen(index));
+    }
+    if (*s->driver && !*s->layout)
+        strcpy(s->layout, strcmp(s->driver, "maildir") ? "fs" : "maildir++");
+}
+
+char separator_of(const struct dovecot_conf *c, const char *section)
+{
+    const char *set = dovecot_conf_of(c, section, "separator");
+    struct storage s;
+    if (set && *set)
+        return *set;
+    storage_of(c, section, &s);
+    return !*s.driver ? '\0' : !strcmp(s.layout, "maildir++") ? '.' : '/';
+}
+
+static void check_storage(const struct replica_here *h, const char *section, const char *about)
+{
+    struct storage s;
+    storage_of(h->dovecot, section, &s);
+    bool fits =
+        !strcmp(s.driver, "maildir") || !strcmp(s.driver, "sdbox") || !strcmp(s.driver, "mdbox");
+    if (*s.driver && !fits && strcmp(s.driver, "auto") != 0)
+        check_say(h->ctl, FINDING_CRITICAL, FOUND_FORMAT_UNFIT, about,
+                  "sdbox, mdbox or Maildir (`doveadm sync` copies from one to the other)",
+                  "its mail is kept as %s, which cannot be replicated: each user is refused",
+                  s.driver);
+    else if (!strcmp(s.index, "memory"))
+        check_say(h->ctl, FINDING_CRITICAL, FOUND_INDEX_MEMORY, about,
+                  "indexes on a disk: INDEX=MEMORY out of mail_location, or a path in "
+                  "mail_index_path",
+                  "its indexes are in memory, and nothing tells what changed: each user is "
+                  "refused");
+    else
+        check_good(h->ctl, about, "keeps mail as %s",
+                   *s.driver ? s.driver : "the userdb says for each user");
+}
+
+/* ---- namespaces ---- */
+
+static void check_namespace(const struct replica_here *h, const char *name)
+{
+    char *section = mem_printf("namespace %s", name), *about = mem_printf("namespace %s", name);
+    const char *separator = dovecot_conf_of(h->dovecot, section, "separator");
+    if (!dovecot_conf_get(h->dovecot, section)) {
+        check_say(h->ctl, FINDING_CRITICAL, FOUND_NAMESPACE_MISSING, about,
+                  "replicate_namespaces = the titles of `namespace` sections that `doveconf -n` "
+                  "shows, the same on all sites",
+                  "replicate_namespaces in %s names it, and Dovecot has none of that name: each "
+                  "user is refused",
+                  h->ctl->config_path);
+    } else {
+        check_storage(h, section, about);
+        if (!separator || !*separator)
+            check_say(h->ctl, FINDING_WARNING, FOUND_SEPARATOR_UNSET, about,
+                      "separator = / in that section, the same on all sites (clients see folders "
+                      "by other names where it was another one)",
+                      "no separator is set: it is the format's, `.` of Maildir and `/` of dbox, "
+                      "and changes with the format");
+        else
+            check_good(h->ctl, about, "its separator is %s", separator);
+    }
+    free(about);
+    free(section);
+}
+
+/* ---- plugins ---- */
+
+/* Whether mails are changed by its processes. lda and doveadm are run, and stand in no list. */
+static bool is_used(const struct dovecot_conf *d, const char *protocol)
+{
+    const char *list = dovecot_conf_get(d, "protocols"),
+               *one = dovecot_conf_of(d, "protocols", protocol);
+    if (!list || !strcmp(protocol, "lda") || !strcmp(protocol, "doveadm"))
+        return true;
+    return one ? !strcmp(one, "yes") : dovecot_conf_has_word(list, protocol);
+}
+
+static void check_loaded(const struct replica_here *h)
+{
+    static const char *const protocols[] = {"imap", "lmtp", "lda", "pop3", "sieve", "doveadm"};
+    struct buf without = {0};
+    for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
+        if (is_used(h->dovecot, protocols[i]) &&
+            !dovecot_conf_loads(h->dovecot, protocols[i], PLUGIN))
+            buf_printf(&without, "%s%s", without.len ? ", " : "", protocols[i]);
+    }
+    if (without.len)
+        check_say(h->ctl, FINDING_WARNING, FOUND_PLUGIN_MISSING, "dovecot",
+                  "mail_plugins = $mail_plugins " PLUGIN " (2.4: mail_plugins { " PLUGIN
+                  " = yes }) for all, before the protocol sections that add to it",
+                  "the plugin " PLUGIN " is not loaded for %s: what they change is seen by a "
+                  "sweep only, up to sweep_all later",
+                  without.data);
+    else
+        check_good(h->ctl, "dovecot", "the plugin " PLUGIN " is loaded everywhere");
+    buf_free(&without);
+}
+
+static void check_acting(const struct replica_here *h)
+{
+    static const char *const acting[] = {ACTING_PLUGINS};
+    bool any = false;
+    for (size_t i = 0; i < sizeof acting / sizeof *acting; i++) {
+        if (!dovecot_conf_loads(h->dovecot, "dovelane", acting[i]))
+            continue;
+        any = true;
+        check_say(h->ctl, FINDING_CRITICAL, FOUND_PLUGIN_ACTS, "dovecot",
+                  "protocol dovelane { mail_plugins = all but those } (2.4: mail_plugins { NAME = "
+                  "no } there); the example 11-dovelane.conf has the lines",
+                  "the workers load %s, which would act on replicated mail: each user is refused",
+                  acting[i]);
+    }
+    if (!any)
+        check_good(h->ctl, "dovecot", "the workers load no plugin that acts by itself");
+}
+
+/* Access rights are the plugin's. */
+static void check_acl_plugin(const struct replica_here *h)
+{
+    bool here = dovecot_conf_loads(h->dovecot, "imap", "acl"),
+         workers = dovecot_conf_loads(h->dovecot, "dovelane", "acl");
+    if (here && !workers)
+        check_say(h->ctl, FINDING_WARNING, FOUND_ACL_LEFT_OUT, "dovecot",
+                  "acl in the mail_plugins of protocol dovelane { }, too",
+                  "acl is loaded for imap and not for the workers: access rights stay at the site "
+                  "where they are changed");
+    else
+        check_good(h->ctl, "dovecot", "%s",
+                   workers ? "access rights are replicated" : "access rights are not in use");
+}
+
+/* ---- who is listed ---- */
+
+static void check_listed(const struct replica_here *h)
+{
+    const char *argv[] = {"doveadm", "user", "*", NULL, NULL, NULL};
+    if (h->dovecot_file) {
+        static const char *const with[] = {"doveadm", "-c", NULL, "user", "*", NULL};
+        memcpy(argv, with, sizeof with);
+        argv[2] = h->dovecot_file;
+    }
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, PATIENCE);
+    size_t users = 0;
+    for (const char *at = r.out.data; at && *at; at = strchr(at, '\n'), at += at != NULL)
+        users++;
+    const char *said = r.err.data && *r.err.data ? r.err.data : "";
+    if (r.status != 0 && !users)
+        check_say(h->ctl, FINDING_WARNING, FOUND_USERS_UNLISTED, "userdb",
+                  "start Dovecot, with the replicator or without, and look again; or iterate_query "
+                  "(SQL and its like)",
+                  "`doveadm user '*'` lists nobody: %.*s", (int)strcspn(said, "\n"), said);
+    else if (!users)
+        check_say(h->ctl, FINDING_WARNING, FOUND_USERS_UNLISTED, "userdb",
+                  "iterate_query (SQL and its like), or doveadm dovelane resync -u USER for each "
+                  "who has mail already",
+                  "`doveadm user '*'` lists nobody: a user comes with his first change (right with "
+                  "a static userdb)");
+    else
+        check_good(h->ctl, "userdb", "it lists %zu user%s", users, ctl_s(users));
+    subprocess_free(&r);
+}
+
+void check_mailboxes(const struct replica_here *h)
+{
+    const struct config *c = h->ctl->config;
+    for (size_t i = 0; i < c->replicate_namespaces.n; i++)
+        check_namespace(h, c->replicate_namespaces.v[i]);
+    check_loaded(h);
+    check_acting(h);
+    check_acl_plugin(h);
+    if (h->asked) /* a static userdb logs an error each time, and a monitoring asks often */
+        check_listed(h);
+}
