@@ -99,6 +99,7 @@ void ctl_log(struct ctl *ctl, const char *format, ...)
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     out_escape(&shown, text, strlen(text));
+    log_as_json(ctl->config->log_format == LOG_FORMAT_JSON);
     if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
         out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);
     log_info("%s", shown.data ? shown.data : "");
