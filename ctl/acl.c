@@ -19,6 +19,7 @@
 #include "lib/mail/lanename.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
+#include "ctl/row.h"
 #include "lib/redis/control_keys.h"
 
 #define HELP                                                                                       \
@@ -243,14 +244,32 @@ void acl_compare(const redisReply *user, const char *may, struct buf *wider, str
 
 /* ---- printing ---- */
 
+static void show_user(const json_t *row)
+{
+    out("%s\n", row_get_text(row, "line"));
+}
+
+static const struct out_kind users = {"users", show_user};
+
+static void print_line(const char *name, const char *line)
+{
+    json_t *row = row_new();
+    row_add_text(row, "user", name);
+    row_add_text(row, "line", line);
+    out_row(&users, row);
+}
+
 static void print_user(const struct endpoint_user *user, const char *may)
 {
     unsigned char hash[SHA256_DIGEST_LENGTH];
+    struct buf line = {0};
     SHA256((const unsigned char *)user->password, strlen(user->password), hash);
-    out("user %s on #", user->name);
+    buf_printf(&line, "user %s on #", user->name);
     for (size_t i = 0; i < sizeof hash; i++)
-        out("%02x", hash[i]);
-    out(" resetchannels -@all %s\n", may);
+        buf_printf(&line, "%02x", hash[i]);
+    buf_printf(&line, " resetchannels -@all %s", may);
+    print_line(user->name, line.data);
+    buf_free(&line);
 }
 
 /* Of each replica, one for each node, or for the node of one. The number printed. */
@@ -318,7 +337,9 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
                   ctl->config_path, template);
     if (site && strcmp(site, "-") && config_replica_index(ctl->config, site) < 0)
         ctl_usage("acl --site %s: %s has no replica of that name", site, ctl->config_path);
-    puts("user default off resetchannels -@all");
+    static const char *const lists[] = {"users", NULL};
+    out_begin("acl/1", lists);
+    print_line("default", "user default off resetchannels -@all");
     for (size_t i = 0; i < PROGRAMS; i++) {
         char *file = endpoint_file_of(template, rights[i].program), *error = NULL;
         if (is_replaced(ctl->config, rights[i].program, file)) {

@@ -20,6 +20,7 @@
 #include "ctl/ctl.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
+#include "ctl/row.h"
 
 /* per byte of mail: measured 1.01 to 1.16 with mails of 300 bytes to 60 kB (jemalloc rounds some
  * sizes up more than others) */
@@ -58,9 +59,13 @@ static struct sample look(struct conn *c)
     return s;
 }
 
-static void print_time(double seconds)
+/* ---- text ---- */
+
+/* No member: it does not fill at this rate. */
+static void show_time(const json_t *row, const char *key)
 {
-    if (seconds < 0)
+    double seconds = row_has(row, key) ? row_get_real(row, key) : 1e12;
+    if (seconds <= 0)
         out("%10s", "now");
     else if (seconds > 86400. * 30)
         out("%10s", "> 30 d");
@@ -72,32 +77,59 @@ static void print_time(double seconds)
         out("%8.0f s", seconds);
 }
 
-static double left(double room, double rate)
+static void show_node(const json_t *row)
 {
-    return room <= 0 ? -1 : rate <= 0 ? 1e12 : room / rate;
+    const char *node = row_get_text(row, "node");
+    if (!row_has(row, "mails_per_second")) {
+        out("%-16s it was restarted meanwhile, or tells no numbers\n", node);
+        return;
+    }
+    out("%-16s %9.1f %9.1f %9.1f %8.1f", node, row_get_real(row, "used_bytes") / 1048576.,
+        row_get_real(row, "maxmemory_bytes") / 1048576.,
+        row_get_real(row, "received_bytes_per_second") / 1024.,
+        row_get_real(row, "mails_per_second"));
+    if (!row_has(row, "maxmemory_bytes")) {
+        out("  no maxmemory: until the host has none left\n");
+        return;
+    }
+    show_time(row, "to_spill_seconds");
+    show_time(row, "to_full_seconds");
+    out("\n");
+}
+
+static const struct out_kind nodes = {"nodes", show_node};
+
+/* ---- rows ---- */
+
+static void add_left(json_t *row, const char *key, double room, double rate)
+{
+    if (room <= 0 || rate > 0)
+        row_add_real(row, key, room <= 0 ? 0 : room / rate);
 }
 
 static void print_node(struct ctl *ctl, struct conn *c, const struct sample *a,
                        const struct sample *b)
 {
-    double seconds = b->at - a->at, rate = (double)(b->bytes - a->bytes) / seconds,
-           mails = (double)(b->pushes - a->pushes) / seconds;
+    double seconds = b->at - a->at, rate = (double)(b->bytes - a->bytes) / seconds;
+    json_t *row = row_new();
+    row_add_text(row, "node", c->name);
     if (a->bytes < 0 || b->bytes < a->bytes) {
-        out("%-16s it was restarted meanwhile, or tells no numbers\n", c->name);
         ctl_status(ctl, STATUS_LOOK);
+        out_row(&nodes, row);
         return;
     }
-    out("%-16s %9.1f %9.1f %9.1f %8.1f", c->name, (double)c->used / 1048576.,
-        (double)c->most / 1048576., rate / 1024., mails);
-    if (c->most <= 0) {
-        out("  no maxmemory: until the host has none left\n");
+    row_add_number(row, "used_bytes", c->used);
+    row_add_real(row, "received_bytes_per_second", rate);
+    row_add_real(row, "mails_per_second", (double)(b->pushes - a->pushes) / seconds);
+    if (c->most > 0) {
+        row_add_number(row, "maxmemory_bytes", c->most);
+        double spills = (double)c->most * (double)ctl->config->spill_above / 100.;
+        add_left(row, "to_spill_seconds", spills - (double)c->used, rate * FACTOR);
+        add_left(row, "to_full_seconds", (double)(c->most - c->used), rate * FACTOR);
+    } else {
         ctl_status(ctl, STATUS_LOOK);
-        return;
     }
-    print_time(left((double)c->most * (double)ctl->config->spill_above / 100. - (double)c->used,
-                    rate * FACTOR));
-    print_time(left((double)(c->most - c->used), rate * FACTOR));
-    putchar('\n');
+    out_row(&nodes, row);
 }
 
 void capacity_command(struct ctl *ctl, int argc, char **argv)
@@ -107,11 +139,13 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
     double seconds = 10;
     char *end;
     int o;
-    while ((o = getopt_long(argc, argv, "s:h", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "s:jh", options, NULL)) != -1) {
         if (o == 's') {
             seconds = strtod(optarg, &end);
             if (*end || !(seconds >= 0.1 && seconds <= 3600))
                 ctl_usage("--seconds %s: 0.1 to 3600", optarg);
+        } else if (o == 'j') {
+            out_choose_json(true);
         } else if (o == 'h') {
             puts("usage: dovelane capacity [--seconds N]\n"
                  "How long memory lasts if every next hop stopped now and mail came as it does "
@@ -126,6 +160,8 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
     }
     if (optind != argc)
         ctl_usage("capacity: %s is no option", argv[optind]);
+    static const char *const lists[] = {"nodes", NULL};
+    out_begin("capacity/1", lists);
     ctl_connect(ctl);
     struct sample *before = mem_zero((ctl->nconns + 1) * sizeof *before);
     for (size_t i = 0; i < ctl->nconns; i++)

@@ -154,9 +154,11 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                                             {0}};
     const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
-    while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "vjh", options, NULL)) != -1) {
         if (o == 'v')
             check_verbose();
+        else if (o == 'j')
+            out_choose_json(true);
         else if (o == 'p')
             postfix = optarg;
         else if (o == 'a')
@@ -204,6 +206,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
             ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot", w);
         want[which] = true;
     }
+    check_begin();
     if (want[0])
         check_config(ctl);
     if (want[1])

@@ -19,6 +19,8 @@ enum found {
     FOUND_MOST
 };
 
+/* Before the first of these. */
+void check_begin(void);
 /* One line: what is so; a second one: what mends it. */
 void check_say(struct ctl *, enum finding, enum found, const char *about, const char *mend,
                const char *format, ...) __attribute__((format(printf, 6, 7)));

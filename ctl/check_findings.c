@@ -2,8 +2,12 @@
 #include "ctl/check.h"
 
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "ctl/out.h"
+#include "ctl/row.h"
 
 static bool verbose;
 static size_t found[3];
@@ -20,17 +24,53 @@ static const char *const name_of[] = {
 #undef FINDING
 };
 
+static void show(const json_t *row)
+{
+    const char *level = row_get_text(row, "level"), *about = row_get_text(row, "about"),
+               *message = row_get_text(row, "message");
+    if (row_has(row, "mend"))
+        out("%s %s: %s [%s]\n           mend: %s\n",
+            strcmp(level, "warning") ? "CRITICAL" : "WARNING ", about, message,
+            row_get_text(row, "name"), row_get_text(row, "mend"));
+    else
+        out("ok       %s: %s\n", about, message);
+}
+
+static const struct out_kind findings = {"findings", show};
+
+void check_begin(void)
+{
+    static const char *const lists[] = {"findings", NULL};
+    out_begin("check/1", lists);
+}
+
+static json_t *row_of(enum finding finding, const char *about, const char *format, va_list ap)
+{
+    static const char *const level[] = {"good", "warning", "critical"};
+    json_t *row = row_new();
+    char *message = NULL;
+    if (vasprintf(&message, format, ap) < 0)
+        abort();
+    row_add_text(row, "level", level[finding]);
+    row_add_text(row, "about", about);
+    row_add_text(row, "message", message);
+    free(message);
+    return row;
+}
+
 void check_say(struct ctl *ctl, enum finding finding, enum found which, const char *about,
                const char *mend, const char *format, ...)
 {
     va_list ap;
     found[finding]++;
     ctl_status(ctl, finding == FINDING_WARNING ? STATUS_LOOK : STATUS_FAILED);
-    out("%s %s: ", finding == FINDING_WARNING ? "WARNING " : "CRITICAL", about);
     va_start(ap, format);
-    out_list(format, ap);
+    json_t *row = row_of(finding, about, format, ap);
     va_end(ap);
-    out(" [%s]\n           mend: %s\n", name_of[which], mend);
+    row_add_text(row, "section", section_of[which]);
+    row_add_text(row, "name", name_of[which]);
+    row_add_text(row, "mend", mend);
+    out_row(&findings, row);
 }
 
 void check_good(struct ctl *ctl, const char *about, const char *format, ...)
@@ -39,17 +79,26 @@ void check_good(struct ctl *ctl, const char *about, const char *format, ...)
     found[FINDING_GOOD]++;
     if (!verbose)
         return;
-    out("ok       %s: ", about);
     va_start(ap, format);
-    out_list(format, ap);
+    out_row(&findings, row_of(FINDING_GOOD, about, format, ap));
     va_end(ap);
-    out("\n");
+}
+
+static void show_name(const json_t *row)
+{
+    out("%-8s %s\n", row_get_text(row, "section"), row_get_text(row, "name"));
 }
 
 void check_list(void)
 {
-    for (size_t i = 0; i < FOUND_MOST; i++)
-        out("%-8s %s\n", section_of[i], name_of[i]);
+    static const struct out_kind names = {"findings", show_name};
+    out_begin("check-list/1", NULL);
+    for (size_t i = 0; i < FOUND_MOST; i++) {
+        json_t *row = row_new();
+        row_add_text(row, "section", section_of[i]);
+        row_add_text(row, "name", name_of[i]);
+        out_row(&names, row);
+    }
 }
 
 void check_verbose(void)
@@ -57,8 +106,18 @@ void check_verbose(void)
     verbose = true;
 }
 
+static void show_sum(const json_t *row)
+{
+    long long warnings = row_get_number(row, "warning");
+    out("%lld critical, %lld warning%s, %lld good\n", row_get_number(row, "critical"), warnings,
+        ctl_s((unsigned long long)warnings), row_get_number(row, "good"));
+}
+
 void check_sum(void)
 {
-    out("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING],
-        ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
+    json_t *row = row_new();
+    row_add_number(row, "critical", (long long)found[FINDING_CRITICAL]);
+    row_add_number(row, "warning", (long long)found[FINDING_WARNING]);
+    row_add_number(row, "good", (long long)found[FINDING_GOOD]);
+    out_facts(show_sum, row);
 }

@@ -273,6 +273,15 @@ redisReply *conn_call(struct conn *c, const char *format, ...)
     return ask(c, data, len);
 }
 
+redisReply *conn_call_words(struct conn *c, int n, const char **word, const size_t *len)
+{
+    char *data = NULL;
+    if (!c->link)
+        return NULL;
+    long long size = redisFormatCommandArgv(&data, n, word, len);
+    return ask(c, data, size);
+}
+
 bool conn_shaped(const redisReply *r, const char *shape)
 {
     if (!r || r->type != REDIS_REPLY_ARRAY || r->elements < strlen(shape))

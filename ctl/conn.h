@@ -43,6 +43,7 @@ void conn_close(struct conn *);
 /* NULL when the node did not answer (it is closed then) or answered with an error (trouble says
  * which; the connection stays). The caller frees the reply. */
 redisReply *conn_call(struct conn *, const char *format, ...);
+redisReply *conn_call_words(struct conn *, int n, const char **word, const size_t *len);
 
 /* Whether it is a list of (at least) such elements, a letter each: s text, i number, l list,
  * ? anything. What a node answers is no better than the node. */

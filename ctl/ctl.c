@@ -10,6 +10,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "ctl/escape.h"
 #include "ctl/out.h"
 
 void ctl_status(struct ctl *ctl, int status)
@@ -22,9 +23,7 @@ void ctl_usage(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    out_error("dovelane: ");
-    out_error_list(format, ap);
-    out_error("\n");
+    out_fatal_list(format, ap);
     va_end(ap);
     exit(STATUS_FAILED);
 }
@@ -98,7 +97,7 @@ void ctl_log(struct ctl *ctl, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    out_escape(&shown, text, strlen(text));
+    escape_for_terminal(&shown, text, strlen(text), "");
     log_as_json(ctl->config->log_format == LOG_FORMAT_JSON);
     if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
         out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);

@@ -12,6 +12,7 @@
 #include "lib/base/mem.h"
 #include "ctl/notice.h"
 #include "ctl/out.h"
+#include "ctl/row.h"
 #include "lib/redis/control_keys.h"
 
 #define PATIENCE 3. /* seconds for all milters to obey; they need a quarter of one */
@@ -134,41 +135,77 @@ static void say(struct ctl *ctl, bool on)
     free(before.milter);
 }
 
-/* "12345 off root (uid 0)" as people read it. The number is milliseconds since 1970, by the
- * clock of whoever said it (notice.c). */
-static void print_said(const struct admin_notice *said)
+/* ---- text ---- */
+
+static void show_switch(const json_t *row)
+{
+    char when[40] = "";
+    time_t at = (time_t)(row_get_time(row, "since_at") / 1000000);
+    struct tm tm;
+    if (at && localtime_r(&at, &tm))
+        strftime(when, sizeof when, " since %Y-%m-%d %H:%M:%S", &tm);
+    out("diverting is %s%s", row_get_is(row, "on") ? "on" : "off", when);
+    if (row_has(row, "by"))
+        out(" by %s", row_get_text(row, "by"));
+    out("\n");
+    if (row_get_is(row, "on") && !row_get_number(row, "next_hops"))
+        out("but divert = {} in the config: nothing is diverted\n");
+}
+
+static void show_milter(const json_t *row)
+{
+    out("milter %s: %s%s\n", row_get_text(row, "host"), row_get_is(row, "on") ? "on" : "off",
+        row_get_is(row, "obeys") ? "" : " (does not know it yet)");
+}
+
+static void show_nodes(const json_t *row)
+{
+    if (!row_get_is(row, "nodes_agree"))
+        out("not every node knows it; the milters will tell them\n");
+}
+
+static const struct out_kind milters = {"milters", show_milter};
+
+/* ---- rows ---- */
+
+/* What was said is "12345 off root (uid 0)". The number is milliseconds since 1970, by the clock
+ * of whoever said it (notice.c). */
+static json_t *switch_row(struct ctl *ctl, const struct admin_notice *said)
 {
     int caller = 0;
-    char when[40] = "";
-    time_t at = (time_t)(said->serial / 1000);
-    struct tm tm;
-    if (said->serial && localtime_r(&at, &tm))
-        strftime(when, sizeof when, " since %Y-%m-%d %H:%M:%S", &tm);
-    out("diverting is %s%s", said->on ? "on" : "off", when);
-    if (sscanf(said->text, "%*u %*s %n", &caller) >= 0 && caller && said->text[caller])
-        out(" by %.*s", (int)strcspn(said->text + caller, "\n"), said->text + caller);
-    putchar('\n');
+    json_t *row = row_new();
+    row_add_is(row, "on", said->on);
+    row_add_number(row, "next_hops", (long long)ctl->config->divert.n);
+    row_add_time(row, "since_at", (int64_t)said->serial * 1000);
+    if (sscanf(said->text, "%*u %*s %n", &caller) >= 0 && caller && said->text[caller]) {
+        char *by = mem_strndup(said->text + caller, strcspn(said->text + caller, "\n"));
+        row_add_text(row, "by", by);
+        free(by);
+    }
+    return row;
 }
 
 static void print(struct ctl *ctl, const struct picture *p)
 {
-    print_said(&p->said);
-    if (p->said.on && !ctl->config->divert.n)
-        puts("but divert = {} in the config: nothing is diverted");
+    out_facts(show_switch, switch_row(ctl, &p->said));
     for (size_t i = 0; i < p->nmilters; i++) {
         const struct milter *m = &p->milter[i];
         bool obeys = m->serial == p->said.serial && m->on == p->said.on;
-        out("milter %s: %s%s\n", m->host, m->on ? "on" : "off",
-            obeys ? "" : " (does not know it yet)");
+        json_t *row = row_new();
+        row_add_text(row, "host", m->host);
+        row_add_is(row, "on", m->on);
+        row_add_is(row, "obeys", obeys);
+        out_row(&milters, row);
         if (!obeys)
             ctl_status(ctl, STATUS_LOOK);
     }
     if (!p->nmilters) {
-        puts("no milter is connected to any node");
+        out("no milter is connected to any node\n");
         ctl_status(ctl, STATUS_LOOK);
     }
-    if (p->differ && p->said.serial)
-        puts("not every node knows it; the milters will tell them");
+    json_t *row = row_new();
+    row_add_is(row, "nodes_agree", !p->differ || !p->said.serial);
+    out_facts(show_nodes, row);
 }
 
 bool divert_say(struct ctl *ctl, bool on)
@@ -221,6 +258,8 @@ void divert_command(struct ctl *ctl, int argc, char **argv)
     }
     if (strcmp(word, "on") && strcmp(word, "off") && strcmp(word, "status"))
         ctl_usage("usage: dovelane divert on|off|status");
+    static const char *const lists[] = {"milters", NULL};
+    out_begin("divert/1", lists);
     ctl_connect(ctl);
     if (strcmp(word, "status")) {
         if (!divert_say(ctl, !strcmp(word, "on")))

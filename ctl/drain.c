@@ -16,6 +16,7 @@
 #include "lib/base/log.h"
 #include "ctl/out.h"
 #include "ctl/match_options.h"
+#include "ctl/row.h"
 #include "lib/redis/control_keys.h"
 
 /* milliseconds that the key outlives us; longer than a node that hangs can hold us up */
@@ -111,10 +112,13 @@ static void keep(struct ctl *ctl, bool on)
 
 /* ---- showing ---- */
 
-static void show(long long first, long long left, double seconds, bool terminal)
+static bool terminal;
+
+static void show_progress(const json_t *row)
 {
     char bar[BAR + 1];
-    long long done = first - left > 0 ? first - left : 0;
+    long long first = row_get_number(row, "mails"), done = row_get_number(row, "given");
+    double seconds = row_get_real(row, "seconds");
     int full = first > 0 ? (int)(BAR * done / first) : BAR;
     memset(bar, ' ', BAR);
     memset(bar, '#', (size_t)full);
@@ -124,6 +128,27 @@ static void show(long long first, long long left, double seconds, bool terminal)
               ctl_s((unsigned long long)first), seconds > 0 ? (double)done / seconds : 0.);
     fputs(terminal ? "   " : "\n", stderr);
     fflush(stderr);
+}
+
+static void show_end(const json_t *row)
+{
+    long long n = row_get_number(row, "mails");
+    if (row_get_is(row, "empty"))
+        out("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", n,
+            ctl_s((unsigned long long)n));
+}
+
+static const struct out_kind progress = {NULL, show_progress}, end = {NULL, show_end};
+
+static json_t *event(const char *name, long long first, long long left, double seconds)
+{
+    json_t *row = row_new();
+    row_add_text(row, "event", name);
+    row_add_number(row, "mails", first);
+    row_add_number(row, "given", first - left > 0 ? first - left : 0);
+    row_add_number(row, "left", left);
+    row_add_real(row, "seconds", seconds);
+    return row;
 }
 
 static void explain_rest(struct ctl *ctl)
@@ -158,7 +183,6 @@ static long long left_but_held(struct ctl *ctl, long long left)
 
 static void drain(struct ctl *ctl)
 {
-    bool terminal = isatty(STDERR_FILENO);
     double rest = (double)(ctl->config->settle + ctl->config->revoke_wait) / 1000.,
            began = clock_monotonic(), moved = began, line = 0.;
     bool all;
@@ -179,7 +203,8 @@ static void drain(struct ctl *ctl)
         bool empty = !left && now - began >= storing;
         if (all && (terminal || now - line >= LINE || empty)) {
             line = now;
-            show(first, left, now - began, terminal);
+            out_row(&progress, event("progress", first, left, now - began));
+            fflush(stdout);
         }
         if ((empty && all) || now - moved > (empty ? BACK + 2. : rest + STALLED) ||
             (left && all && now - moved > 2. && left_but_held(ctl, left) <= 0))
@@ -189,16 +214,17 @@ static void drain(struct ctl *ctl)
     keep(ctl, false);
     if (terminal)
         fputs("\n", stderr);
+    json_t *row = event("end", first, left, clock_monotonic() - began);
+    row_add_is(row, "empty", !left && all);
+    row_add_is(row, "interrupted", interrupted);
+    out_row(&end, row);
     ctl_log(
         ctl,
         "drain --to-postfix ended: %lld mail%s given to Postfix's queue, %lld left in lanes%s%s",
         first - left, ctl_s((unsigned long long)(first - left)), left,
         all ? "" : ", as far as the nodes that answer know", interrupted ? ", interrupted" : "");
-    if (!left && all) {
-        out("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", first,
-            ctl_s((unsigned long long)first));
+    if (!left && all)
         return;
-    }
     if (interrupted)
         out_error("dovelane: interrupted: what is left is delivered from its lanes as before; "
                   "diverting is still off\n");
@@ -227,18 +253,17 @@ void drain_command(struct ctl *ctl, int argc, char **argv)
         ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin "
                   "guide, \"Postfix: two settings and two ports\")",
                   ctl->config_path);
+    terminal = isatty(STDERR_FILENO) && !out_is_json();
     ctl_connect(ctl);
     char *caller = ctl_caller();
     ctl_log(ctl, "drain --to-postfix by %s", caller);
     free(caller);
     int status = ctl->status;
-    if (!divert_say(ctl, false)) {
-        out_error("dovelane: a milter does not obey `divert off`: what it diverts would never end; "
-                  "nothing is drained\n");
-        ctl_status(ctl, STATUS_FAILED);
-        return;
-    }
-    ctl->status = status; /* no milter at all is no trouble here */
+    if (!divert_say(ctl, false))
+        ctl_usage("a milter does not obey `divert off`: what it diverts would never end; nothing "
+                  "is drained");
+    out_begin_lines("drain/1"); /* what divert_say printed is none of it */
+    ctl->status = status;       /* no milter at all is no trouble here */
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     drain(ctl);

@@ -9,6 +9,7 @@
 #include "ctl/divert.h"
 #include "ctl/notice.h"
 #include "ctl/out.h"
+#include "ctl/row.h"
 #include "lib/redis/control_keys.h"
 
 #define MOST 60000 /* bytes of all rules */
@@ -41,18 +42,36 @@ static char *readable(const char *s, size_t len)
     return text;
 }
 
+static void show_rule(const json_t *row)
+{
+    out("%lld  %s\n", row_get_number(row, "number"), row_get_text(row, "rule"));
+}
+
+static void show_knowledge(const json_t *row)
+{
+    if (!row_get_is(row, "obeyed"))
+        out("no milter is connected, or not every one has the rules yet; they hear them as soon "
+            "as they are\n");
+}
+
 static void print_rules(const char *rules)
 {
-    size_t n = 0;
+    static const struct out_kind kind = {"rules", show_rule};
+    static const char *const lists[] = {"rules", NULL};
+    long long n = 0;
+    out_begin("hold-rules/1", lists);
     for (const char *s = rules; *s; s += *s == '\n') {
         size_t len = rule_length(s);
         char *text = readable(s, len);
-        out("%zu  %s\n", ++n, text);
+        json_t *row = row_new();
+        row_add_number(row, "number", ++n);
+        row_add_text(row, "rule", text);
+        out_row(&kind, row);
         free(text);
         s += len;
     }
     if (!n)
-        puts("no standing rules");
+        out("no standing rules\n");
 }
 
 /* False when another admin was faster. */
@@ -66,11 +85,11 @@ static bool write_rules(struct ctl *ctl, unsigned long long before, const char *
     ctl_log(ctl, "hold: standing rule %s by %s", what, caller);
     free(caller);
     print_rules(rules);
-    if (divert_rules_obeyed(ctl, serial))
-        return true;
-    puts("no milter is connected, or not every one has the rules yet; they hear them as soon as "
-         "they are");
-    ctl_status(ctl, STATUS_LOOK);
+    bool obeyed = divert_rules_obeyed(ctl, serial);
+    json_t *row = row_new();
+    row_add_is(row, "obeyed", obeyed);
+    out_facts(show_knowledge, row);
+    ctl_status(ctl, obeyed ? STATUS_DONE : STATUS_LOOK);
     return true;
 }
 
@@ -144,25 +163,42 @@ void hold_rules_remove(struct ctl *ctl, const char *number)
     free(what);
 }
 
+static void show_hold(const json_t *row)
+{
+    out("  held       %s by rule %lld of `dovelane hold --list`: %s\n",
+        row_get_is(row, "sure") ? "yes," : "perhaps,", row_get_number(row, "number"),
+        row_get_text(row, "rule"));
+}
+
+static void explain(const struct match *m, size_t number)
+{
+    static const struct out_kind holds = {"holds", show_hold};
+    static const enum match_kind more[] = {MATCH_SASL_USER, MATCH_CLIENT, MATCH_SIZE, MATCH_HEADER};
+    bool open = false;
+    char *text = match_text(m);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        open |= match_has(m, more[i]);
+    json_t *row = row_new();
+    row_add_number(row, "number", (long long)number);
+    row_add_text(row, "rule", text);
+    row_add_is(row, "sure", !open);
+    out_row(&holds, row);
+    free(text);
+}
+
 void hold_rules_explain(struct ctl *ctl, const struct match_facts *facts)
 {
-    static const enum match_kind more[] = {MATCH_SASL_USER, MATCH_CLIENT, MATCH_SIZE, MATCH_HEADER};
     unsigned long long serial;
     char *rules = read_rules(ctl, &serial);
     size_t n = 0;
     for (const char *s = rules; *s; s += *s == '\n') {
         size_t len = rule_length(s);
         struct match m = {0};
-        char *wrong = match_parse(&m, s, len), *text = wrong ? NULL : match_text(&m);
-        bool open = false;
-        for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-            open |= match_has(&m, more[i]);
+        char *wrong = match_parse(&m, s, len);
         n++;
         if (!wrong && match_may_fit(&m, facts))
-            out("  held       %s by rule %zu of `dovelane hold --list`: %s\n",
-                open ? "perhaps," : "yes,", n, text);
+            explain(&m, n);
         free(wrong);
-        free(text);
         match_free(&m);
         s += len;
     }

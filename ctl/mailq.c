@@ -1,16 +1,16 @@
 /* dovelane mailq - what waits in the lanes, as postqueue -p prints a queue (the formats are
- * showq's, so that scripts which read it go on working), or as postqueue -j does, with two more
- * keys. */
+ * showq's, so that scripts which read it go on working), oldest arrival first; or as postqueue -j
+ * does, with more keys, lane after lane, so that a million mails need no memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <jansson.h>
-
 #include "ctl/mailq.h"
 #include "ctl/out.h"
 #include "ctl/match_options.h"
+#include "ctl/queue_stream.h"
+#include "ctl/row.h"
 
 /* Postfix has two layouts, by the length of its ids. */
 struct layout {
@@ -37,71 +37,48 @@ static void print_reason(const char *reason)
     out("%*s(%s)\n", padding > 0 ? padding : 0, "", reason);
 }
 
-static void print_item(const struct layout *l, const struct item *item)
+static const struct layout *layout; /* of the list that is printed */
+
+static void show_recipients(const json_t *mail)
 {
-    const struct envelope *e = &item->envelope;
-    char hex[ENTRYID_HEX], id[80], when[32] = "";
-    const char *queue = item_queue_name(item), *said = NULL;
-    time_t arrived = (time_t)(e->arrived / 1000000);
+    const char *said = "";
+    for (size_t i = 0; i < row_size(mail, "recipients"); i++) {
+        const json_t *r = row_item(mail, "recipients", i);
+        /* Recipients with one reason stand together below it. */
+        const char *error = row_get_text(r, "delay_reason");
+        if (*error && strcmp(said, error))
+            print_reason(said = error);
+        out("%-*s %*s %-*s %s\n", layout->id, "", layout->size, "", layout->time, "",
+            row_get_text(r, "address"));
+    }
+    out("\n");
+}
+
+static void show_mail(const json_t *mail)
+{
+    char id[80], when[32] = "";
+    const char *queue = row_get_text(mail, "queue_name"), *sender = row_get_text(mail, "sender");
+    time_t arrived = (time_t)row_get_number(mail, "arrival_time");
     struct tm tm;
-    snprintf(id, sizeof id, "%s%c", item_queue_id(item, hex),
+    snprintf(id, sizeof id, "%s%c", row_get_text(mail, "queue_id"),
              *queue == 'a'   ? '*'
              : *queue == 'h' ? '!'
                              : ' ');
     if (localtime_r(&arrived, &tm))
         strftime(when, sizeof when, "%a %b %e %H:%M:%S ", &tm);
-    out("%-*s %*llu %-*.*s ", l->id, id, l->size, (unsigned long long)e->size, l->time, l->time,
-        when);
-    if (item->wrong) {
-        out("(the envelope cannot be read: %s)\n\n", item->wrong);
+    out("%-*s %*lld %-*.*s ", layout->id, id, layout->size, row_get_number(mail, "message_size"),
+        layout->time, layout->time, when);
+    if (row_has(mail, "unreadable")) {
+        out("(the envelope cannot be read: %s)\n\n", row_get_text(mail, "unreadable"));
         return;
     }
-    out("%s\n", *e->sender ? e->sender : "MAILER-DAEMON");
-    for (size_t i = 0; i < e->nrecipients; i++) {
-        const struct recipient *r = &e->recipient[i];
-        if (!recipient_open(r))
-            continue;
-        /* Recipients with one reason stand together below it. */
-        const char *error = recipient_error(item, r);
-        if (*error && (!said || strcmp(said, error)))
-            print_reason(said = error);
-        out("%-*s %*s %-*s %s\n", l->id, "", l->size, "", l->time, "", r->address);
-    }
-    putchar('\n');
+    out("%s\n", *sender ? sender : "MAILER-DAEMON");
+    show_recipients(mail);
 }
 
-void mailq_print(const struct queue *q)
-{
-    const struct layout *l = layout_of(q);
-    unsigned long long bytes = 0;
-    if (!q->n) {
-        puts("Mail queue is empty");
-        return;
-    }
-    puts(l->heading);
-    for (size_t i = 0; i < q->n; i++) {
-        print_item(l, &q->item[i]);
-        bytes += q->item[i].envelope.size;
-    }
-    out("-- %llu Kbytes in %zu Request%s.\n", bytes / 1024, q->n, ctl_s(q->n));
-}
+static const struct out_kind mails = {"mails", show_mail};
 
-/* ---- JSON ---- */
-
-/* Bytes that are no UTF-8 would make no JSON. */
-static json_t *text(const char *s)
-{
-    json_t *j = json_string(s ? s : "");
-    if (j)
-        return j;
-    char *clean = mem_strdup(s);
-    for (char *p = clean; *p; p++)
-        if (*p & 0x80)
-            *p = '?';
-    j = json_string(clean);
-    free(clean);
-    return j;
-}
+/* ---- rows ---- */
 
 static json_t *recipients(const struct item *item)
 {
@@ -111,45 +88,53 @@ static json_t *recipients(const struct item *item)
         const struct recipient *r = &e->recipient[i];
         if (!recipient_open(r))
             continue;
-        json_t *one = json_object();
-        json_object_set_new(one, "address", text(r->address));
+        json_t *one = row_new();
         const char *error = recipient_error(item, r);
-        if (*error)
-            json_object_set_new(one, "delay_reason", text(error));
+        row_add_text(one, "address", r->address);
+        row_add_text(one, "delay_reason", *error ? error : NULL);
         json_array_append_new(list, one);
     }
     return list;
 }
 
-/* As one line of postqueue -j; the caller's. */
-static json_t *item_json(const struct item *item)
+/* As one line of postqueue -j, and more behind it. */
+static json_t *mail_row(const struct item *item)
 {
     const struct envelope *e = &item->envelope;
     char hex[ENTRYID_HEX];
-    json_t *j = json_object(), *nodes = json_array();
-    json_object_set_new(j, "queue_name", text(item_queue_name(item)));
-    json_object_set_new(j, "queue_id", text(item_queue_id(item, hex)));
-    json_object_set_new(j, "arrival_time", json_integer(e->arrived / 1000000));
-    json_object_set_new(j, "message_size", json_integer((json_int_t)e->size));
-    json_object_set_new(j, "forced_expire", json_false());
-    json_object_set_new(j, "sender", text(e->sender));
-    json_object_set_new(j, "recipients", recipients(item));
+    json_t *row = row_new(), *nodes = json_array();
+    row_add_text(row, "queue_name", item_queue_name(item));
+    row_add_text(row, "queue_id", item_queue_id(item, hex));
+    row_add_number(row, "arrival_time", e->arrived / 1000000);
+    row_add_number(row, "message_size", (long long)e->size);
+    row_add_is(row, "forced_expire", false);
+    row_add_text(row, "sender", e->sender ? e->sender : "");
+    row_add(row, "recipients", recipients(item));
     for (size_t i = 0; i < item->ncopies; i++)
-        json_array_append_new(nodes, text(item->copy[i].conn->name));
-    json_object_set_new(j, "nodes", nodes);
-    json_object_set_new(j, "lane", text(item->lane));
-    return j;
+        row_append_text(nodes, item->copy[i].conn->name);
+    row_add(row, "nodes", nodes);
+    row_add_text(row, "lane", item->lane);
+    row_add_text(row, "unreadable", item->wrong);
+    return row;
 }
 
-static void print_json(const struct queue *q)
+void mailq_print(const struct queue *q)
 {
+    unsigned long long bytes = 0;
+    layout = layout_of(q);
+    out("%s\n", q->n ? layout->heading : "Mail queue is empty");
     for (size_t i = 0; i < q->n; i++) {
-        json_t *j = item_json(&q->item[i]);
-        char *line = json_dumps(j, JSON_PRESERVE_ORDER | JSON_COMPACT);
-        out_json(line ? line : "{}");
-        free(line);
-        json_decref(j);
+        out_row(&mails, mail_row(&q->item[i]));
+        bytes += q->item[i].envelope.size;
     }
+    if (q->n)
+        out("-- %llu Kbytes in %zu Request%s.\n", bytes / 1024, q->n, ctl_s(q->n));
+}
+
+static void print_one(struct item *item, void *pick)
+{
+    if (match_options_fit(pick, item))
+        out_row(&mails, mail_row(item));
 }
 
 /* ---- command ---- */
@@ -162,32 +147,33 @@ void mailq_command(struct ctl *ctl, int argc, char **argv)
                                             {0}};
     struct match pick = {0};
     struct queue q;
-    bool json = false;
     int o;
     while ((o = getopt_long(argc, argv, "jph", options, NULL)) != -1) {
         if (o >= MATCH_OPTION)
             match_options_add(&pick, o, optarg);
         else if (o == 'j')
-            json = true;
+            out_choose_json(true);
         else if (o == 'h') {
             puts("usage: dovelane mailq [-j] [which mails | ID...]\n"
                  "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after "
                  "an id: being delivered, !: held.\n"
-                 "  -j  one JSON object a line, with the keys of `postqueue -j` and `nodes` (who "
-                 "holds it) and `lane`\n");
+                 "  -j  one JSON object a line, with the keys of `postqueue -j`, and more: `nodes` "
+                 "(who holds it), `lane`\n");
             match_options_print_help();
             exit(STATUS_DONE);
         } else if (o != 'p')
             ctl_usage("see `dovelane mailq --help`");
     }
     match_options_ids(&pick, argc, argv);
+    out_begin_lines("mailq/1");
     ctl_connect(ctl);
-    queue_load(ctl, &q);
-    match_options_filter(&pick, &q);
-    if (json)
-        print_json(&q);
-    else
+    if (out_is_json()) {
+        queue_stream(ctl, print_one, &pick);
+    } else {
+        queue_load(ctl, &q);
+        match_options_filter(&pick, &q);
         mailq_print(&q);
-    queue_free(&q);
+        queue_free(&q);
+    }
     match_free(&pick);
 }

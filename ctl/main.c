@@ -64,8 +64,8 @@ static const struct command {
 
 static void help(void (*print)(const char *format, ...))
 {
-    print("usage: dovelane [-c dovelane.conf] COMMAND [options]    `dovelane COMMAND --help` says "
-          "more\n");
+    print("usage: dovelane [-c dovelane.conf] [-j] COMMAND [options]    `dovelane COMMAND --help` "
+          "says more\n");
     for (size_t i = 0; i < NCOMMANDS; i++) {
         char usage[80];
         if (!commands[i].name) {
@@ -75,8 +75,10 @@ static void help(void (*print)(const char *format, ...))
         snprintf(usage, sizeof usage, "%s %s", commands[i].name, commands[i].arguments);
         print("  %-44s %s\n", usage, commands[i].help);
     }
-    print("\nIt asks every node of the file (default /etc/dovelane/dovelane.conf). Exit status: 0 "
-          "done; 1 done, but look at what it says; 2 not done.\n");
+    print("\nIt asks every node of the file (default /etc/dovelane/dovelane.conf). -j with any "
+          "command: "
+          "JSON (docs/json.md). Exit status: 0\ndone; 1 done, but look at what it says; 2 not "
+          "done.\n");
 }
 
 /* ---- main ---- */
@@ -104,63 +106,112 @@ static void perform(struct ctl *ctl, const struct command *command, int nargs, c
     config_free(ctl->config);
 }
 
-int main(int argc, char **argv)
+/* Every command takes it, so it is taken here, wherever it is: before a command's own options are
+ * read, so that what is wrong with those is JSON, too. */
+static bool is_json(const char *word)
 {
-    program_name_set("dovelane");
-    struct ctl ctl = {.config_path = "/etc/dovelane/dovelane.conf"};
-    static const struct option options[] = {
-        {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
-    int o;
-    while ((o = getopt_long(argc, argv, "+c:hV", options, NULL)) != -1) {
-        switch (o) {
-        case 'c': ctl.config_path = optarg; break;
-        case 'h': help(out); return 0;
-        case 'V': puts("dovelane " DOVELANE_VERSION); return 0;
-        default:
-            fputs("dovelane: `dovelane --help` lists options and commands\n", stderr);
-            return STATUS_FAILED;
-        }
+    return !strcmp(word, "-j") || !strcmp(word, "--json");
+}
+
+static bool has_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (is_json(argv[i]))
+            return true;
+    return false;
+}
+
+/* Behind the command: what stands before it getopt has read. */
+static int without_json(int argc, char **argv)
+{
+    int kept = optind;
+    bool options = true;
+    for (int i = optind; i < argc; i++) {
+        options &= strcmp(argv[i], "--") != 0;
+        if (!options || !is_json(argv[i]))
+            argv[kept++] = argv[i];
     }
-    char *of_command[] = {NULL, "--help", NULL};
-    if (optind < argc && !strcmp(argv[optind], "help")) {
-        if (optind + 1 == argc) {
-            help(out);
-            return 0;
-        }
-        of_command[0] = argv[optind + 1]; /* `dovelane help COMMAND` */
-        argv = of_command;
-        argc = 2;
-        optind = 0;
-    }
-    if (optind == argc) {
-        help(out_error);
-        return STATUS_FAILED;
-    }
-    const struct command *command = NULL;
+    argv[kept] = NULL;
+    return kept;
+}
+
+static const struct command *find_command(const char *name)
+{
     for (size_t i = 0; i < NCOMMANDS; i++)
-        if (commands[i].name && !strcmp(commands[i].name, argv[optind]))
-            command = &commands[i];
-    if (!command)
-        ctl_usage("there is no command %s; `dovelane -h` lists them", argv[optind]);
-    int nargs = argc - optind;
-    char **args = argv + optind;
+        if (commands[i].name && !strcmp(commands[i].name, name))
+            return &commands[i];
+    ctl_usage("there is no command %s; `dovelane -h` lists them", name);
+}
+
+static int print_version(void)
+{
+    puts("dovelane " DOVELANE_VERSION);
+    return STATUS_DONE;
+}
+
+/* args[0]: the command's name. */
+static int run_command(struct ctl *ctl, int nargs, char **args)
+{
+    char *for_help[] = {args[0], "--help", NULL};
+    const struct command *command = find_command(args[0]);
     bool has_own = command->run == provision_command, asks = has_own;
     for (int i = 1; i < nargs && strcmp(args[i], "--"); i++) {
-        if (!strcmp(args[i], "--version") || !strcmp(args[i], "-V")) {
-            puts("dovelane " DOVELANE_VERSION);
-            return 0;
-        }
-        if (!has_own && (!strcmp(args[i], "--help") || !strcmp(args[i], "-h"))) {
+        if (!strcmp(args[i], "--version") || !strcmp(args[i], "-V"))
+            return print_version();
+        if (!strcmp(args[i], "--help") || !strcmp(args[i], "-h")) {
             /* Whatever else is asked: help needs neither a configuration nor the other words. */
-            of_command[0] = args[0];
-            of_command[1] = "--help";
-            args = of_command;
-            nargs = 2;
+            out_choose_json(false);
+            args = has_own ? args : for_help;
+            nargs = has_own ? nargs : 2;
             asks = true;
         } else if (command->unconfigured && !strcmp(args[i], command->unconfigured)) {
             asks = true;
         }
     }
-    perform(&ctl, command, nargs, args, !asks);
-    return fflush(stdout) ? STATUS_FAILED : ctl.status;
+    perform(ctl, command, nargs, args, !asks);
+    out_end();
+    return fflush(stdout) ? STATUS_FAILED : ctl->status;
+}
+
+static int print_help(void)
+{
+    out_choose_json(false);
+    help(out);
+    return STATUS_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    program_name_set("dovelane");
+    struct ctl ctl = {.config_path = "/etc/dovelane/dovelane.conf"};
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'},
+                                            {"version", no_argument, NULL, 'V'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {0}};
+    int o;
+    out_choose_json(has_json(argc, argv));
+    opterr = !out_is_json();
+    while ((o = getopt_long(argc, argv, "+c:jhV", options, NULL)) != -1) {
+        switch (o) {
+        case 'c': ctl.config_path = optarg; break;
+        case 'j': break;
+        case 'h': return print_help();
+        case 'V': return print_version();
+        default: ctl_usage("`dovelane --help` lists options and commands");
+        }
+    }
+    argc = without_json(argc, argv);
+    if (optind == argc && out_is_json())
+        ctl_usage("which command? `dovelane --help` lists them");
+    if (optind == argc) {
+        help(out_error);
+        return STATUS_FAILED;
+    }
+    char **args = argv + optind;
+    if (!strcmp(args[0], "help") && !args[1])
+        return print_help();
+    char *of_command[] = {args[1], "--help", NULL};
+    if (!strcmp(args[0], "help")) /* `dovelane help COMMAND` */
+        return run_command(&ctl, 2, of_command);
+    return run_command(&ctl, argc - optind, args);
 }

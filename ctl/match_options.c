@@ -62,7 +62,7 @@ static bool message_of(void *arg, const char **data, size_t *len)
     return *data != NULL;
 }
 
-static bool item_fits(const struct match *m, struct item *item)
+bool match_options_fit(const struct match *m, struct item *item)
 {
     struct reading reading = {.item = item};
     struct match_facts facts = {item->wrong ? NULL : &item->envelope,
@@ -81,7 +81,7 @@ void match_options_filter(const struct match *m, struct queue *q)
     size_t kept = 0;
     for (size_t i = 0; i < q->n; i++) {
         struct item item = q->item[i];
-        if (item_fits(m, &item))
+        if (match_options_fit(m, &item))
             q->item[kept++] = item;
         else
             item_free(&item);

@@ -36,6 +36,9 @@ void match_options_add(struct match *, int option, const char *value);
 /* The words that getopt has left are ids. */
 void match_options_ids(struct match *, int argc, char **argv);
 
+/* Whether it is meant. */
+bool match_options_fit(const struct match *, struct item *);
+
 /* Keeps the items of the queue that are meant. */
 void match_options_filter(const struct match *, struct queue *);
 

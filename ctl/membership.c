@@ -10,6 +10,8 @@
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
 #include "ctl/out.h"
+#include "ctl/remark.h"
+#include "ctl/row.h"
 #include "lib/redis/control_keys.h"
 
 #define LANES 500 /* in one answer */
@@ -314,6 +316,24 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
                   node, left, (long long)ctl->config->copies);
 }
 
+static void show_message(const json_t *row)
+{
+    out("%s\n", row_get_text(row, "message"));
+}
+
+/* What a change came to: a word for programs, a text for people. */
+static void print_result(const char *node, const char *result, const char *text)
+{
+    json_t *row = row_new();
+    char *message = mem_printf("node %s %s", node, text);
+    out_begin("membership/1", NULL);
+    row_add_text(row, "node", node);
+    row_add_text(row, "result", result);
+    row_add_text(row, "message", message);
+    out_facts(show_message, row);
+    free(message);
+}
+
 /* ---- the commands ---- */
 
 static void say(struct members *table, const struct member *m)
@@ -351,14 +371,14 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     /* one that is gone, too: there may be a server that has not heard of it */
     write_tables(ctl, &table);
     if (gone) {
-        out("node %s was taken out already\n", node);
+        print_result(node, "gone-before", "was taken out already");
     } else {
         char *caller = ctl_caller();
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
         free(caller);
-        out("node %s is none of the group any more. Should its relay be started again, it takes "
-            "nothing and says so\n",
-            node);
+        print_result(node, "gone",
+                     "is none of the group any more. Should its relay be started again, it takes "
+                     "nothing and says so");
     }
     members_free(&table);
 }
@@ -376,14 +396,15 @@ void membership_join(struct ctl *ctl, const char *node)
     const struct config_node *n = &ctl->config->node[i];
     const struct member *is = members_find(&table, node);
     if (!is || !is->gone) {
-        out("node %s was not taken out: a node joins by itself when its relay is started\n", node);
+        print_result(node, "not-gone",
+                     "was not taken out: a node joins by itself when its relay is started");
     } else {
         say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis,
                                      n->standby, n->tls, n->tls_name, true, is->epoch + 1});
         write_tables(ctl, &table);
-        out("node %s may join again: its relay does it when every node that beats reaches it and "
-            "is reached by it; its log says which does not\n",
-            node);
+        print_result(node, "may-join",
+                     "may join again: its relay does it when every node that beats reaches it and "
+                     "is reached by it; its log says which does not");
     }
     members_free(&table);
 }
@@ -397,24 +418,28 @@ void membership_print(struct ctl *ctl)
     read_tables(ctl, &table);
     for (size_t i = 0; i < c->nnodes; i++)
         if (c->node[i].learned)
-            out("%s joined: it has no section in %s\n", c->node[i].name, ctl->config_path);
+            remark(c->node[i].name, "joined", "%s joined: it has no section in %s", c->node[i].name,
+                   ctl->config_path);
     for (size_t i = 0; i < table.n; i++) {
-        int at = config_node_index(c, table.v[i].name);
-        if (table.v[i].gone && (at < 0 || c->node[at].learned))
-            out("%s was taken out for good\n", table.v[i].name);
-        else if (!table.v[i].gone && at < 0) {
-            if (table.v[i].joining)
-                out("%s (%s) is joining: it counts when every node that beats reaches it and is "
-                    "reached by it; the log of its relay says which does not\n",
-                    table.v[i].name, table.v[i].redis);
-            else
-                out("%s (%s) joined, and no program of this host has learned of it yet\n",
-                    table.v[i].name, table.v[i].redis);
-            ctl_status(ctl, STATUS_LOOK);
-        }
+        const struct member *m = &table.v[i];
+        int at = config_node_index(c, m->name);
+        if (m->gone && (at < 0 || c->node[at].learned))
+            remark(m->name, "gone", "%s was taken out for good", m->name);
+        if (m->gone || at >= 0)
+            continue;
+        if (m->joining)
+            remark(m->name, "joining",
+                   "%s (%s) is joining: it counts when every node that beats reaches it and "
+                   "is reached by it; the log of its relay says which does not",
+                   m->name, m->redis);
+        else
+            remark(m->name, "unknown-here",
+                   "%s (%s) joined, and no program of this host has learned of it yet", m->name,
+                   m->redis);
+        ctl_status(ctl, STATUS_LOOK);
     }
     if (c->unlearned) {
-        out("%s\n", c->unlearned);
+        remark(NULL, "unlearned", "%s", c->unlearned);
         ctl_status(ctl, STATUS_LOOK);
     }
     members_free(&table);

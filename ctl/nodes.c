@@ -10,6 +10,8 @@
 #include "lib/base/mem.h"
 #include "ctl/membership.h"
 #include "ctl/out.h"
+#include "ctl/remark.h"
+#include "ctl/row.h"
 
 #define HELP                                                                                       \
     "usage: dovelane nodes [-v | --forget NODE [--lost NODE ...] | --join NODE]\n"                 \
@@ -39,23 +41,94 @@
     "Status 0: all are alive, heard, whole, and have this configuration; 1: look; 2: no node "     \
     "answers. With takeover = manual there are no beats."
 
-static void list(struct ctl *ctl, struct buf *out, const struct beats *v, size_t node, bool taken)
+/* ---- text ---- */
+
+/* The narrow table has 90 columns with names of up to 14 bytes. */
+#define ROW "%-14s %-9s %6s  %-7s %-16s %-14s %8s %6s\n"
+#define WIDE_ROW "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s  %-17s %-28s %s\n"
+#define WIDE_HEAD "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s  %-17s %-28s %s\n"
+
+/* "10.0.0.1:7001 used 3" */
+static void path_text(const json_t *row, size_t which, char *text, size_t size)
 {
+    const json_t *path = row_item(row, "paths", which);
+    const char *state = row_get_text(path, "state"), *address = row_get_text(path, "address");
+    if (!path)
+        snprintf(text, size, "-");
+    else if (!strcmp(state, "used"))
+        snprintf(text, size, "%s used %lld", address, row_get_number(path, "connections"));
+    else
+        snprintf(text, size, "%s %s", address,
+                 !strcmp(state, "away")    ? "AWAY"
+                 : !strcmp(state, "wrong") ? "WRONG"
+                                           : state);
+}
+
+struct cells {
+    char beat[24], whole[64], memory[24], entries[24], config[BEAT_CONFIG + 1], path[2][300];
+    struct buf hearing, taken;
+};
+
+static void make_cells(const json_t *row, struct cells *c)
+{
+    long long sets = row_get_number(row, "sets"), whole = row_get_number(row, "whole_sets"),
+              most = row_get_number(row, "maxmemory_bytes");
+    *c = (struct cells){"-", "-", "-", "-", "", {"", ""}, {0}, {0}};
+    if (row_has(row, "beat_age_seconds"))
+        snprintf(c->beat, sizeof c->beat, "%.1f", row_get_real(row, "beat_age_seconds"));
+    if (row_has(row, "whole_sets") && whole >= sets)
+        snprintf(c->whole, sizeof c->whole, "yes");
+    else if (row_has(row, "whole_sets"))
+        snprintf(c->whole, sizeof c->whole, "%lld of %lld", whole, sets);
+    if (row_has(row, "entries"))
+        snprintf(c->entries, sizeof c->entries, "%lld", row_get_number(row, "entries"));
+    if (most > 0)
+        snprintf(c->memory, sizeof c->memory, "%lld%%",
+                 100 * row_get_number(row, "used_bytes") / most);
+    snprintf(c->config, sizeof c->config, "%s%s",
+             row_has(row, "config") ? row_get_text(row, "config") : "-",
+             row_get_is(row, "config_differs") ? "*" : "");
+    for (size_t i = 0; i < 2; i++)
+        path_text(row, i, c->path[i], sizeof c->path[i]);
+    row_join(row, "heard_by", ",", "-", &c->hearing);
+    row_join(row, "took_over", ",", "-", &c->taken);
+}
+
+static void show_node(const json_t *row)
+{
+    struct cells c;
+    make_cells(row, &c);
+    out(ROW, row_get_text(row, "node"), row_get_text(row, "state"), c.beat, c.whole, c.hearing.data,
+        c.taken.data, c.entries, c.memory);
+    buf_free(&c.hearing);
+    buf_free(&c.taken);
+}
+
+static void show_node_wide(const json_t *row)
+{
+    struct cells c;
+    make_cells(row, &c);
+    out(WIDE_ROW, row_get_text(row, "node"), row_get_text(row, "state"), c.beat, c.whole,
+        c.hearing.data, c.taken.data, row_get_number(row, "done"), row_get_number(row, "in_flight"),
+        c.entries, c.memory, c.config, c.path[0], c.path[1]);
+    buf_free(&c.hearing);
+    buf_free(&c.taken);
+}
+
+/* ---- rows ---- */
+
+static json_t *others(struct ctl *ctl, const struct beats *v, size_t node, bool taken)
+{
+    json_t *list = json_array();
     for (size_t i = 0; i < ctl->config->nnodes; i++) {
         bool has = taken ? liveness_has_taken_over(v->liveness, node, i)
                          : liveness_state_for_placement(v->liveness, i, BEATS_NOW) == STATE_ALIVE &&
                                liveness_reported_state(v->liveness, i, node) == STATE_ALIVE;
         if (i != node && has)
-            buf_printf(out, "%s%s", out->len ? "," : "", ctl->config->node[i].name);
+            row_append_text(list, ctl->config->node[i].name);
     }
-    if (!out->len)
-        buf_adds(out, "-");
+    return list;
 }
-
-/* The narrow table has 90 columns with names of up to 14 bytes. */
-#define ROW "%-14s %-9s %6s  %-7s %-16s %-14s %8s %6s\n"
-#define WIDE_ROW "%-16s %-10s %6s  %-8s %-16s %-16s %10llu %8llu %9s %7s  %-17s "
-#define WIDE_HEAD "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s  %-17s %-28s %s\n"
 
 /* How many connections of programs there are over each of a node's addresses. */
 static void count_uses(struct conn *c, size_t uses[2])
@@ -70,35 +143,33 @@ static void count_uses(struct conn *c, size_t uses[2])
         freeReplyObject(list);
 }
 
-/* wide: both, as columns. Otherwise only what needs a look, a line each. */
-static void print_paths(struct ctl *ctl, size_t node, bool wide)
+static json_t *path_row(struct ctl *ctl, size_t node, size_t which, size_t uses)
 {
     struct conn *c = &ctl->conn[node];
     const struct config_node *n = &ctl->config->node[node];
-    const char *address[] = {n->redis, n->standby};
-    size_t uses[2] = {0, 0};
-    count_uses(c, uses);
-    for (size_t i = 0; i < 2; i++) {
-        char text[300] = "-";
-        bool two = *n->standby;
-        enum conn_found found = two          ? conn_try(c, ctl->config, node, i)
-                                : conn_up(c) ? CONN_RIGHT
-                                             : CONN_SILENT;
-        bool up = found == CONN_RIGHT, look = *address[i] && (!up || (i && uses[i]));
-        if (*address[i] && !up)
-            snprintf(text, sizeof text, "%s %s", address[i],
-                     found == CONN_WRONG ? "WRONG" : "AWAY");
-        else if (*address[i] && uses[i])
-            snprintf(text, sizeof text, "%s used %zu", address[i], uses[i]);
-        else if (*address[i])
-            snprintf(text, sizeof text, "%s idle", address[i]);
-        if (look)
-            ctl_status(ctl, STATUS_LOOK);
-        if (wide)
-            out(i ? "%s\n" : "%-28s ", text);
-        else if (look)
-            out("%s: its %s path %s\n", c->name, i ? "standby" : "active", text);
-    }
+    enum conn_found found = *n->standby  ? conn_try(c, ctl->config, node, which)
+                            : conn_up(c) ? CONN_RIGHT
+                                         : CONN_SILENT;
+    json_t *row = row_new();
+    row_add_text(row, "path", which ? "standby" : "active");
+    row_add_text(row, "address", which ? n->standby : n->redis);
+    row_add_text(row, "state",
+                 found == CONN_WRONG    ? "wrong"
+                 : found == CONN_SILENT ? "away"
+                 : uses                 ? "used"
+                                        : "idle");
+    row_add_number(row, "connections", (long long)uses);
+    return row;
+}
+
+static json_t *paths(struct ctl *ctl, size_t node)
+{
+    size_t uses[2] = {0, 0}, n = *ctl->config->node[node].standby ? 2 : 1;
+    json_t *list = json_array();
+    count_uses(&ctl->conn[node], uses);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, path_row(ctl, node, i, uses[i]));
+    return list;
 }
 
 static bool is_heard(enum node_state h)
@@ -106,86 +177,123 @@ static bool is_heard(enum node_state h)
     return h != STATE_SILENT && h != STATE_UNKNOWN;
 }
 
+static void add_beat(json_t *row, struct ctl *ctl, const struct beats *v, size_t i)
+{
+    char mine[CONFIG_DIGEST];
+    const struct beat *b = liveness_beat(v->liveness, i);
+    if (!b)
+        return;
+    config_digest(ctl->config, mine);
+    row_add_real(row, "beat_age_seconds", liveness_silence(v->liveness, i, BEATS_NOW));
+    row_add_number(row, "done", (long long)b->done);
+    row_add_number(row, "in_flight", (long long)b->in_flight);
+    row_add_text(row, "config", b->config);
+    row_add_is(row, "config_differs", strcmp(b->config, mine) != 0);
+}
+
+/* held: entries; -1: not known. */
+static json_t *node_row(struct ctl *ctl, const struct beats *v, size_t i, long long held)
+{
+    struct conn *c = &ctl->conn[i];
+    enum node_state h = beats_state(v, i);
+    bool dead = config_list_has(&ctl->config->dead, c->name);
+    json_t *row = row_new();
+    row_add_text(row, "node", c->name);
+    row_add_text(row, "state", dead && !is_heard(h) ? "dead" : node_state_word(h));
+    add_beat(row, ctl, v, i);
+    row_add(row, "heard_by", others(ctl, v, i, false));
+    row_add(row, "took_over", h == STATE_ALIVE ? others(ctl, v, i, true) : json_array());
+    row_add_number(row, "sets", (long long)v->sets);
+    if (conn_up(c)) {
+        row_add_number(row, "whole_sets", (long long)v->whole[i]);
+        if (held >= 0)
+            row_add_number(row, "entries", held);
+        row_add_number(row, "used_bytes", c->used);
+        row_add_number(row, "maxmemory_bytes", c->most);
+    }
+    row_add(row, "paths", paths(ctl, i));
+    return row;
+}
+
+/* What is not as it should be, of the nodes that are beating. */
+static bool needs_look(struct ctl *ctl, const struct beats *v, size_t i, const json_t *row)
+{
+    return beats_state(v, i) != STATE_ALIVE || row_get_is(row, "config_differs") ||
+           !row_has(row, "whole_sets") ||
+           row_get_number(row, "whole_sets") < row_get_number(row, "sets") ||
+           row_size(row, "took_over") || (ctl->config->nnodes > 1 && !row_size(row, "heard_by"));
+}
+
+/* ---- below the table ---- */
+
+/* The wide table has them as columns. */
+static void remark_paths(struct ctl *ctl, const json_t *row, bool wide)
+{
+    for (size_t i = 0; i < row_size(row, "paths"); i++) {
+        const json_t *path = row_item(row, "paths", i);
+        const char *state = row_get_text(path, "state"), *node = row_get_text(row, "node");
+        char text[300];
+        bool good = !strcmp(state, "idle") || (!i && !strcmp(state, "used"));
+        if (good)
+            continue;
+        ctl_status(ctl, STATUS_LOOK);
+        path_text(row, i, text, sizeof text);
+        if (!wide)
+            remark(node, "path", "%s: its %s path %s", node, row_get_text(path, "path"), text);
+    }
+}
+
 /* Others deliver what is on it. */
-static void print_undead(struct ctl *ctl, const struct beats *v)
+static void remark_undead(struct ctl *ctl, const struct beats *v)
 {
     for (size_t i = 0; i < ctl->config->nnodes; i++) {
         const struct config_node *n = &ctl->config->node[i];
         enum node_state h = beats_state(v, i);
         if (n->dropped || !config_list_has(&ctl->config->dead, n->name) || !is_heard(h))
             continue;
-        out("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all "
-            "hosts, or stop its relay\n",
-            n->name, node_state_word(h));
+        remark(n->name, "undead",
+               "dead names %s, but its relay beats (%s): take it out of `dead` in the file "
+               "of all hosts, or stop its relay",
+               n->name, node_state_word(h));
         ctl_status(ctl, STATUS_LOOK);
     }
-}
-
-static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long long held, bool wide)
-{
-    struct conn *c = &ctl->conn[i];
-    const struct beat *b = liveness_beat(v->liveness, i);
-    enum node_state h = beats_state(v, i);
-    char beat[24] = "-", whole[64] = "-", memory[24] = "-", entries[24] = "-",
-         config[BEAT_CONFIG + 1], mine[CONFIG_DIGEST];
-    struct buf hearing = {0}, taken = {0};
-    config_digest(ctl->config, mine);
-    if (b)
-        snprintf(beat, sizeof beat, "%.1f", liveness_silence(v->liveness, i, BEATS_NOW));
-    if (conn_up(c) && v->whole[i] >= v->sets)
-        snprintf(whole, sizeof whole, "yes");
-    else if (conn_up(c))
-        snprintf(whole, sizeof whole, "%zu of %zu", v->whole[i], v->sets);
-    if (conn_up(c) && held >= 0)
-        snprintf(entries, sizeof entries, "%lld", held);
-    if (conn_up(c) && c->most > 0)
-        snprintf(memory, sizeof memory, "%lld%%", 100 * c->used / c->most);
-    bool other = b && strcmp(b->config, mine), dead = config_list_has(&ctl->config->dead, c->name);
-    snprintf(config, sizeof config, "%s%s", b ? b->config : "-", other ? "*" : "");
-    list(ctl, &hearing, v, i, false);
-    list(ctl, &taken, v, i, true);
-    const char *state = dead && !is_heard(h) ? "dead" : node_state_word(h),
-               *over = h == STATE_ALIVE ? taken.data : "-";
-    if (wide) {
-        out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over,
-            b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_flight : 0ull,
-            entries, memory, config);
-        print_paths(ctl, i, true);
-    } else {
-        out(ROW, c->name, state, beat, whole, hearing.data, over, entries, memory);
-    }
-    if (h != STATE_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") ||
-        (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
-        ctl_status(ctl, STATUS_LOOK);
-    buf_free(&hearing);
-    buf_free(&taken);
 }
 
 static void print_all(struct ctl *ctl, const struct beats *v, const long long *entries, bool wide)
 {
+    const struct out_kind nodes = {"nodes", wide ? show_node_wide : show_node};
     size_t n = ctl->config->nnodes;
     char mine[CONFIG_DIGEST];
+    json_t **rows = mem_zero((n + 1) * sizeof *rows);
     config_digest(ctl->config, mine);
     if (wide)
         out(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand",
             "entries", "memory", "config", "active path", "standby path");
     else
         out(ROW, "node", "state", "beat", "whole", "heard by", "took over", "entries", "memory");
-    for (size_t i = 0; i < n; i++)
-        print_node(ctl, v, i, entries[i], wide);
-    for (size_t i = 0; i < n && !wide; i++) {
-        const struct beat *b = liveness_beat(v->liveness, i);
-        if (b && strcmp(b->config, mine))
-            out("%s: its relay has read another configuration (digest %s, here %s)\n",
-                ctl->conn[i].name, b->config, mine);
-        print_paths(ctl, i, false);
+    for (size_t i = 0; i < n; i++) {
+        rows[i] = node_row(ctl, v, i, entries[i]);
+        if (needs_look(ctl, v, i, rows[i]))
+            ctl_status(ctl, STATUS_LOOK);
+        out_row(&nodes, json_incref(rows[i]));
     }
+    for (size_t i = 0; i < n; i++) {
+        const char *name = ctl->conn[i].name;
+        if (row_get_is(rows[i], "config_differs") && !wide)
+            remark(name, "config",
+                   "%s: its relay has read another configuration (digest %s, here %s)", name,
+                   row_get_text(rows[i], "config"), mine);
+        remark_paths(ctl, rows[i], wide);
+        json_decref(rows[i]);
+    }
+    free(rows);
     for (size_t i = 0; i < n; i++)
         if (v->doubled[i]) {
-            out("%s: two relays beat by this name; stop one of them\n", ctl->conn[i].name);
+            remark(ctl->conn[i].name, "doubled",
+                   "%s: two relays beat by this name; stop one of them", ctl->conn[i].name);
             ctl_status(ctl, STATUS_LOOK);
         }
-    print_undead(ctl, v);
+    remark_undead(ctl, v);
     membership_print(ctl);
 }
 
@@ -193,18 +301,19 @@ void nodes_command(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {
         {"help", no_argument, NULL, 'h'},       {"forget", required_argument, NULL, 'f'},
-        {"join", required_argument, NULL, 'j'}, {"lost", required_argument, NULL, 'l'},
+        {"join", required_argument, NULL, 'J'}, {"lost", required_argument, NULL, 'l'},
         {"verbose", no_argument, NULL, 'v'},    {0}};
     const char *forget = NULL, *join = NULL;
     struct config_list lost = {0};
     bool wide = false;
     int o;
-    while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "vjh", options, NULL)) != -1) {
         switch (o) {
         case 'h': puts(HELP); return;
         case 'v': wide = true; break;
+        case 'j': out_choose_json(true); break;
         case 'f': forget = optarg; break;
-        case 'j': join = optarg; break;
+        case 'J': join = optarg; break;
         case 'l':
             lost.v = mem_grow(lost.v, (lost.n + 1) * sizeof *lost.v), lost.v[lost.n++] = optarg;
             break;
@@ -220,6 +329,8 @@ void nodes_command(struct ctl *ctl, int argc, char **argv)
         free(lost.v);
         return;
     }
+    static const char *const lists[] = {"nodes", "remarks", NULL};
+    out_begin("nodes/1", lists);
     ctl_connect(ctl);
     const struct config *c = ctl->config;
     size_t n = c->nnodes;
@@ -233,7 +344,8 @@ void nodes_command(struct ctl *ctl, int argc, char **argv)
             freeReplyObject(info);
     }
     if (c->takeover == TAKEOVER_MANUAL)
-        puts("takeover = manual: relays leave no beats, and an admin says who is dead");
+        remark(NULL, "takeover-manual",
+               "takeover = manual: relays leave no beats, and an admin says who is dead");
     print_all(ctl, &v, entries, wide);
     beats_free(&v);
     free(entries);

@@ -7,52 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what a terminal may get ---- */
+#include "ctl/escape.h"
+#include "ctl/row.h"
 
-/* Bytes of the UTF-8 character at s, its code point in *point; 0: there is none. */
-static size_t character(const unsigned char *s, size_t len, uint32_t *point)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
-    if (!n || n > len)
-        return 0;
-    *point = n == 1 ? *s : *s & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        *point = *point << 6 | (s[i] & 0x3f);
-    }
-    bool none = *point < least[n] || (*point >= 0xd800 && *point < 0xe000) || *point > 0x10ffff;
-    return none ? 0 : n;
-}
-
-/* Control characters, also those above 0x7f, which some terminals obey; what turns the direction
- * of text, so that a line reads as another; separators of lines. */
-static bool obeyed(uint32_t c)
-{
-    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
-           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
-}
-
-static void escape(struct buf *b, const char *s, size_t len, const char *allowed)
-{
-    uint32_t point = 0;
-    for (size_t i = 0, n; i < len; i += n) {
-        n = character((const unsigned char *)s + i, len - i, &point);
-        if (n && (!obeyed(point) || (point && point < 0x80 && strchr(allowed, (int)point)))) {
-            buf_add(b, s + i, n);
-            continue;
-        }
-        n += !n;
-        for (size_t k = 0; k < n; k++)
-            buf_printf(b, "\\x%02x", (unsigned char)s[i + k]);
-    }
-}
-
-void out_escape(struct buf *b, const char *s, size_t len)
-{
-    escape(b, s, len, "");
-}
+#define OUT_ERROR_SCHEMA "error/1"
 
 /* ---- printf's conversions ---- */
 
@@ -106,7 +64,8 @@ static const char *parse(const char *s, struct spec *p, struct arguments *a)
 static void add_string(struct buf *b, const struct spec *p, const char *s)
 {
     struct buf shown = {0};
-    escape(&shown, s, p->precision >= 0 ? strnlen(s, (size_t)p->precision) : strlen(s), "");
+    escape_for_terminal(&shown, s, p->precision >= 0 ? strnlen(s, (size_t)p->precision) : strlen(s),
+                        "");
     size_t blanks = (size_t)p->width > shown.len ? (size_t)p->width - shown.len : 0;
     bool left = strchr(p->flags, '-') != NULL;
     buf_printf(b, "%*s", left ? 0 : (int)blanks, "");
@@ -142,7 +101,7 @@ static void add(struct buf *b, const struct spec *p, struct arguments *a)
     case 's': add_string(b, p, va_arg(a->ap, const char *)); break;
     case 'c':
         one = (char)va_arg(a->ap, int);
-        escape(b, &one, 1, "");
+        escape_for_terminal(b, &one, 1, "");
         break;
     case 'd':
     case 'i':
@@ -153,43 +112,193 @@ static void add(struct buf *b, const struct spec *p, struct arguments *a)
     }
 }
 
-static void print(FILE *f, const char *format, va_list ap)
+static void format_into(struct buf *b, const char *format, va_list ap)
 {
-    struct buf b = {0};
     struct arguments a;
     struct spec p;
     va_copy(a.ap, ap);
     while (*format) {
         size_t n = strcspn(format, "%");
-        buf_add(&b, format, n);
+        buf_add(b, format, n);
         format += n;
         if (*format) {
             format = parse(format + 1, &p, &a);
-            add(&b, &p, &a);
+            add(b, &p, &a);
         }
     }
     va_end(a.ap);
+}
+
+/* ---- JSON ---- */
+
+static struct {
+    bool chosen, lines;
+    const char *schema;
+    json_t *document;
+    struct buf problem; /* of a line on stderr, what there is */
+} json;
+
+void out_choose_json(bool is)
+{
+    json.chosen = is;
+}
+
+bool out_is_json(void)
+{
+    return json.chosen;
+}
+
+/* The object is freed. */
+static void print_json(FILE *f, json_t *object)
+{
+    struct buf b = {0};
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    if (!text)
+        abort(); /* row.h makes only what is JSON */
+    escape_json(&b, text, strlen(text));
+    buf_addc(&b, '\n');
     fwrite(b.data, 1, b.len, f);
     buf_free(&b);
+    free(text);
+    json_decref(object);
+}
+
+static json_t *new_document(const char *schema)
+{
+    json_t *document = row_new();
+    row_add_text(document, "schema", schema);
+    return document;
+}
+
+static void print_problem(const char *level, const char *text, size_t len)
+{
+    static const char prefix[] = "dovelane: ";
+    json_t *problem = new_document(OUT_ERROR_SCHEMA);
+    if (len >= strlen(prefix) && !strncmp(text, prefix, strlen(prefix)))
+        text += strlen(prefix), len -= strlen(prefix);
+    char *message = mem_strndup(text, len);
+    row_add_text(problem, "level", level);
+    row_add_text(problem, "message", message);
+    free(message);
+    print_json(stderr, problem);
+}
+
+/* Whole lines of what was gathered. */
+static void print_problems(void)
+{
+    struct buf *b = &json.problem;
+    for (char *end; b->len && (end = memchr(b->data, '\n', b->len));) {
+        print_problem("warning", b->data, (size_t)(end - b->data));
+        buf_consume(b, (size_t)(end - b->data) + 1);
+    }
+}
+
+void out_begin(const char *schema, const char *const *lists)
+{
+    json.schema = schema;
+    json.lines = false;
+    if (!json.chosen)
+        return;
+    json.document = new_document(schema);
+    for (; lists && *lists; lists++)
+        row_add(json.document, *lists, json_array());
+}
+
+void out_begin_lines(const char *schema)
+{
+    json.schema = schema;
+    json.lines = true;
+}
+
+void out_row(const struct out_kind *kind, json_t *row)
+{
+    if (!json.chosen) {
+        if (kind->show)
+            kind->show(row);
+        json_decref(row);
+    } else if (json.lines) {
+        row_add_text(row, "schema", json.schema);
+        print_json(stdout, row);
+    } else if (!json.document) {
+        json_decref(row);
+    } else {
+        json_t *list = json_object_get(json.document, kind->list);
+        if (!list)
+            row_add(json.document, kind->list, list = json_array());
+        if (json_array_append_new(list, row) < 0)
+            abort();
+    }
+}
+
+void out_facts(void (*show)(const json_t *row), json_t *row)
+{
+    if (json.chosen && json.document && json_object_update(json.document, row) < 0)
+        abort();
+    if (!json.chosen && show)
+        show(row);
+    json_decref(row);
+}
+
+void out_end(void)
+{
+    if (json.document)
+        print_json(stdout, json.document);
+    json.document = NULL;
 }
 
 /* ---- printing ---- */
 
+static void print(const char *format, va_list ap)
+{
+    struct buf b = {0};
+    if (json.chosen)
+        return;
+    format_into(&b, format, ap);
+    fwrite(b.data ? b.data : "", 1, b.len, stdout);
+    buf_free(&b);
+}
+
 void out_list(const char *format, va_list ap)
 {
-    print(stdout, format, ap);
+    print(format, ap);
 }
 
 void out_error_list(const char *format, va_list ap)
 {
-    print(stderr, format, ap);
+    struct buf b = {0};
+    format_into(json.chosen ? &json.problem : &b, format, ap);
+    if (json.chosen)
+        print_problems();
+    else
+        fwrite(b.data ? b.data : "", 1, b.len, stderr);
+    buf_free(&b);
+}
+
+void out_fatal_list(const char *format, va_list ap)
+{
+    struct buf b = {0};
+    format_into(&b, format, ap);
+    if (json.chosen)
+        print_problem("error", b.data ? b.data : "", b.len);
+    else
+        fputs("dovelane: ", stderr), buf_addc(&b, '\n'), fwrite(b.data, 1, b.len, stderr);
+    buf_free(&b);
 }
 
 void out(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    print(stdout, format, ap);
+    print(format, ap);
+    va_end(ap);
+}
+
+void out_note(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    if (!json.chosen)
+        out_error_list(format, ap);
     va_end(ap);
 }
 
@@ -197,25 +306,8 @@ void out_error(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    print(stderr, format, ap);
+    out_error_list(format, ap);
     va_end(ap);
-}
-
-void out_json(const char *text)
-{
-    struct buf b = {0};
-    uint32_t point = 0;
-    size_t len = strlen(text);
-    for (size_t i = 0, n; i < len; i += n) {
-        n = character((const unsigned char *)text + i, len - i, &point);
-        if (n && obeyed(point))
-            buf_printf(&b, "\\u%04x", (unsigned)point);
-        else
-            buf_add(&b, text + i, n += !n);
-    }
-    buf_addc(&b, '\n');
-    fwrite(b.data, 1, b.len, stdout);
-    buf_free(&b);
 }
 
 void out_body(const char *data, size_t len)
@@ -228,7 +320,7 @@ void out_body(const char *data, size_t len)
     for (size_t i = 0, n; i < len; i += n) { /* CRLF is how its lines end */
         const char *end = memmem(data + i, len - i, "\r\n", 2);
         n = end ? (size_t)(end - data) - i : len - i;
-        escape(&b, data + i, n, "\n\t");
+        escape_for_terminal(&b, data + i, n, "\n\t");
         if (end)
             buf_adds(&b, "\n"), n += 2;
     }

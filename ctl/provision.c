@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ctl/out.h"
 #include "lib/base/mem.h"
 
 #define PYTHON "/usr/bin/python3"
@@ -34,11 +35,14 @@ void provision_command(struct ctl *ctl, int argc, char **argv)
 {
     /* -I: neither the caller's directory nor environment says what root runs. -B: no files
      * beside the program's. */
-    char **words = mem_zero(((size_t)argc + 4) * sizeof *words);
-    words[0] = PYTHON;
-    words[1] = "-IB";
-    words[2] = directory();
-    memcpy(words + 3, argv, (size_t)argc * sizeof *words);
+    char **words = mem_zero(((size_t)argc + 5) * sizeof *words);
+    size_t n = 0;
+    words[n++] = PYTHON;
+    words[n++] = "-IB";
+    words[n++] = directory();
+    if (out_is_json())
+        words[n++] = "--json";
+    memcpy(words + n, argv, (size_t)argc * sizeof *words);
     execv(PYTHON, words);
     ctl_usage("%s cannot be started (%s): %s needs it", PYTHON, strerror(errno), argv[0]);
 }

@@ -54,6 +54,13 @@ static struct item *find(const struct index *x, const struct queue *q, const cha
     return NULL;
 }
 
+void queue_start_item(struct item *item, const char *lane, size_t len, const unsigned char *id)
+{
+    *item = (struct item){.lane = mem_strndup(lane, len), .lane_len = len};
+    memcpy(item->id, id, ENTRYID_LEN);
+    lanename_parse(lane, len, &item->name);
+}
+
 static struct item *add(struct index *x, struct queue *q, const char *lane, size_t len,
                         const unsigned char *id)
 {
@@ -62,9 +69,7 @@ static struct item *add(struct index *x, struct queue *q, const char *lane, size
         q->item = mem_grow(q->item, q->size * sizeof *q->item);
     }
     struct item *item = &q->item[q->n++];
-    *item = (struct item){.lane = mem_strndup(lane, len), .lane_len = len};
-    memcpy(item->id, id, ENTRYID_LEN);
-    lanename_parse(lane, len, &item->name);
+    queue_start_item(item, lane, len, id);
     if (2 * q->n > x->size)
         grow(x, q);
     else
@@ -72,7 +77,7 @@ static struct item *add(struct index *x, struct queue *q, const char *lane, size
     return item;
 }
 
-static bool well_formed(const redisReply *e)
+bool queue_well_formed(const redisReply *e)
 {
     return conn_shaped(e, "?si?is?s") && e->element[1]->len == ENTRYID_LEN;
 }
@@ -84,7 +89,7 @@ static enum copy_state state_of(const char *word)
                                       : COPY_WAITING;
 }
 
-static void take_in(struct item *item, struct conn *conn, const redisReply *e)
+void queue_take_in(struct item *item, struct conn *conn, const redisReply *e)
 {
     uint32_t revision = (uint32_t)e->element[2]->integer;
     if (item->ncopies == LANENAME_OWNERS_MAX)
@@ -116,13 +121,13 @@ static bool read_lane(struct conn *conn, struct index *x, struct queue *q, const
             next = page->element[0]->integer > from ? page->element[0]->integer : 0;
             for (size_t i = 0; i < page->element[1]->elements; i++) {
                 const redisReply *e = page->element[1]->element[i];
-                if (!well_formed(e))
+                if (!queue_well_formed(e))
                     continue; /* a stranger's: it has no id of ours */
                 const unsigned char *id = (const unsigned char *)e->element[1]->str;
                 struct item *item = find(x, q, lane->str, (size_t)lane->len, id);
                 if (!item)
                     item = add(x, q, lane->str, (size_t)lane->len, id);
-                take_in(item, conn, e);
+                queue_take_in(item, conn, e);
             }
         }
         freeReplyObject(page);
@@ -209,8 +214,9 @@ bool queue_reload(struct ctl *ctl, struct item *item)
                                     item->lane_len, item->id, (size_t)ENTRYID_LEN);
         if (!got)
             continue;
-        if (got->type == REDIS_REPLY_ARRAY && got->elements == 1 && well_formed(got->element[0]))
-            take_in(item, &ctl->conn[i], got->element[0]);
+        if (got->type == REDIS_REPLY_ARRAY && got->elements == 1 &&
+            queue_well_formed(got->element[0]))
+            queue_take_in(item, &ctl->conn[i], got->element[0]);
         freeReplyObject(got);
     }
     return item->ncopies > 0;
@@ -224,7 +230,7 @@ bool queue_body(struct item *item, struct buf *out)
         if (!got)
             continue;
         bool held = got->type == REDIS_REPLY_ARRAY && got->elements == 1 &&
-                    well_formed(got->element[0]) &&
+                    queue_well_formed(got->element[0]) &&
                     got->element[0]->element[6]->type == REDIS_REPLY_STRING;
         if (held)
             buf_add(out, got->element[0]->element[6]->str,

@@ -44,6 +44,12 @@ void queue_load(struct ctl *, struct queue *);
 void queue_free(struct queue *);
 void item_free(struct item *); /* what is in it */
 
+/* What queue_stream.c shares with that. An entry as LANE.READ and LANE.GET tell of it, and whether
+ * it is one of ours. */
+bool queue_well_formed(const redisReply *entry);
+void queue_take_in(struct item *, struct conn *, const redisReply *entry);
+void queue_start_item(struct item *, const char *lane, size_t len, const unsigned char *id);
+
 /* Reads one item's copies again, for the present revisions and meta. False when no node that
  * answers holds it any more. */
 bool queue_reload(struct ctl *, struct item *);

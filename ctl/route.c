@@ -13,6 +13,7 @@
 #include "ctl/divert.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
+#include "ctl/row.h"
 #include "lib/config/nexthop.h"
 #include "lib/postfix/postconf.h"
 #include "lib/postfix/postfix.h"
@@ -46,16 +47,53 @@ struct route_query {
 
 /* ---- reasons ---- */
 
+static void show_reason(const json_t *row)
+{
+    static bool another;
+    out("  %-10s reason=%s: %s\n", another ? "" : "because", row_get_text(row, "reason"),
+        row_get_text(row, "message"));
+    another = true;
+}
+
 static void against(struct route_query *q, const char *reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void against(struct route_query *q, const char *reason, const char *format, ...)
 {
+    static const struct out_kind reasons = {"reasons", show_reason};
     va_list ap;
+    char *message = NULL;
     va_start(ap, format);
-    out("  %-10s reason=%s: ", q->reasons++ ? "" : "because", reason);
-    out_list(format, ap);
-    out("\n");
+    if (vasprintf(&message, format, ap) < 0)
+        abort();
     va_end(ap);
+    json_t *row = row_new();
+    row_add_text(row, "reason", reason);
+    row_add_text(row, "message", message);
+    free(message);
+    q->reasons++;
+    out_row(&reasons, row);
+}
+
+static void show_note(const json_t *row)
+{
+    out("  note       %s\n", row_get_text(row, "note"));
+}
+
+static void show_next_hop(const json_t *row)
+{
+    out("  next hop   %s",
+        row_has(row, "next_hop") ? row_get_text(row, "next_hop") : "by Postfix, behind proxy_next");
+    if (row_has(row, "rewritten_as"))
+        out(", as <%s>", row_get_text(row, "rewritten_as"));
+    out("\n");
+}
+
+static void print_next_hop(const char *hop, const char *rewritten_as)
+{
+    json_t *row = row_new();
+    row_add_text(row, "next_hop", hop);
+    row_add_text(row, "rewritten_as", rewritten_as);
+    out_facts(show_next_hop, row);
 }
 
 static void of_maps(struct route_query *q, enum maps_of of, const char *address)
@@ -86,9 +124,13 @@ static void find_reasons(struct route_query *q)
         against(q, reason, "`divert` has no \"%s\"", q->destination);
     of_maps(q, MAPS_SENDER, q->sender);
     of_maps(q, MAPS_RECIPIENT, q->address);
-    if (!*c->postfix_config)
-        out("  note       postfix_config is empty: neither programs nor this command look at "
-            "Postfix's maps and filters\n");
+    if (*c->postfix_config)
+        return;
+    json_t *row = row_new();
+    row_add_text(row, "note",
+                 "postfix_config is empty: neither programs nor this command look at Postfix's "
+                 "maps and filters");
+    out_facts(show_note, row);
 }
 
 /* ---- the milter's way ---- */
@@ -108,8 +150,7 @@ static void by_postfix(struct route_query *q, const struct postconf *conf)
     char *resolved = mem_printf("%s:%s", to.transport, to.nexthop);
     q->destination = nexthop_spell(resolved);
     free(resolved);
-    out("  next hop   %s%s%s%s\n", q->destination, anew ? ", as <" : "", anew ? to.recipient : "",
-        anew ? ">" : "");
+    print_next_hop(q->destination, anew ? to.recipient : NULL);
     if (to.impossible || !strcmp(to.transport, "error") || !strcmp(to.transport, "retry")) {
         against(q, to.impossible ? "address" : to.transport, "Postfix cannot deliver it: %s",
                 *to.nexthop ? to.nexthop : "the address is none");
@@ -135,7 +176,7 @@ static void by_route(struct route_query *q)
     postfix_delimiter(delimiter);
     const char *hop = plain ? route_of(route, q->address, delimiter) : NULL;
     q->destination = hop ? mem_strdup(hop) : NULL;
-    out("  next hop   %s\n", hop ? hop : "by Postfix, behind proxy_next");
+    print_next_hop(hop, NULL);
     if (!plain)
         against(q, "rewritten", "Postfix may write <%s> in another way", q->address);
     else if (!hop)
@@ -158,27 +199,62 @@ static void print_holds(struct route_query *q)
     free(e.sender);
 }
 
+static void show_order(const json_t *row)
+{
+    if (row_get_is(row, "ordered"))
+        out("  ordered    yes: mail of one host goes to it one after the other (placement = "
+            "ordered)\n");
+}
+
+static void show_verdict(const json_t *row)
+{
+    long long copies = row_get_number(row, "copies"), nodes = row_get_number(row, "nodes");
+    if (row_get_is(row, "diverted"))
+        out("  diverted   yes: to lanes on %lld node%s\n", copies,
+            ctl_s((unsigned long long)copies));
+    else if (row_has(row, "nodes"))
+        out("  diverted   no: copies = %lld, and this file names %lld node%s: Postfix's own "
+            "queue\n",
+            copies, nodes, ctl_s((unsigned long long)nodes));
+    else
+        out("  diverted   no: Postfix's own queue\n");
+}
+
 /* Its last line is the verdict. */
 static void conclude(struct route_query *q)
 {
     const struct config *c = q->ctl->config;
-    if (q->reasons) {
-        out("  diverted   no: Postfix's own queue\n");
-        ctl_status(q->ctl, STATUS_LOOK);
-        return;
+    json_t *order = row_new(), *verdict = row_new();
+    bool few = q->ctl->nconns && (size_t)c->copies > q->ctl->nconns;
+    if (!q->reasons) {
+        row_add_is(order, "ordered",
+                   config_destination(c, q->destination)->placement == PLACEMENT_ORDERED);
+        out_facts(show_order, order);
+        print_holds(q);
+        row_add_number(verdict, "copies", (long long)c->copies);
+        if (few)
+            row_add_number(verdict, "nodes", (long long)q->ctl->nconns);
+    } else {
+        json_decref(order);
     }
-    if (config_destination(c, q->destination)->placement == PLACEMENT_ORDERED)
-        out("  ordered    yes: mail of one host goes to it one after the other (placement = "
-            "ordered)\n");
-    print_holds(q);
-    if (q->ctl->nconns && (size_t)c->copies > q->ctl->nconns) {
-        out("  diverted   no: copies = %lld, and this file names %zu node%s: Postfix's own queue\n",
-            (long long)c->copies, q->ctl->nconns, ctl_s(q->ctl->nconns));
+    row_add_is(verdict, "diverted", !q->reasons && !few);
+    out_facts(show_verdict, verdict);
+    if (q->reasons || few)
         ctl_status(q->ctl, STATUS_LOOK);
-        return;
-    }
-    out("  diverted   yes: to lanes on %lld node%s\n", (long long)c->copies,
-        ctl_s((unsigned long long)c->copies));
+}
+
+static void show_address(const json_t *row)
+{
+    out("<%s>\n", row_get_text(row, "address"));
+}
+
+static void print_question(const struct route_query *q, enum postfix_way way)
+{
+    json_t *row = row_new();
+    row_add_text(row, "address", q->address);
+    row_add_text(row, "sender", q->sender);
+    row_add_text(row, "way_in", way == POSTFIX_MILTER ? "milter" : "proxy");
+    out_facts(show_address, row);
 }
 
 static void judge(struct route_query *q, enum postfix_way way, const char *directory)
@@ -189,9 +265,11 @@ static void judge(struct route_query *q, enum postfix_way way, const char *direc
         ctl_usage("route: postconf does not work here (%s): run it on a host with Postfix, or name "
                   "--postfix-config",
                   error);
+    static const char *const lists[] = {"reasons", "holds", NULL};
+    out_begin("route/1", lists);
     ctl_connect(q->ctl);
     postfix_look(q->ctl->config, way);
-    out("<%s>\n", q->address);
+    print_question(q, way);
     if (way == POSTFIX_MILTER)
         by_postfix(q, conf);
     else

@@ -1,109 +1,213 @@
 /* dovelane show ID, dovelane cat ID - one mail: what is known of it; what a next hop would get. */
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include <openssl/evp.h>
+
 #include "ctl/mailq.h"
 #include "ctl/out.h"
 #include "ctl/match_options.h"
+#include "ctl/row.h"
 
-static void print_time(const char *label, int64_t microseconds)
-{
-    char when[64];
-    time_t t = (time_t)(microseconds / 1000000);
-    struct tm tm;
-    if (microseconds > 0 && localtime_r(&t, &tm) &&
-        strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm))
-        out("%s%s\n", label, when);
-}
+/* ---- rows ---- */
 
-static const char *text_of(const char *s)
+static json_t *copies(const struct item *item)
 {
-    return s ? s : "";
-}
-
-static void print_text(const char *label, const char *s)
-{
-    if (s && *s)
-        out("%s%s\n", label, s);
-}
-
-static void __attribute__((format(printf, 2, 3)))
-print_line(const char *label, const char *format, ...)
-{
-    char text[20000]; /* five texts of the envelope's longest */
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    print_text(label, text);
-}
-
-static void print_copies(const struct item *item)
-{
-    static const char *const word[] = {"waiting", "delayed", "being delivered"};
-    for (size_t i = 0; i < item->ncopies; i++)
-        out("copy        %s: %s, revision %u\n", item->copy[i].conn->name,
-            word[item->copy[i].state], (unsigned)item->copy[i].revision);
+    static const char *const word[] = {"waiting", "delayed", "leased"};
+    json_t *list = json_array();
+    for (size_t i = 0; i < item->ncopies; i++) {
+        json_t *row = row_new();
+        row_add_text(row, "node", item->copy[i].conn->name);
+        row_add_text(row, "state", word[item->copy[i].state]);
+        row_add_number(row, "revision", item->copy[i].revision);
+        json_array_append_new(list, row);
+    }
     for (size_t i = 0; i < item->name.nowners; i++) {
         bool held = false;
         for (size_t k = 0; k < item->ncopies; k++)
             held |= !strcmp(item->copy[k].conn->name, item->name.owner[i]);
-        if (!held)
-            out("copy        %s: none, or the node does not answer\n", item->name.owner[i]);
+        if (held)
+            continue;
+        json_t *row = row_new();
+        row_add_text(row, "node", item->name.owner[i]);
+        row_add_text(row, "state", "absent");
+        json_array_append_new(list, row);
     }
+    return list;
 }
 
-static void print_recipient(const struct item *item, const struct recipient *r)
+static json_t *recipients(const struct item *item)
 {
-    static const char *const word[] = {"waiting", "sent", "failed, not bounced yet", "bounced"};
-    print_text("recipient   ", r->address);
-    print_text("              arguments ", r->args);
-    out("              %s, %u attempt%s\n", word[r->state], (unsigned)r->attempts,
-        ctl_s(r->attempts));
-    print_time("              last attempt ", r->last_attempt);
-    print_text("              ", *recipient_error(item, r) ? recipient_error(item, r) : "");
+    static const char *const word[] = {"waiting", "sent", "failed", "bounced"};
+    const struct envelope *e = &item->envelope;
+    json_t *list = json_array();
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        const struct recipient *r = &e->recipient[i];
+        const char *error = recipient_error(item, r);
+        json_t *row = row_new();
+        row_add_text(row, "address", r->address);
+        row_add_text(row, "arguments", r->args && *r->args ? r->args : NULL);
+        row_add_text(row, "state", word[r->state]);
+        row_add_number(row, "attempts", r->attempts);
+        row_add_time(row, "last_attempt_at", r->last_attempt);
+        row_add_text(row, "error", *error ? error : NULL);
+        json_array_append_new(list, row);
+    }
+    return list;
 }
 
-static void print_item(const struct item *item)
+static const char *if_any(const char *s)
+{
+    return s && *s ? s : NULL;
+}
+
+static json_t *client(const struct envelope *e)
+{
+    json_t *row = row_new();
+    row_add_text(row, "name", if_any(e->client_name));
+    row_add_text(row, "address", if_any(e->client_addr));
+    row_add_text(row, "port", if_any(e->client_port));
+    row_add_text(row, "helo", if_any(e->helo));
+    row_add_text(row, "protocol", if_any(e->protocol));
+    row_add_text(row, "login", if_any(e->login));
+    return row;
+}
+
+static void add_envelope(json_t *row, const struct item *item)
+{
+    const struct envelope *e = &item->envelope;
+    row_add_time(row, "arrived_at", e->arrived);
+    row_add_number(row, "size_bytes", (long long)e->size);
+    row_add_text(row, "sender", e->sender ? e->sender : "");
+    row_add_text(row, "arguments", if_any(e->sender_args));
+    row_add_text(row, "message_id", if_any(e->message_id));
+    row_add(row, "client", client(e));
+    row_add_text(row, "host", if_any(e->host));
+    if (e->tls_version) {
+        json_t *tls = row_new();
+        row_add_text(tls, "version", e->tls_version);
+        row_add_text(tls, "cipher", if_any(e->tls_cipher));
+        row_add_text(tls, "bits", if_any(e->tls_bits));
+        row_add(row, "tls", tls);
+    }
+    row_add(row, "recipients", recipients(item));
+}
+
+static json_t *mail_row(const struct item *item)
 {
     const struct envelope *e = &item->envelope;
     char hex[ENTRYID_HEX];
-    print_text("queue id    ", item_queue_id(item, hex));
-    out("queue       %s%s%s\n", item_queue_name(item),
-        e->marks & ENVELOPE_REQUEUE ? ", goes to Postfix's queue" : "",
-        e->marks & ENVELOPE_DELETED ? ", deleted as soon as every owner can be told" : "");
+    json_t *row = row_new();
+    row_add_text(row, "queue_id", item_queue_id(item, hex));
+    row_add_text(row, "queue_name", item_queue_name(item));
+    row_add_is(row, "to_postfix", e->marks & ENVELOPE_REQUEUE);
+    row_add_is(row, "deleted", e->marks & ENVELOPE_DELETED);
     entryid_hex(item->id, hex);
-    out("entry       %s\n", hex);
-    print_text("lane        ", item->lane);
-    if (item->name.generation)
-        out("order       mail from %s, generation %" PRIu64 "%s\n", item->name.origin,
-            item->name.generation,
-            e->marks & ENVELOPE_ASIDE ? "; stepped aside: those behind it go first" : "");
-    print_copies(item);
-    if (item->wrong) {
-        out("The envelope cannot be read: %s.\n", item->wrong);
-        return;
+    row_add_text(row, "entry", hex);
+    row_add_text(row, "lane", item->lane);
+    if (item->name.generation) {
+        json_t *order = row_new();
+        row_add_text(order, "origin", item->name.origin);
+        row_add_number(order, "generation", (long long)item->name.generation);
+        row_add_is(order, "aside", e->marks & ENVELOPE_ASIDE);
+        row_add(row, "order", order);
     }
-    print_time("arrived     ", e->arrived);
-    out("size        %" PRIu64 "\n", e->size);
-    print_line("sender      ", "<%s>", e->sender);
-    print_text("arguments   ", e->sender_args);
-    print_text("message-id  ", e->message_id);
-    print_line("client      ", "%s[%s]:%s, helo=%s, %s", text_of(e->client_name),
-               text_of(e->client_addr), text_of(e->client_port), text_of(e->helo),
-               text_of(e->protocol));
-    print_text("host        ", e->host);
-    print_text("login       ", e->login);
-    if (e->tls_version)
-        print_line("tls         ", "%s, %s, %s bits", e->tls_version, text_of(e->tls_cipher),
-                   text_of(e->tls_bits));
-    for (size_t i = 0; i < e->nrecipients; i++)
-        print_recipient(item, &e->recipient[i]);
+    row_add(row, "copies", copies(item));
+    row_add_text(row, "unreadable", item->wrong);
+    if (!item->wrong)
+        add_envelope(row, item);
+    return row;
 }
+
+/* ---- text ---- */
+
+static void show_text(const char *label, const json_t *row, const char *key)
+{
+    const char *s = row_get_text(row, key);
+    if (*s)
+        out("%s%s\n", label, s);
+}
+
+static void show_time(const char *label, const json_t *row, const char *key)
+{
+    char when[64];
+    time_t t = (time_t)(row_get_time(row, key) / 1000000);
+    struct tm tm;
+    if (t > 0 && localtime_r(&t, &tm) && strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm))
+        out("%s%s\n", label, when);
+}
+
+static void show_copy(const json_t *copy)
+{
+    const char *node = row_get_text(copy, "node"), *state = row_get_text(copy, "state");
+    if (!strcmp(state, "absent"))
+        out("copy        %s: none, or the node does not answer\n", node);
+    else
+        out("copy        %s: %s, revision %lld\n", node,
+            strcmp(state, "leased") ? state : "being delivered", row_get_number(copy, "revision"));
+}
+
+static void show_recipient(const json_t *r)
+{
+    long long attempts = row_get_number(r, "attempts");
+    const char *state = row_get_text(r, "state");
+    show_text("recipient   ", r, "address");
+    show_text("              arguments ", r, "arguments");
+    out("              %s, %lld attempt%s\n",
+        strcmp(state, "failed") ? state : "failed, not bounced yet", attempts,
+        ctl_s((unsigned long long)attempts));
+    show_time("              last attempt ", r, "last_attempt_at");
+    show_text("              ", r, "error");
+}
+
+static void show_envelope(const json_t *mail)
+{
+    const json_t *c = json_object_get(mail, "client"), *tls = json_object_get(mail, "tls");
+    show_time("arrived     ", mail, "arrived_at");
+    out("size        %lld\n", row_get_number(mail, "size_bytes"));
+    out("sender      <%s>\n", row_get_text(mail, "sender"));
+    show_text("arguments   ", mail, "arguments");
+    show_text("message-id  ", mail, "message_id");
+    out("client      %s[%s]:%s, helo=%s, %s\n", row_get_text(c, "name"), row_get_text(c, "address"),
+        row_get_text(c, "port"), row_get_text(c, "helo"), row_get_text(c, "protocol"));
+    show_text("host        ", mail, "host");
+    show_text("login       ", c, "login");
+    if (tls)
+        out("tls         %s, %s, %s bits\n", row_get_text(tls, "version"),
+            row_get_text(tls, "cipher"), row_get_text(tls, "bits"));
+    for (size_t i = 0; i < row_size(mail, "recipients"); i++)
+        show_recipient(row_item(mail, "recipients", i));
+}
+
+static void show_mail(const json_t *mail)
+{
+    static bool another;
+    const json_t *order = json_object_get(mail, "order");
+    out("%s", another ? "\n" : "");
+    another = true;
+    show_text("queue id    ", mail, "queue_id");
+    out("queue       %s%s%s\n", row_get_text(mail, "queue_name"),
+        row_get_is(mail, "to_postfix") ? ", goes to Postfix's queue" : "",
+        row_get_is(mail, "deleted") ? ", deleted as soon as every owner can be told" : "");
+    show_text("entry       ", mail, "entry");
+    show_text("lane        ", mail, "lane");
+    if (order)
+        out("order       mail from %s, generation %lld%s\n", row_get_text(order, "origin"),
+            row_get_number(order, "generation"),
+            row_get_is(order, "aside") ? "; stepped aside: those behind it go first" : "");
+    for (size_t i = 0; i < row_size(mail, "copies"); i++)
+        show_copy(row_item(mail, "copies", i));
+    if (row_has(mail, "unreadable"))
+        out("The envelope cannot be read: %s.\n", row_get_text(mail, "unreadable"));
+    else
+        show_envelope(mail);
+}
+
+static const struct out_kind mails = {"mails", show_mail};
+
+/* ---- commands ---- */
 
 static void load(struct ctl *ctl, int argc, char **argv, const char *help, struct queue *q)
 {
@@ -146,17 +250,16 @@ static void load(struct ctl *ctl, int argc, char **argv, const char *help, struc
 
 void show_command(struct ctl *ctl, int argc, char **argv)
 {
+    static const char *const lists[] = {"mails", NULL};
     struct queue q;
+    out_begin("show/1", lists);
     load(
         ctl, argc, argv,
         "usage: dovelane show ID... | which mails\n"
         "All that is known of a mail: sender, client, recipients with their last errors, copies.\n",
         &q);
-    for (size_t i = 0; i < q.n; i++) {
-        if (i)
-            putchar('\n');
-        print_item(&q.item[i]);
-    }
+    for (size_t i = 0; i < q.n; i++)
+        out_row(&mails, mail_row(&q.item[i]));
     queue_free(&q);
 }
 
@@ -170,11 +273,29 @@ static void refuse_several(const struct queue *q)
                       q->n > 2 ? ", ..." : "");
 }
 
+/* A mail is bytes, which JSON has no text for. */
+static void print_body(const struct item *item, const struct buf *body)
+{
+    if (!out_is_json()) {
+        out_body(body->data, body->len);
+        return;
+    }
+    char hex[ENTRYID_HEX], *base64 = mem_alloc(body->len / 3 * 4 + 8);
+    json_t *row = row_new();
+    EVP_EncodeBlock((unsigned char *)base64, (const unsigned char *)body->data, (int)body->len);
+    row_add_text(row, "queue_id", item_queue_id(item, hex));
+    row_add_number(row, "size_bytes", (long long)body->len);
+    row_add_text(row, "message_base64", base64);
+    out_facts(NULL, row);
+    free(base64);
+}
+
 /* A mail to two next hops is two entries with one body: it is printed once. */
 void cat_command(struct ctl *ctl, int argc, char **argv)
 {
     struct queue q;
     struct buf body = {0};
+    out_begin("cat/1", NULL);
     load(ctl, argc, argv,
          "usage: dovelane cat ID | which mails\n"
          "The message as the next hop gets it, header and body, with CRLF at the ends of lines.\n"
@@ -186,7 +307,7 @@ void cat_command(struct ctl *ctl, int argc, char **argv)
     for (size_t i = 0; i < q.n && !found; i++)
         found = queue_body(&q.item[i], &body);
     if (found)
-        out_body(body.data, body.len);
+        print_body(&q.item[0], &body);
     else if (q.n) {
         out_error("dovelane: it was delivered this moment\n");
         ctl_status(ctl, STATUS_LOOK);

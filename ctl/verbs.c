@@ -21,6 +21,7 @@
 
 #include "ctl/mailq.h"
 #include "ctl/out.h"
+#include "ctl/row.h"
 #include "ctl/match_options.h"
 #include "lib/redis/control_keys.h"
 #include "ctl/hold_rules.h"
@@ -291,19 +292,36 @@ static void print_help(const struct verb *v)
          "repeat the command when it is back.");
 }
 
+static const struct verb *shown; /* whose words show_tally takes */
+
+static void show_tally(const json_t *row)
+{
+    long long n = row_get_number(row, "done"), same = row_get_number(row, "already"),
+              gone = row_get_number(row, "gone"), busy = row_get_number(row, "in_delivery");
+    out("%lld mail%s %s", n, ctl_s((unsigned long long)n), n == 1 ? shown->done_one : shown->done);
+    if (same)
+        out("; %lld %s so already", same, same == 1 ? "was" : "were");
+    if (gone)
+        out("; %lld delivered meanwhile", gone);
+    if (busy)
+        out("; %lld of them %s in delivery at that moment and may still arrive", busy,
+            busy == 1 ? "was" : "were");
+    out(".\n");
+}
+
 static void report(struct ctl *ctl, const struct verb *v, const struct tally *t, const char *which)
 {
     char *caller = ctl_caller();
     size_t n = t->done + t->absent;
-    out("%zu mail%s %s", n, ctl_s(n), n == 1 ? v->done_one : v->done);
-    if (t->same)
-        out("; %zu %s so already", t->same, t->same == 1 ? "was" : "were");
-    if (t->gone)
-        out("; %zu delivered meanwhile", t->gone);
-    if (t->busy)
-        out("; %zu of them %s in delivery at that moment and may still arrive", t->busy,
-            t->busy == 1 ? "was" : "were");
-    puts(".");
+    json_t *row = row_new();
+    row_add_number(row, "done", (long long)n);
+    row_add_number(row, "already", (long long)t->same);
+    row_add_number(row, "gone", (long long)t->gone);
+    row_add_number(row, "in_delivery", (long long)t->busy);
+    row_add_number(row, "owner_absent", (long long)t->absent);
+    row_add_number(row, "failed", (long long)t->failed);
+    shown = v;
+    out_facts(show_tally, row);
     if (t->absent) {
         out_error("dovelane: %zu of them with an owner that does not answer and keeps its copy as "
                   "it was: %s. Repeat the command when it is back.\n",
@@ -323,23 +341,39 @@ static void report(struct ctl *ctl, const struct verb *v, const struct tally *t,
     free(caller);
 }
 
+/* What is meant is said before anything is done. */
+static void show_meaning(const json_t *row)
+{
+    long long n = row_get_number(row, "matched");
+    out_error("%lld mail%s: %s\n", n, ctl_s((unsigned long long)n), row_get_text(row, "which"));
+}
+
+static void print_meaning(const struct verb *v, size_t n, const char *which, bool dry)
+{
+    json_t *row = row_new();
+    row_add_text(row, "verb", v->name);
+    row_add_number(row, "matched", (long long)n);
+    row_add_text(row, "which", which);
+    row_add_is(row, "dry_run", dry);
+    out_facts(show_meaning, row);
+}
+
 static void run(struct ctl *ctl, const struct verb *v, const struct match *pick, bool dry, bool yes)
 {
     struct queue q;
     struct tally t = {0};
     char *which = match_text(pick);
+    out_begin("change/1", NULL);
     ctl_connect(ctl);
     queue_load(ctl, &q);
     match_options_filter(pick, &q);
-    out_error("%zu mail%s: %s\n", q.n, ctl_s(q.n), which);
+    print_meaning(v, q.n, which, dry);
     if (dry) {
         mailq_print(&q);
     } else if (!q.n) {
         ctl_status(ctl, v == &flush ? STATUS_DONE : STATUS_LOOK);
     } else if (q.n > SURE && !yes && v != &flush) {
-        out_error("dovelane: that is more than %d: nothing was done; add --yes if it is meant\n",
-                  SURE);
-        ctl_status(ctl, STATUS_FAILED);
+        ctl_usage("that is more than %d: nothing was done; add --yes if it is meant", SURE);
     } else {
         for (size_t i = 0; i < q.n; i++)
             apply(ctl, v, &q.item[i], &t);
@@ -365,11 +399,13 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
     bool dry = false, yes = false, add = false, list = false;
     const char *remove = NULL;
     int o;
-    while ((o = getopt_long(argc, argv, "nyh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "nyjh", options, NULL)) != -1) {
         if (o >= MATCH_OPTION)
             match_options_add(&pick, o, optarg);
         else if (o == 'n')
             dry = true;
+        else if (o == 'j')
+            out_choose_json(true);
         else if (o == 'y')
             yes = true;
         else if (o == 'a' && v == &hold)
