@@ -292,6 +292,7 @@ int main(int argc, char *argv[])
     atexit(end_of_process);
     struct config *config = read_config(path, name, &self);
     program_name_set("dovelane-replicator");
+    log_node(name);
     open_log(config);
     lib_signals_set_handler(SIGHUP, LIBSIG_FLAG_DELAYED | LIBSIG_FLAG_RESTART, reopen_log, NULL);
     /* libc's: mail clients go first. */

@@ -22,6 +22,7 @@ static int fd = STDERR_FILENO;
 static char *file_path; /* of fd; NULL: it is stderr */
 static enum { TO_FD, TO_SYSLOG, TO_JOURNAL } use;
 static bool json;
+static const char *node;
 static void (*instead)(enum log_level, const char *line);
 static enum log_level most = LOG_LEVEL_INFO;
 static bool gathering;
@@ -107,6 +108,11 @@ int log_open(const char *tag, const char *where, enum log_level level)
 void log_as_json(bool yes)
 {
     json = yes;
+}
+
+void log_node(const char *name)
+{
+    node = name;
 }
 
 int log_reopen(void)
@@ -225,7 +231,8 @@ static void emit_json(enum log_level level, const char *text, const struct log_m
                                            .time_len = strcspn(when, n ? " " : ""),
                                            .host = host_name,
                                            .program = program_name,
-                                           .pid = (int)getpid()};
+                                           .pid = (int)getpid(),
+                                           .node = node};
     n = log_json(line, &origin, level, text, m);
     if (use == TO_SYSLOG) {
         syslog(syslog_priority(level), "%s", line);
@@ -254,7 +261,8 @@ static void emit(enum log_level level, char *text, const struct log_marks *m)
     clean(text, len);
     if (use == TO_JOURNAL) {
         /* Without the journal the line goes where the program's own errors go. */
-        if (!log_journal_send(syslog_priority(level), program_name, level_word[level], text, m))
+        if (!log_journal_send(syslog_priority(level), program_name, node, level_word[level], text,
+                              m))
             emit_text(level, text, len);
     } else if (json) {
         emit_json(level, text, m);

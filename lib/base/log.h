@@ -19,6 +19,8 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_D
 int log_open(const char *tag, const char *where, enum log_level most);
 /* Each line is a JSON object from now on (log_json.h); the journal has fields of its own. */
 void log_as_json(bool);
+/* The node that this program works for, said in JSON and in the journal; it stays the caller's. */
+void log_node(const char *name);
 /* Opens the file by its path again, for who rotates it. Returns -1 with errno when it cannot: the
  * old one stays. 0 when the log is no file. */
 int log_reopen(void);

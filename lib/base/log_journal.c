@@ -61,8 +61,8 @@ static void add_mark(struct datagram *d, const char *text, const struct log_mark
     add(d, "\n", 1);
 }
 
-bool log_journal_send(int priority, const char *identifier, const char *before, const char *text,
-                      const struct log_marks *m)
+bool log_journal_send(int priority, const char *identifier, const char *node, const char *before,
+                      const char *text, const struct log_marks *m)
 {
     struct datagram d;
     ssize_t sent;
@@ -72,6 +72,11 @@ bool log_journal_send(int priority, const char *identifier, const char *before, 
     add(&d, before, strlen(before));
     add(&d, text, strlen(text));
     add(&d, "\n", 1);
+    if (node) {
+        add(&d, "DOVELANE_NODE=", 14);
+        add(&d, node, strlen(node));
+        add(&d, "\n", 1);
+    }
     for (unsigned i = 0; i < m->n; i++)
         add_mark(&d, text, &m->mark[i]);
     do

@@ -11,10 +11,10 @@
  * there. */
 int log_journal_open(const char *path);
 
-/* MESSAGE (before and text), PRIORITY, SYSLOG_IDENTIFIER, SYSLOG_FACILITY (mail), and each field as
- * DOVELANE_NAME. The text is cleaned (log.h). False: the journal did not take it. Waits while
+/* MESSAGE (before and text), PRIORITY, SYSLOG_IDENTIFIER, SYSLOG_FACILITY (mail), DOVELANE_NODE
+ * (unless it is NULL), and each field as DOVELANE_NAME. The text is cleaned (log.h). False: the journal did not take it. Waits while
  * the journal is busy, as syslog(3) does. Thread safe. */
-bool log_journal_send(int priority, const char *identifier, const char *before, const char *text,
-                      const struct log_marks *);
+bool log_journal_send(int priority, const char *identifier, const char *node, const char *before,
+                      const char *text, const struct log_marks *);
 
 #endif

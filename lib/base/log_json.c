@@ -103,6 +103,10 @@ size_t log_json(char out[LOG_JSON_MAX + 1], const struct log_json_origin *o, enu
     add_string(&j, o->program, strlen(o->program));
     add_key(&j, "pid");
     add(&j, pid, number_text(pid, (uint64_t)o->pid));
+    if (o->node) {
+        add_key(&j, "node");
+        add_string(&j, o->node, strlen(o->node));
+    }
     add_key(&j, "level");
     add_string(&j, word[level], strlen(word[level]));
     if (m->event != LOG_EVENT_none) {

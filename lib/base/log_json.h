@@ -15,6 +15,7 @@ struct log_json_origin {
     size_t time_len;
     const char *host, *program;
     int pid;
+    const char *node; /* NULL: none */
 };
 
 /* text: cleaned (log.h), at most LOG_TEXT_MAX bytes. Ends with a NUL, without a newline. Returns its

@@ -84,6 +84,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         exit(0);
     }
     signal(SIGPIPE, SIG_IGN);
+    log_node(p->node);
     if (program_log(p->config, name) < 0) {
         fprintf(stderr, "%s: log = %s: %s\n", name, p->config->log, strerror(errno));
         exit(2);
