@@ -154,10 +154,10 @@ static void show_attempt(const json_t *e)
 static void show_place(const json_t *e)
 {
     out("%s of %s", row_get_text(e, "mailbox"), or_else(row_get_text(e, "user"), "?"));
-    if (*row_get_text(e, "uid"))
-        out(", UID %s", row_get_text(e, "uid"));
-    if (*row_get_text(e, "site"))
-        out(", came in at site %s", row_get_text(e, "site"));
+    if (row_has(e, "uid"))
+        out(", UID %lld", row_get_number(e, "uid"));
+    if (row_has(e, "site"))
+        out(", came in at site %lld", row_get_number(e, "site"));
 }
 
 static void show_event(const json_t *e)
@@ -244,7 +244,8 @@ static void show_ends(const json_t *mail)
 static void show_mail(const json_t *mail)
 {
     static bool another;
-    out("%s", another ? "\n" : "");
+    if (another)
+        out("\n");
     another = true;
     show_names(mail, "queue id    ", "queue_ids");
     show_names(mail, "entry       ", "entry_ids");
@@ -384,7 +385,8 @@ static void trace(struct ctl *ctl, struct trace_sources *s, const char *id)
         row_add_text(row, "queue_id", json_string_value(json_array_get(t.others, i)));
         out_row(&others, row);
     }
-    out("%s", n ? "\n" : "");
+    if (n)
+        out("\n");
     print_logs(s);
     print_unread(ctl, s);
     if (!n) {

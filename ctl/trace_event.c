@@ -124,7 +124,8 @@ static void take_text(json_t *row, const char *text)
         const char *key, *before, *until;
     } piece[] = {{"from", "from=<", ">"},         {"size", ", size=", ","},
                  {"nrcpt", ", nrcpt=", ","},      {"message_id", "message-id=", ", client="},
-                 {"client_name", "client=", "["}, {"nodes", ", nodes=", ","},
+                 {"client_name", "client=", "["}, {"hold", ", hold=", ","},
+                 {"entries", ", entries=", ","},  {"nodes", ", nodes=", ","},
                  {"store_ms", ", store=", "ms"},  {"next", ", next=", ", entries="},
                  {"why", "), why=", ","},         {"lane", "lane=", ", id="},
                  {"entry_id", ", id=", " "}};
@@ -301,6 +302,23 @@ static bool is_ours(const struct trace_line *l)
     return !strncmp(slash ? slash + 1 : l->program, "dovelane-", 9);
 }
 
+/* Text forms have them as text. */
+static void make_numbers(json_t *row)
+{
+    static const char *const key[] = {"size",          "nrcpt",          "entries",    "store_ms",
+                                      "delay",         "delay_lane",     "delay_wait", "uid",
+                                      "delay_connect", "delay_transfer", "site"};
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+        const char *text = row_get_text(row, key[i]);
+        char *end;
+        double n = strtod(text, &end);
+        if (!*text || *end)
+            continue;
+        json_object_set_new(row, key[i],
+                            strchr(text, '.') ? json_real(n) : json_integer((json_int_t)n));
+    }
+}
+
 json_t *trace_event_make(const struct trace_line *l)
 {
     json_t *row = row_new();
@@ -318,5 +336,6 @@ json_t *trace_event_make(const struct trace_line *l)
         event = take_postfix(row, l->text);
     json_object_set_new(row, "event", json_string(event));
     row_add_text(row, "text", l->text);
+    make_numbers(row);
     return row;
 }

@@ -34,9 +34,11 @@ static void take_attempt(json_t *list, const json_t *e)
             continue;
         json_t *row = recipient_of(list, to);
         long long attempts = row_get_number(row, "attempts");
+        json_object_set_new(row, "attempts", json_integer(attempts + (i < 3)));
+        if (i && !strcmp(row_get_text(row, "state"), "delivered"))
+            continue; /* it has arrived */
         set(row, "state", event);
         set(row, "at", row_get_text(e, "at"));
-        json_object_set_new(row, "attempts", json_integer(attempts + (i < 3)));
         set(row, "reply", row_get_text(e, "reply"));
         set(row, "next_queue_id", row_get_text(e, "next_queue_id"));
     }
@@ -48,23 +50,24 @@ static void take_lane(json_t *list, const json_t *lane)
     for (size_t i = 0; i < row_size(lane, "recipients"); i++) {
         const json_t *of = row_item(lane, "recipients", i);
         json_t *row = recipient_of(list, row_get_text(of, "address"));
-        if (row_get_is(of, "open"))
-            set(row, "state", *row_get_text(row, "state") ? row_get_text(row, "state") : "in_lane");
-        set(row, "lane_state", row_get_text(of, "state"));
-        if (row_get_is(of, "open") && !strcmp(row_get_text(row, "state"), "delivered"))
+        const char *state = row_get_text(row, "state");
+        if (row_get_is(of, "open") && (!*state || !strcmp(state, "delivered")))
             set(row, "state", "in_lane");
+        set(row, "lane_state", row_get_text(of, "state"));
     }
 }
 
 static void take_place(json_t *places, const json_t *e)
 {
-    static const char *const keys[] = {"at", "host", "node", "user", "mailbox", "uid"};
+    static const char *const keys[] = {"at", "host", "node", "user", "mailbox"};
     const char *event = row_get_text(e, "event");
     if (strcmp(event, "saved") && strcmp(event, "placed"))
         return;
     json_t *row = row_new();
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         set(row, keys[i], row_get_text(e, keys[i]));
+    if (row_has(e, "uid"))
+        row_add_number(row, "uid", row_get_number(e, "uid"));
     row_add_text(row, "by", *event == 's' ? "delivery" : "replication");
     json_array_append_new(places, row);
 }

@@ -188,13 +188,19 @@ static void hear_line(struct trace_sources *t, const char *line, size_t len)
 
 /* ---- reading ---- */
 
+/* The journal's form of what is not printable, in which no word is seen. */
+static bool is_bytes(const char *line, size_t len)
+{
+    const char *at = *line == '{' ? memmem(line, len, "\"MESSAGE\"", 9) : NULL;
+    return at && at[9 + strspn(at + 9, " :")] == '[';
+}
+
 static bool has_word(const char *line, size_t len, size_t nwords, char *const *word)
 {
     for (size_t i = 0; i < nwords; i++)
         if (memmem(line, len, word[i], strlen(word[i])))
             return true;
-    /* the journal's form of what is not printable */
-    return memmem(line, len, "\"MESSAGE\":[", 11) != NULL;
+    return is_bytes(line, len);
 }
 
 /* What a program writes, or NULL with why in errno. */

@@ -268,7 +268,7 @@ static size_t words_of(const struct trace_story *t, char ***word_r)
     return n;
 }
 
-void trace_story_read(struct trace_story *t, struct trace_sources *s)
+static void read_until_known(struct trace_story *t, struct trace_sources *s)
 {
     size_t before;
     int pass = 0;
@@ -283,6 +283,16 @@ void trace_story_read(struct trace_story *t, struct trace_sources *s)
         free(word);
     } while (t->nnames > before && ++pass < PASSES);
     t->too_many |= pass == PASSES;
+}
+
+void trace_story_read(struct trace_story *t, struct trace_sources *s)
+{
+    read_until_known(t, s);
+    if (t->nfound || t->nnames || t->asked.kind != TRACE_MESSAGE_ID)
+        return;
+    /* Nobody has a queue id for it, and a mailbox may have it all the same. */
+    trace_story_learn(t, TRACE_MESSAGE_ID, t->asked.text, TRACE_NO_MAIL);
+    read_until_known(t, s);
 }
 
 /* ---- the order of events ---- */
@@ -369,26 +379,28 @@ static json_t *names_of(const struct trace_story *t, enum trace_kind kind, size_
     return list;
 }
 
+static const char *const comes_in[] = {"accepted", "stored", "split", NULL};
+
 /* A queue id that was removed and comes in again is another mail's. Returns how many of the events
  * are the first one's. */
 static size_t first_mail(const struct ordered *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; !strcmp(row_get_text(v[i].event, "event"), "accepted") && k < i; k++)
+        for (size_t k = 0; is_event(v[i].event, comes_in) && k < i; k++)
             if (!strcmp(row_get_text(v[k].event, "event"), "removed") &&
                 !strcmp(row_get_text(v[k].event, "queue_id"), row_get_text(v[i].event, "queue_id")))
                 return i;
     return n;
 }
 
-static json_t *gather(struct trace_story *t, size_t mail, struct ordered *v, size_t n)
+static json_t *gather(struct trace_story *t, size_t mail, const json_t *clocks,
+                      const struct ordered *v, size_t n)
 {
     json_t *row = row_new(), *events = json_array();
     row_add(row, "queue_ids", names_of(t, TRACE_QUEUE_ID, mail));
     row_add(row, "entry_ids", names_of(t, TRACE_ENTRY, mail));
     row_add(row, "message_ids", names_of(t, TRACE_MESSAGE_ID, mail));
-    row_add(row, "clocks", compare_clocks(v, n));
-    qsort(v, n, sizeof *v, by_time);
+    row_add(row, "clocks", json_deep_copy(clocks));
     for (size_t i = 0; i < n; i++)
         json_array_append(events, v[i].event);
     row_add(row, "events", events);
@@ -406,11 +418,13 @@ json_t *trace_story_events(struct trace_story *t, size_t mail)
                 (struct ordered){t->found[i].event, row_get_number(t->found[i].event, "at_us")};
     qsort(v, n, sizeof *v, by_time);
     refine(v, n);
+    json_t *clocks = compare_clocks(v, n);
     qsort(v, n, sizeof *v, by_time);
     for (size_t from = 0, some; from < n; from += some) {
         some = first_mail(v + from, n - from);
-        json_array_append_new(mails, gather(t, mail, v + from, some));
+        json_array_append_new(mails, gather(t, mail, clocks, v + from, some));
     }
+    json_decref(clocks);
     free(v);
     return mails;
 }
