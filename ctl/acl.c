@@ -310,15 +310,16 @@ static bool is_replaced(const struct config *c, const char *program, const char 
     return *c->replica_user_file && !strcmp(program, "dovelane-replicator") && access(file, F_OK);
 }
 
+const struct option acl_options[] = {
+    {"help", no_argument, NULL, 'h'}, {"site", required_argument, NULL, 's'}, {0}};
+
 void acl_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"help", no_argument, NULL, 'h'}, {"site", required_argument, NULL, 's'}, {0}};
     const char *site = NULL;
     struct endpoint_user user;
     size_t printed = 0;
     int o;
-    while ((o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "h", acl_options, NULL)) != -1) {
         if (o == 's') {
             site = optarg;
             continue;

@@ -132,14 +132,15 @@ static void print_node(struct ctl *ctl, struct conn *c, const struct sample *a,
     out_row(&nodes, row);
 }
 
+const struct option capacity_options[] = {
+    {"seconds", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {0}};
+
 void capacity_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {0}};
     double seconds = 10;
     char *end;
     int o;
-    while ((o = getopt_long(argc, argv, "s:jh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "s:jh", capacity_options, NULL)) != -1) {
         if (o == 's') {
             seconds = strtod(optarg, &end);
             if (*end || !(seconds >= 0.1 && seconds <= 3600))

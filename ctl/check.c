@@ -143,18 +143,19 @@ static void check_config(struct ctl *ctl)
 
 /* ---- command ---- */
 
+const struct option check_options[] = {{"postfix-config", required_argument, NULL, 'p'},
+                                       {"as", required_argument, NULL, 'a'},
+                                       {"defaults", required_argument, NULL, 'd'},
+                                       {"verbose", no_argument, NULL, 'v'},
+                                       {"list", no_argument, NULL, 'l'},
+                                       {"help", no_argument, NULL, 'h'},
+                                       {0}};
+
 void check_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'},
-                                            {"as", required_argument, NULL, 'a'},
-                                            {"defaults", required_argument, NULL, 'd'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            {"list", no_argument, NULL, 'l'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
-    while ((o = getopt_long(argc, argv, "vjh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "vjh", check_options, NULL)) != -1) {
         if (o == 'v')
             check_verbose();
         else if (o == 'j')

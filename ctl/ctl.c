@@ -89,6 +89,13 @@ char *ctl_caller(void)
     return mem_printf("%s (uid %u%s%s)", name, (unsigned)getuid(), *login ? ", login " : "", login);
 }
 
+/* Where the log is stderr, and that is JSON. */
+static void log_as_json(enum log_level level, const char *line)
+{
+    (void)level;
+    out_log(line);
+}
+
 void ctl_log(struct ctl *ctl, const char *format, ...)
 {
     char text[1500];
@@ -101,6 +108,8 @@ void ctl_log(struct ctl *ctl, const char *format, ...)
     log_as_json(ctl->config->log_format == LOG_FORMAT_JSON);
     if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
         out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);
+    if (out_is_json())
+        log_stderr_to(log_as_json);
     log_info("%s", shown.data ? shown.data : "");
     buf_free(&shown);
 }

@@ -176,7 +176,8 @@ static json_t *switch_row(struct ctl *ctl, const struct admin_notice *said)
     json_t *row = row_new();
     row_add_is(row, "on", said->on);
     row_add_number(row, "next_hops", (long long)ctl->config->divert.n);
-    row_add_time(row, "since_at", (int64_t)said->serial * 1000);
+    if (said->serial < INT64_MAX / 1000) /* what a node says may be anything */
+        row_add_time(row, "since_at", (int64_t)said->serial * 1000);
     if (sscanf(said->text, "%*u %*s %n", &caller) >= 0 && caller && said->text[caller]) {
         char *by = mem_strndup(said->text + caller, strcspn(said->text + caller, "\n"));
         row_add_text(row, "by", by);

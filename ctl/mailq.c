@@ -139,16 +139,15 @@ static void print_one(struct item *item, void *pick)
 
 /* ---- command ---- */
 
+const struct option mailq_options[] = {
+    {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
+
 void mailq_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            MATCH_LONG_OPTIONS,
-                                            {0}};
     struct match pick = {0};
     struct queue q;
     int o;
-    while ((o = getopt_long(argc, argv, "jph", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "jph", mailq_options, NULL)) != -1) {
         if (o >= MATCH_OPTION)
             match_options_add(&pick, o, optarg);
         else if (o == 'j')

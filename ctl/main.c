@@ -9,67 +9,15 @@
 
 #include "lib/base/program_name.h"
 #include "lib/base/mem.h"
+#include "ctl/commands.h"
+#include "ctl/complete.h"
 #include "ctl/out.h"
-#include "ctl/provision.h"
-
-static const struct command {
-    const char *name, *arguments, *help;
-    command_fn *run;
-    const char *unconfigured; /* an option with which it needs no configuration, as with --help */
-} commands[] = {
-    {NULL, NULL, "Looking", NULL},
-    {"mailq", "[-j] [which mails]",
-     "what waits in the lanes, as postqueue -p prints it (-j: as postqueue -j)", mailq_command},
-    {"show", "ID... | which mails",
-     "all that is known of a mail, with the last error of each recipient", show_command},
-    {"cat", "ID | which mails", "the message itself", cat_command},
-    {"trace", "[-f FILE]... ID",
-     "the whole story of a mail, from logs and lanes: each host, each attempt, which mailbox",
-     trace_command},
-    {"qshape", "[-s] [which mails]", "recipients by domain and age", qshape_command},
-    {NULL, NULL, "Doing something about mails (--dry-run says only which)", NULL},
-    {"hold", "which mails | --add which mails",
-     "not delivered until it is released; --add: mail that comes in, too", hold_command},
-    {"release", "which mails", "held mail is delivered again", release_command},
-    {"flush", "[which mails]", "deferred mail is tried now", flush_command},
-    {"requeue", "which mails", "out of its lane, into Postfix's own queue", requeue_command},
-    {"delete", "which mails", "removed, and nobody is told", delete_command},
-    {NULL, NULL, "Switching", NULL},
-    {"divert", "on|off|status",
-     "whether the milters divert at all; every one obeys within a second", divert_command},
-    {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue",
-     drain_command},
-    {NULL, NULL, "Is all well?", NULL},
-    {"check", "[-v] [config] [nodes] [postfix] [dovecot] [host]",
-     "names every trap with the setting that mends it; status for monitoring", check_command,
-     "--list"},
-    {"nodes", "[-v | --forget NODE | --join NODE]",
-     "who is alive, who holds all it promised, who took over whom", nodes_command},
-    {"acl", "", "the users of a node's Redis, with the rights that each program needs",
-     acl_command},
-    {"route", "[--sender S] ADDRESS",
-     "what would become of a mail to it: next hop, diverted or not, and why", route_command},
-    {"capacity", "[--seconds N]", "how long memory lasts if every next hop stopped now",
-     capacity_command},
-    {NULL, NULL, "Setting hosts up", NULL},
-    {"init", "--address A [--gateway] [--replicas] | --undo",
-     "makes this host the first of a group; shows what it changes, and asks", provision_command},
-    {"join", "A:PORT --token T", "lets this host into a group", provision_command},
-    {"invite", "[--replace HOST]",
-     "a token for one more host, or for one in the place of a lost one", provision_command},
-    {"group", "[divert | replicate | remove]",
-     "who is in the group; what is diverted, and whether mailboxes are replicated",
-     provision_command},
-    {"cert", "[renew]", "certificates, and until when they are good", provision_command},
-    {"enroll", "", "the listener of an open invitation (its unit runs it)", provision_command},
-};
-#define NCOMMANDS (sizeof commands / sizeof *commands)
 
 static void help(void (*print)(const char *format, ...))
 {
     print("usage: dovelane [-c dovelane.conf] [-j] COMMAND [options]    `dovelane COMMAND --help` "
           "says more\n");
-    for (size_t i = 0; i < NCOMMANDS; i++) {
+    for (size_t i = 0; i < commands_n; i++) {
         char usage[80];
         if (!commands[i].name) {
             print("\n%s\n", commands[i].help);
@@ -140,10 +88,10 @@ static int without_json(int argc, char **argv)
 
 static const struct command *find_command(const char *name)
 {
-    for (size_t i = 0; i < NCOMMANDS; i++)
-        if (commands[i].name && !strcmp(commands[i].name, name))
-            return &commands[i];
-    ctl_usage("there is no command %s; `dovelane -h` lists them", name);
+    const struct command *command = commands_find(name);
+    if (!command)
+        ctl_usage("there is no command %s; `dovelane -h` lists them", name);
+    return command;
 }
 
 static int print_version(void)
@@ -157,7 +105,7 @@ static int run_command(struct ctl *ctl, int nargs, char **args)
 {
     char *for_help[] = {args[0], "--help", NULL};
     const struct command *command = find_command(args[0]);
-    bool has_own = command->run == provision_command, asks = has_own;
+    bool has_own = command->own_help, asks = has_own;
     for (int i = 1; i < nargs && strcmp(args[i], "--"); i++) {
         if (!strcmp(args[i], "--version") || !strcmp(args[i], "-V"))
             return print_version();
@@ -203,6 +151,8 @@ int main(int argc, char **argv)
         default: ctl_usage("`dovelane --help` lists options and commands");
         }
     }
+    if (optind < argc && !strcmp(argv[optind], "complete"))
+        return complete(&ctl, argc - optind - 1, argv + optind + 1);
     argc = without_json(argc, argv);
     if (optind == argc && out_is_json())
         ctl_usage("which command? `dovelane --help` lists them");

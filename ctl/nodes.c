@@ -297,17 +297,18 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
     membership_print(ctl);
 }
 
+const struct option nodes_options[] = {
+    {"help", no_argument, NULL, 'h'},       {"forget", required_argument, NULL, 'f'},
+    {"join", required_argument, NULL, 'J'}, {"lost", required_argument, NULL, 'l'},
+    {"verbose", no_argument, NULL, 'v'},    {0}};
+
 void nodes_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"help", no_argument, NULL, 'h'},       {"forget", required_argument, NULL, 'f'},
-        {"join", required_argument, NULL, 'J'}, {"lost", required_argument, NULL, 'l'},
-        {"verbose", no_argument, NULL, 'v'},    {0}};
     const char *forget = NULL, *join = NULL;
     struct config_list lost = {0};
     bool wide = false;
     int o;
-    while ((o = getopt_long(argc, argv, "vjh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "vjh", nodes_options, NULL)) != -1) {
         switch (o) {
         case 'h': puts(HELP); return;
         case 'v': wide = true; break;

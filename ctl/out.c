@@ -183,6 +183,11 @@ static void print_problem(const char *level, const char *text, size_t len)
     print_json(stderr, problem);
 }
 
+void out_log(const char *line)
+{
+    print_problem("info", line, strlen(line));
+}
+
 /* Whole lines of what was gathered. */
 static void print_problems(void)
 {
@@ -258,12 +263,7 @@ static void print(const char *format, va_list ap)
     buf_free(&b);
 }
 
-void out_list(const char *format, va_list ap)
-{
-    print(format, ap);
-}
-
-void out_error_list(const char *format, va_list ap)
+static void __attribute__((format(printf, 1, 0))) print_error(const char *format, va_list ap)
 {
     struct buf b = {0};
     format_into(json.chosen ? &json.problem : &b, format, ap);
@@ -293,20 +293,11 @@ void out(const char *format, ...)
     va_end(ap);
 }
 
-void out_note(const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    if (!json.chosen)
-        out_error_list(format, ap);
-    va_end(ap);
-}
-
 void out_error(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    out_error_list(format, ap);
+    print_error(format, ap);
     va_end(ap);
 }
 

@@ -52,10 +52,8 @@ void out_end(void);
  * and length. */
 void out(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void out_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* To stderr, and with -j not at all: what is on its way, and in the document afterwards. */
-void out_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void out_list(const char *format, va_list) __attribute__((format(printf, 1, 0)));
-void out_error_list(const char *format, va_list) __attribute__((format(printf, 1, 0)));
+/* A line of the log, with -j: an object on stderr. */
+void out_log(const char *line);
 
 /* Why nothing is done: a line on stderr, "dovelane: " in front of it. */
 void out_fatal_list(const char *format, va_list) __attribute__((format(printf, 1, 0)));

@@ -128,18 +128,17 @@ static void print_table(struct table *t, bool senders)
         out_row(&domains, row_json(&t->row[i], t->row[i].domain));
 }
 
+const struct option qshape_options[] = {
+    {"senders", no_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
+
 void qshape_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"senders", no_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            MATCH_LONG_OPTIONS,
-                                            {0}};
     struct match pick = {0};
     struct queue q;
     struct table t = {0};
     bool senders = false;
     int o;
-    while ((o = getopt_long(argc, argv, "sjh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "sjh", qshape_options, NULL)) != -1) {
         if (o >= MATCH_OPTION)
             match_options_add(&pick, o, optarg);
         else if (o == 's')

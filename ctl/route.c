@@ -278,17 +278,18 @@ static void judge(struct route_query *q, enum postfix_way way, const char *direc
     postconf_free(conf);
 }
 
+const struct option route_options[] = {
+    {"sender", required_argument, NULL, 's'}, {"from", required_argument, NULL, 's'},
+    {"proxy", no_argument, NULL, 'x'},        {"postfix-config", required_argument, NULL, 'p'},
+    {"help", no_argument, NULL, 'h'},         {0}};
+
 void route_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"sender", required_argument, NULL, 's'}, {"from", required_argument, NULL, 's'},
-        {"proxy", no_argument, NULL, 'x'},        {"postfix-config", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},         {0}};
     struct route_query q = {.ctl = ctl, .sender = ""};
     enum postfix_way way = POSTFIX_MILTER;
     const char *directory = NULL;
     int o;
-    while ((o = getopt_long(argc, argv, "s:h", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "s:h", route_options, NULL)) != -1) {
         switch (o) {
         case 's': q.sender = strcmp(optarg, "<>") ? optarg : ""; break;
         case 'x': way = POSTFIX_PROXY; break;

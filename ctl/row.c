@@ -21,7 +21,7 @@ void row_add(json_t *row, const char *key, json_t *value)
         abort();
 }
 
-json_t *row_text(const char *text)
+static json_t *row_text(const char *text)
 {
     json_t *value = json_string(text);
     if (value)

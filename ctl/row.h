@@ -25,11 +25,8 @@ void row_add_is(json_t *row, const char *key, bool is);
 void row_add_time(json_t *row, const char *key, int64_t microseconds);
 /* Takes the value. */
 void row_add(json_t *row, const char *key, json_t *value);
-/* To a list, NULL and {0} excepted. */
+/* To a list. */
 void row_append_text(json_t *list, const char *text);
-
-/* The value for one of these texts, the caller's. */
-json_t *row_text(const char *text);
 
 /* What a row has: "", 0, false, where there is no such member. The text is the row's. */
 const char *row_get_text(const json_t *row, const char *key);

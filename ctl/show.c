@@ -209,13 +209,13 @@ static const struct out_kind mails = {"mails", show_mail};
 
 /* ---- commands ---- */
 
+const struct option show_options[] = {{"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
+
 static void load(struct ctl *ctl, int argc, char **argv, const char *help, struct queue *q)
 {
-    static const struct option options[] = {
-        {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
     struct match pick = {0};
     int o;
-    while ((o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "h", show_options, NULL)) != -1) {
         if (o >= MATCH_OPTION)
             match_options_add(&pick, o, optarg);
         else if (o == 'h') {

@@ -399,16 +399,17 @@ static void trace(struct ctl *ctl, struct trace_sources *s, const char *id)
     trace_story_free(&t);
 }
 
+const struct option trace_options[] = {{"file", required_argument, NULL, 'f'},
+                                       {"since", required_argument, NULL, 's'},
+                                       {"help", no_argument, NULL, 'h'},
+                                       {0}};
+
 void trace_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"file", required_argument, NULL, 'f'},
-                                            {"since", required_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     struct trace_sources s = {.since = time(NULL) - SINCE};
     int64_t age;
     int o;
-    while ((o = getopt_long(argc, argv, "f:h", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "f:h", trace_options, NULL)) != -1) {
         switch (o) {
         case 'f': trace_sources_add(&s, optarg); break;
         case 's':

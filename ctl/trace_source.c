@@ -88,17 +88,28 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static void hear(struct trace_sources *t, const char *host, size_t len)
+{
+    for (size_t i = 0; i < t->nhosts; i++)
+        if (!strncmp(t->host[i], host, len) && !t->host[i][len])
+            return;
+    if (!len || t->nhosts == 1000)
+        return;
+    t->host = mem_grow(t->host, (t->nhosts + 1) * sizeof *t->host);
+    t->host[t->nhosts++] = mem_strndup(host, len);
+}
+
 /* The node that this host is, if its units say so. */
 static void hear_own(struct trace_sources *t)
 {
     char host[256] = "", line[256];
     gethostname(host, sizeof host - 1);
-    trace_sources_hear(t, host, strlen(host));
+    hear(t, host, strlen(host));
     FILE *f = fopen("/etc/default/dovelane", "re");
     while (f && fgets(line, sizeof line, f)) {
         const char *name = line + strlen("DOVELANE_NODE=");
         if (!strncmp(line, "DOVELANE_NODE=", strlen("DOVELANE_NODE=")))
-            trace_sources_hear(t, name, strcspn(name, "\r\n"));
+            hear(t, name, strcspn(name, "\r\n"));
     }
     if (f)
         fclose(f);
@@ -146,24 +157,13 @@ bool trace_sources_heard(const struct trace_sources *t, const char *host)
     return false;
 }
 
-void trace_sources_hear(struct trace_sources *t, const char *host, size_t len)
-{
-    for (size_t i = 0; i < t->nhosts; i++)
-        if (!strncmp(t->host[i], host, len) && !t->host[i][len])
-            return;
-    if (!len || t->nhosts == 1000)
-        return;
-    t->host = mem_grow(t->host, (t->nhosts + 1) * sizeof *t->host);
-    t->host[t->nhosts++] = mem_strndup(host, len);
-}
-
 static void hear_member(struct trace_sources *t, const char *line, size_t len, const char *key)
 {
     const char *at = memmem(line, len, key, strlen(key));
     const char *end =
         at ? memchr(at + strlen(key), '"', len - (size_t)(at - line) - strlen(key)) : NULL;
     if (end)
-        trace_sources_hear(t, at + strlen(key), (size_t)(end - at) - strlen(key));
+        hear(t, at + strlen(key), (size_t)(end - at) - strlen(key));
 }
 
 static void hear_line(struct trace_sources *t, const char *line, size_t len)
@@ -178,11 +178,11 @@ static void hear_line(struct trace_sources *t, const char *line, size_t len)
         const char *host = memchr(line, ' ', len);
         const char *end = host ? memchr(host + 1, ' ', len - (size_t)(host - line) - 1) : NULL;
         if (end)
-            trace_sources_hear(t, host + 1, (size_t)(end - host) - 1);
+            hear(t, host + 1, (size_t)(end - host) - 1);
     } else if (len > 20 && line[3] == ' ' && line[15] == ' ') {
         const char *end = memchr(line + 16, ' ', len - 16);
         if (end && end[-1] != ':' && !memchr(line + 16, '(', (size_t)(end - line) - 16))
-            trace_sources_hear(t, line + 16, (size_t)(end - line) - 16);
+            hear(t, line + 16, (size_t)(end - line) - 16);
     }
 }
 
@@ -247,9 +247,10 @@ static FILE *open_file(const char *path, pid_t *pid)
 static FILE *open_stdin(struct trace_source *s)
 {
     char data[65536];
+    ssize_t n = 1;
     if (!s->kept && (s->kept = tmpfile()))
-        for (size_t n; (n = fread(data, 1, sizeof data, stdin)) > 0;)
-            if (fwrite(data, 1, n, s->kept) < n)
+        while ((n = read(STDIN_FILENO, data, sizeof data)) > 0)
+            if (write(fileno(s->kept), data, (size_t)n) < n)
                 return NULL;
     if (s->kept)
         rewind(s->kept);
@@ -291,7 +292,7 @@ static void hear_journals(struct trace_sources *t)
     buf_addc(&r.out, '\0');
     for (char *save, *line = strtok_r(r.out.data, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
-        trace_sources_hear(t, line, strlen(line));
+        hear(t, line, strlen(line));
     subprocess_free(&r);
 }
 

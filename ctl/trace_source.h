@@ -42,6 +42,5 @@ void trace_sources_read(struct trace_sources *, size_t nwords, char *const *word
 
 /* Whether a host of that name wrote one of the lines: a first label is enough. */
 bool trace_sources_heard(const struct trace_sources *, const char *host);
-void trace_sources_hear(struct trace_sources *, const char *host, size_t len);
 
 #endif

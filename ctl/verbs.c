@@ -385,21 +385,22 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
     queue_free(&q);
 }
 
+const struct option change_options[] = {{"add", no_argument, NULL, 'a'},
+                                        {"list", no_argument, NULL, 'l'},
+                                        {"remove", required_argument, NULL, 'r'},
+                                        {"dry-run", no_argument, NULL, 'n'},
+                                        {"yes", no_argument, NULL, 'y'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        MATCH_LONG_OPTIONS,
+                                        {0}};
+
 static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char **argv)
 {
-    static const struct option options[] = {{"add", no_argument, NULL, 'a'},
-                                            {"list", no_argument, NULL, 'l'},
-                                            {"remove", required_argument, NULL, 'r'},
-                                            {"dry-run", no_argument, NULL, 'n'},
-                                            {"yes", no_argument, NULL, 'y'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            MATCH_LONG_OPTIONS,
-                                            {0}};
     struct match pick = {0};
     bool dry = false, yes = false, add = false, list = false;
     const char *remove = NULL;
     int o;
-    while ((o = getopt_long(argc, argv, "nyjh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "nyjh", change_options, NULL)) != -1) {
         if (o >= MATCH_OPTION)
             match_options_add(&pick, o, optarg);
         else if (o == 'n')

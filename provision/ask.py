@@ -1,4 +1,5 @@
-"""What is shown to the admin, and asked, before anything is done."""
+"""What is shown to the admin, and asked, before anything is done; as text, or as one JSON document at the end."""
+import json
 import sys
 
 from host import Trouble, plain
@@ -7,8 +8,38 @@ from host import Trouble, plain
 agreed_to = False  # and being done: it is done to its end, also when nobody reads any more what is said of it
 
 
+class Document:
+    """What `-j` prints in the place of text: docs/json.md."""
+
+    def __init__(self):
+        self.begin(False)
+
+    def begin(self, chosen):
+        self.chosen, self.facts, self.messages, self.changes = chosen, {}, [], []
+
+    def add(self, **facts):
+        self.facts.update(facts)
+
+    def print(self, verb):
+        made = {"schema": f"{verb}/1", **self.facts, "changes": self.changes,
+                "messages": self.messages}
+        print(json.dumps(made), flush=True)
+
+    @staticmethod
+    def complain(text, file=None):
+        made = {"schema": "error/1", "level": "error", "message": text}
+        print(json.dumps(made), file=file or sys.stderr)
+
+
+document = Document()
+
+
 def say(text=""):
     """Lines; what is in them of others plays no tricks with the terminal."""
+    if document.chosen:
+        document.messages += [plain(line.expandtabs(), 10000).strip()
+                              for line in text.split("\n") if line.strip()]
+        return
     try:
         print("\n".join(plain(line.expandtabs(), 10000) for line in text.split("\n")), flush=True)
     except BrokenPipeError:
@@ -16,12 +47,17 @@ def say(text=""):
             raise
 
 
+def show_changes(texts):
+    document.changes = list(texts)
+    for text in texts if not document.chosen else ():
+        say(text if text.startswith("---") else f"* {text}")
+
+
 # ---- asking ----
 
 def agreed(options, texts):
     """Shows all that would change. Whether it may be done."""
-    for text in texts:
-        say(text if text.startswith("---") else f"* {text}")
+    show_changes(texts)
     say()
     if options.dry_run:
         say(f"{len(texts)} changes; nothing was done (--dry-run)")
@@ -68,7 +104,7 @@ def confirmed(options, question):
 def is_confirmed(options, question):
     if options.yes:
         return True
-    if not sys.stdin.isatty():
+    if document.chosen or not sys.stdin.isatty():
         raise Trouble("nobody is there to be asked: run it in a terminal, or with --yes; --dry-run only shows")
     if input(question).strip().lower() not in ("y", "yes"):
         say("nothing was done")

@@ -1,5 +1,6 @@
 """dovelane init, join, invite and cert, and the command line; members.py has `dovelane group`. The C program `dovelane` starts this for these words."""
 import argparse
+import calendar
 import contextlib
 import json
 import os
@@ -21,7 +22,7 @@ import network
 import postfix
 import redis
 import undo
-from ask import change_host, confirmed, say
+from ask import change_host, confirmed, document, say, show_changes
 from host import Host, Trouble, plain
 from journal import DIRECTORY, Journal
 
@@ -177,8 +178,7 @@ def undo_all(host, journal, options):
     _, description = desired.read_group(host)
     local = desired.read_local(host)
     while not done:
-        for line in shown:
-            say(f"* {line}")
+        show_changes(shown)
         if options.dry_run:
             say("nothing was done (--dry-run)")
             return 0
@@ -230,6 +230,10 @@ def invite(host, journal, options):
     host.systemctl("restart" if settings.get("port", port) != port else "start", ENROLL_UNIT)
     enroll.wait_open(address, port)
     token = invitation.make_token(authority.fingerprint(host.text(group.CA_FILE)), secret)
+    document.add(address=group.join_address(address, port), token=token, good_seconds=minutes * 60,
+                 **({"replaces": replace} if replace else {}))
+    if document.chosen:
+        return 0
     what = f"on the host that takes {replace}'s place" if replace else "on the next host"
     say(f"\nFor {minutes} minute{'' if minutes == 1 else 's'}, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")
     say(f"    dovelane join {group.join_address(address, port)} --token {token}{f' --name {replace}' if replace else ''}\n")
@@ -353,15 +357,34 @@ def settle(host, journal, kept):
 
 # ---- cert ----
 
+def certificate_row(of, cert):
+    ends = authority.dates(cert)[1]
+    shown = authority.openssl("x509", "-noout", "-subject", "-nameopt", "multiline",
+                              given=cert.encode()).decode()
+    return {"of": of, "name": shown.split("=")[-1].strip(),
+            "ends_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ends)),
+            "left_seconds": int(ends - time.time())}
+
+
+def certificate_text(row):
+    ends = calendar.timegm(time.strptime(row["ends_at"], "%Y-%m-%dT%H:%M:%SZ"))
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(ends))
+    left = row["left_seconds"] / 86400
+    return f"{row['of']:<10} {row['name']:<28} until {until} ({left:.0f} days)"
+
+
 def show_certificates(host, _journal, _options):
-    status = 0
-    for what, cert in (("authority", host.text(group.CA_FILE)), ("this node", desired.Secrets(host).cert)):
+    rows, status = [], 0
+    for what, cert in (("authority", host.text(group.CA_FILE)),
+                       ("this node", desired.Secrets(host).cert)):
         if not cert:
-            raise Trouble("this host has no certificate yet: `dovelane init` or `dovelane join` makes it")
-        left = (authority.dates(cert)[1] - time.time()) / 86400
-        name = authority.openssl("x509", "-noout", "-subject", "-nameopt", "multiline", given=cert.encode()).decode().split("=")[-1].strip()
-        say(f"{what:<10} {name:<28} until {time.strftime('%Y-%m-%d %H:%M', time.localtime(authority.dates(cert)[1]))} ({left:.0f} days)")
-        status = max(status, 2 if left < distribute.WARN_DAYS else 0)
+            raise Trouble("this host has no certificate yet: `dovelane init` or `dovelane join` "
+                          "makes it")
+        rows.append(certificate_row(what, cert))
+        if not document.chosen:
+            say(certificate_text(rows[-1]))
+        status = max(status, 2 if rows[-1]["left_seconds"] < distribute.WARN_DAYS * 86400 else 0)
+    document.add(certificates=rows)
     return status
 
 
@@ -393,8 +416,19 @@ def host_options(parser, address_help):
     ask.common(parser)
 
 
+class Parser(argparse.ArgumentParser):
+    """With -j what is wrong is said as JSON, too."""
+
+    def error(self, message):
+        if not document.chosen:
+            super().error(message)
+        document.complain(f"{message}; see `{self.prog} --help`")
+        sys.exit(2)
+
+
 def parser():
-    top = argparse.ArgumentParser(prog="dovelane", description=__doc__)
+    top = Parser(prog="dovelane", description=__doc__)
+    top.add_argument("-j", "--json", action="store_true", help="one JSON document (docs/json.md)")
     verbs = top.add_subparsers(required=True, metavar="init|join|invite|cert|group")
     p = verbs.add_parser("init", help="make a group, of this host alone; again: what is not as it should be is mended")
     host_options(p, "the address by which other hosts reach this one")
@@ -433,13 +467,21 @@ def with_its_token(words):
 
 
 def start(words=None, host=None):
-    options = parser().parse_args(with_its_token(list(sys.argv[1:] if words is None else words)))
+    words = list(sys.argv[1:] if words is None else words)
+    document.begin(words[:1] in (["--json"], ["-j"]))
+    options = parser().parse_args(with_its_token(words))
     try:
         host = host or Host()
         if os.geteuid() and str(host.root) == "/":
             raise Trouble("this is for root")
-        sys.exit(options.run(host, Journal(host), options))
+        status = options.run(host, Journal(host), options)
+        if document.chosen:
+            document.print(words[1])
+        sys.exit(status)
     except (Trouble, files.Unsafe) as e:
+        if document.chosen:
+            document.complain(str(e))
+            sys.exit(2)
         # Of a timer: as an error, which the unit's LogLevelMax= lets through (sd-daemon(3)).
         level = "<3>" if os.environ.get("JOURNAL_STREAM") and not sys.stderr.isatty() else ""
         print(f"{level}dovelane: " + "\n".join(map(plain, str(e).split("\n"))), file=sys.stderr)
@@ -448,5 +490,9 @@ def start(words=None, host=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(141)
     except (KeyboardInterrupt, EOFError):
-        print("\ndovelane: interrupted; the same command goes on where this one ended", file=sys.stderr)
+        said = "interrupted; the same command goes on where this one ended"
+        if document.chosen:
+            document.complain(said)
+        else:
+            print(f"\ndovelane: {said}", file=sys.stderr)
         sys.exit(2)

@@ -6,7 +6,7 @@ import authority
 import desired
 import distribute
 import group
-from ask import say
+from ask import document, say
 from host import Trouble
 from journal import Gone
 
@@ -19,15 +19,42 @@ def show(host, _journal, _options):
     _, description = desired.read_group(host)
     if not description:
         raise Trouble("this host is in no group yet: `dovelane init` makes one, `dovelane join` enters one")
-    local, status = desired.read_local(host), 0
-    say(f"serial {description['serial']}, authority on {description['authority']}; diverted: {', '.join(description['divert']) or 'nothing'}; replication: {'on' if description['replicate'] else 'off'}")
+    me = desired.read_local(host)["name"]
+    facts = {key: description[key] for key in ("serial", "authority", "divert", "replicate")}
+    if not document.chosen:
+        say(group_text(facts))
+    rows = []
     for m in description["members"]:
-        serial, trouble = applied(host, m, local["name"])
-        what = ", ".join(filter(None, ["gateway" if m["gateway"] else "", f"site {m['site']} ({m['site_id']})" if m["site"] else ""]))
-        good = serial == description["serial"] and not trouble
-        status = status if good else 1
-        say(f"  {m['name']:<16} {m['address']:<24} {what:<30} {'has it' if good else state(serial, trouble)}")
-    return status
+        rows.append(host_row(m, *applied(host, m, me), description["serial"]))
+        if not document.chosen:
+            say(host_text(rows[-1]))
+    document.add(**facts, hosts=rows)
+    return 0 if all(row["has_it"] for row in rows) else 1
+
+
+def group_text(facts):
+    return (f"serial {facts['serial']}, authority on {facts['authority']}; diverted: "
+            f"{', '.join(facts['divert']) or 'nothing'}; replication: "
+            f"{'on' if facts['replicate'] else 'off'}")
+
+
+def host_row(m, serial, trouble, newest):
+    row = {"name": m["name"], "address": m["address"], "gateway": bool(m["gateway"]),
+           "has_it": serial == newest and not trouble}
+    if m["site"]:
+        row.update(site=m["site"], site_id=m["site_id"])
+    if serial is not None:
+        row["serial"] = serial
+    if trouble:
+        row["trouble"] = trouble
+    return row
+
+
+def host_text(row):
+    site = f"site {row['site']} ({row['site_id']})" if "site" in row else ""
+    what = ", ".join(filter(None, ["gateway" if row["gateway"] else "", site]))
+    has = "has it" if row["has_it"] else state(row.get("serial"), row.get("trouble", ""))
+    return f"  {row['name']:<16} {row['address']:<24} {what:<30} {has}"
 
 
 def state(serial, trouble):

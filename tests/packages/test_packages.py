@@ -32,7 +32,7 @@ def test_what_is_installed_neither_runs_nor_is_enabled_and_a_purge_leaves_nothin
         host.run(f"test -d {path}")
     assert host.run("dovelane -V").startswith("dovelane ")
     assert debs.field("dovelane", "Version").startswith(host.run("dovelane -V").split()[1])
-    assert "mailq" in host.run("""bash -c '. /usr/share/bash-completion/completions/dovelane; COMP_WORDS=(dovelane mai); COMP_CWORD=1; _dovelane; echo "${COMPREPLY[@]}"'""")
+    assert "mailq" in host.run("""bash -c '. /usr/share/bash-completion/completions/dovelane; COMP_LINE="dovelane mai"; COMP_POINT=12; _dovelane; echo "${COMPREPLY[@]}"'""")
     host.run("for f in /etc/apparmor.d/dovelane-*; do apparmor_parser -Q -K -T $f || exit 1; done")
     assert host.run("systemctl is-active dovecot postfix redis-server").split() == ["active"] * 3
     host.run(f"dpkg --remove {' '.join(packaged.NAMES)}")

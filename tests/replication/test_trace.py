@@ -1,10 +1,10 @@
 """dovelane trace: in which mailbox at which site a mail is, out of the sites' logs."""
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 from site_user import deliver
+from support.json_schemas import judged
 from support.stack.digest import wait_equal
 from support.waiting import eventually
 
@@ -19,7 +19,7 @@ def trace(there, *logs):
     path = Path(there.replicas[0].log).with_name("dovelane.conf")
     words = [word for log in logs for word in ("-f", log)]
     done = subprocess.run([program, "-c", path, "-j", "trace", *words, "one@generator.example"], stdout=subprocess.PIPE, timeout=60, check=False)
-    return json.loads(done.stdout)
+    return judged(done.stdout)
 
 
 def test_a_mail_is_found_at_both_sites(group):

@@ -63,7 +63,7 @@ def test_a_waiting_mail_looks_as_in_postqueue(stack):
     assert re.search(r"\(connect to .*Connection refused\)", ours)
     mine, = admin.queue(running)
     other = json.loads(postqueue(running, "-j"))
-    assert list(mine)[:len(other)] == list(other) and set(mine) - set(other) == {"nodes", "lane"}
+    assert list(mine)[:len(other)] == list(other) and set(mine) - set(other) == {"nodes", "lane", "schema"}
     assert mine["nodes"] == ["mx1", "mx2"] and mine["lane"].endswith("|mx1>mx2")
     theirs = [[key for key in each if key != "orig_address"] for each in other["recipients"]]  # that one is new in Postfix 3.11
     assert [list(each) for each in mine["recipients"]] == theirs == [["address", "delay_reason"]] * 2

@@ -10,7 +10,7 @@ import socketserver
 import subprocess
 import threading
 
-from support import admin
+from support import json_schemas, admin
 from support import envelope
 import pytest
 from support.lane_server import BUILD
@@ -82,7 +82,7 @@ class Connection(socketserver.StreamRequestHandler):
 
 
 VERBS = [
-    ("mailq",), ("mailq", "-j"), ("show", "Q1"), ("cat", "Q1"), ("qshape",), ("hold", "--all"), ("hold", "--list"), ("hold", "--remove", "1"), ("hold", "--add", "--all"),
+    ("mailq",), ("show", "Q1"), ("cat", "Q1"), ("qshape",), ("hold", "--all"), ("hold", "--list"), ("hold", "--remove", "1"), ("hold", "--add", "--all"),
     ("release", "--all"), ("flush",), ("requeue", "--all"), ("delete", "--all", "--yes"), ("divert", "status"), ("divert", "off"), ("check", "-v", "nodes"),
     ("check", "-v", "host"), ("nodes",), ("nodes", "-v"), ("nodes", "--forget", "mx9"), ("nodes", "--join", "mx1"), ("capacity", "--seconds", "0.1"), ("acl",),
 ]
@@ -112,8 +112,11 @@ def run(tmp_path, port, words, **settings):
 def test_a_hostile_node_drives_nothing(tmp_path, shape):
     with Node(shape) as node:
         for words in VERBS if shape != "half a list" else [("mailq",), ("nodes",)]:  # each of its questions waits for the end of patience
-            said = run(tmp_path, node.server_address[1], words)
-            assert not bad(said), (words, said)
+            for json_too in ((), ("-j",)):
+                said = run(tmp_path, node.server_address[1], (*words, *json_too))
+                assert not bad(said), (words, said)
+                for line in said.splitlines() if json_too else ():
+                    json_schemas.judged(line.decode())
         node.shutdown()
 
 

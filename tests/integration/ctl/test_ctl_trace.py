@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import admin
+from support.json_schemas import judged
 from support.relay_world import World
 from support.stack import Stack, programs
 from support.waiting import eventually, logged
@@ -54,7 +55,7 @@ def trace(nodes, tmp_path):
             words += ["-f", path]
         said = admin.run(nodes, *(["-j"] if json_ else []), "trace", *words, name)
         assert said.status == status, said
-        return json.loads(said.out) if json_ else said.out
+        return judged(said.out) if json_ else said.out
     return ask
 
 
@@ -225,7 +226,7 @@ def test_from_postfix_through_lanes_into_dovecot(stack, form):
     words = files(entry, "milter", "relay-mx1", "relay-mx2", "postfix", "dovecot")
 
     def whole():
-        said = json.loads(admin.run(entry, "-j", "trace", *words, "whole@x.example").out)
+        said = judged(admin.run(entry, "-j", "trace", *words, "whole@x.example").out)
         return said["mails"] and {"stored", "delivered", "saved", "removed"} <= set(events(said["mails"][0])) and said
     said = eventually("all of it is in the logs", whole)
     mail, = said["mails"]
@@ -233,7 +234,7 @@ def test_from_postfix_through_lanes_into_dovecot(stack, form):
     assert order == ["accepted", "stored", "saved", "delivered", "removed"], mail
     assert mail["recipients"][0]["state"] == "delivered" and mail["places"][0]["mailbox"] == "INBOX"
     assert not mail["lanes"] and len(mail["entry_ids"]) == 1
-    by_queue, by_entry = (json.loads(admin.done(entry, "-j", "trace", *words, name)) for name in (mail["queue_ids"][0], mail["entry_ids"][0]))
+    by_queue, by_entry = (judged(admin.done(entry, "-j", "trace", *words, name)) for name in (mail["queue_ids"][0], mail["entry_ids"][0]))
     assert events(by_queue["mails"][0]) == events(by_entry["mails"][0]) == events(mail)
     if form == "json":
         assert not said["not_read"] and {event.get("node") for event in mail["events"]} >= {"mx1"}
@@ -252,13 +253,13 @@ def test_deferred_then_delivered_and_what_lies_in_the_lane_meanwhile(stack, tmp_
     entry_id = w.store(peer, "b@example.net", "slow@example.net").hex()
     w.logged("to=<b@example.net>.*status=sent")
     w.logged("to=<slow@example.net>.*status=deferred", times=2)
-    mail, = json.loads(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))["mails"]
+    mail, = judged(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))["mails"]
     lane, = mail["lanes"]
     assert {r["address"]: r["open"] for r in lane["recipients"]}["slow@example.net"]
     assert {r["address"]: r["state"] for r in mail["recipients"]} == {"b@example.net": "delivered", "slow@example.net": "deferred"}
     peer.well()
     w.empty()
-    mail, = json.loads(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))["mails"]
+    mail, = judged(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))["mails"]
     assert not mail["lanes"] and {r["state"] for r in mail["recipients"]} == {"delivered"}
     w.end()
 
@@ -279,7 +280,7 @@ def test_a_node_is_killed_between(stack, tmp_path):
     w.configure("mx2", hangup=False, dead='{"mx1"}')
     w.stack.start("relay-mx2")
     w.logged("to=<b@example.net>.*status=sent", "mx2")
-    mail, = json.loads(admin.run(w.stack, "-j", "trace", *files(w.stack, "relay-mx1", "relay-mx2"), entry_id).out)["mails"]
+    mail, = judged(admin.run(w.stack, "-j", "trace", *files(w.stack, "relay-mx1", "relay-mx2"), entry_id).out)["mails"]
     assert "deferred" in events(mail) and mail["recipients"][0]["state"] == "delivered"
     sent, = (event for event in mail["events"] if event["event"] == "delivered")
     assert sent["why"] == "takeover"
