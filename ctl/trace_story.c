@@ -258,8 +258,9 @@ static size_t words_of(const struct trace_story *t, char ***word_r)
         word[n++] = mem_strdup(text);
         if (!strpbrk(text, "\"\\"))
             continue;
-        json_t *j = row_text(text);
-        char *quoted = json_dumps(j, JSON_ENCODE_ANY);
+        json_t *j = row_new();
+        row_add_text(j, "text", text);
+        char *quoted = json_dumps(json_object_get(j, "text"), JSON_ENCODE_ANY);
         word[n++] = mem_strndup(quoted + 1, strlen(quoted) - 2);
         free(quoted);
         json_decref(j);
