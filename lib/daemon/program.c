@@ -24,6 +24,7 @@ int program_log(const struct config *c, const char *name)
 {
     char tag[128];
     snprintf(tag, sizeof tag, "%s%s%s", c->syslog_name, *c->syslog_name ? "/" : "", name);
+    log_as_json(c->log_format == LOG_FORMAT_JSON);
     return log_open(tag, c->log, (enum log_level)c->log_level);
 }
 
@@ -83,6 +84,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         exit(0);
     }
     signal(SIGPIPE, SIG_IGN);
+    log_node(p->node);
     if (program_log(p->config, name) < 0) {
         fprintf(stderr, "%s: log = %s: %s\n", name, p->config->log, strerror(errno));
         exit(2);
