@@ -104,16 +104,20 @@ static bool is_owners_name(const struct mailbox *box, enum line_intent what)
     return what != LINE_INTENT_DELETE || box->list->ns->type != MAIL_NAMESPACE_TYPE_SHARED;
 }
 
-static bool write_line(const struct intent *intent, enum line_intent what)
+static bool write_text(const struct intent *intent, enum line_intent what, const char *text)
 {
     char line[LINE_INTENT_MAX];
-    size_t size = line_intent(line, what, intent->guid,
-                              is_owners_name(intent->box, what) ? intent->box->vname : "");
+    size_t size = line_intent(line, what, intent->guid, text);
 
     if (size != 0)
         return write(intent->fd, line, size) == (ssize_t)size;
     errno = ENAMETOOLONG;
     return FALSE;
+}
+
+static bool write_line(const struct intent *intent, enum line_intent what)
+{
+    return write_text(intent, what, is_owners_name(intent->box, what) ? intent->box->vname : "");
 }
 
 static void begin(struct intent *intent_r, struct mailbox *box, struct mailbox_list *list,
@@ -138,11 +142,17 @@ void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid
     begin(intent_r, box, box->list, guid, LINE_INTENT_DELETE, "bring the folder back");
 }
 
-void intent_end(struct intent *intent, bool done)
+void intent_end(struct intent *intent, bool done, uint32_t uid_next)
 {
+    bool written = TRUE;
+
     if (intent->fd == -1)
         return;
-    if (!done && !write_line(intent, LINE_INTENT_VOID))
+    if (!done)
+        written = write_line(intent, LINE_INTENT_VOID);
+    else if (intent->guid != NULL && uid_next > 1)
+        written = write_text(intent, LINE_INTENT_UID_NEXT, dec2str(uid_next));
+    if (!written)
         e_warning(intent->box->event, "dovelane: write(%s): %m", intent->path);
     i_close_fd(&intent->fd);
 }

@@ -14,6 +14,7 @@
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_INTENT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct mailbox;
 
@@ -30,8 +31,9 @@ struct intent {
  * the folder comes back, which loses nothing. */
 void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid);
 
-/* After it; done: the folder is gone, else the intent is taken back. */
-void intent_end(struct intent *intent, bool done);
+/* After it; done: the folder is gone, else the intent is taken back. uid_next: what its UIDNEXT
+ * was, so that a folder that lives on by another site's mails gives no UID twice; 0: not known. */
+void intent_end(struct intent *intent, bool done, uint32_t uid_next);
 
 /* Before box's name is subscribed or unsubscribed, and after it, whatever came of it. The
  * control root is that of the namespace which keeps the subscription. A failure is logged: then

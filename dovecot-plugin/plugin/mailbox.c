@@ -64,6 +64,7 @@ struct plugin_mailbox {
     const char *owner;
     struct target *target; /* once made; while open */
     bool expunged;         /* by the sync that is going on */
+    uint32_t uid_next;     /* the last that was seen of it while it is being deleted */
 };
 
 /* Those that wait, the oldest first. */
@@ -211,12 +212,22 @@ static void hint_with(struct plugin_mailbox *pbox, struct mailbox *box, const ch
     T_END;
 }
 
+static void see_uid_next(struct plugin_mailbox *pbox, struct mailbox *box)
+{
+    uint32_t uid_next = box->opened ? mail_index_get_header(box->view)->next_uid : 0;
+
+    pbox->uid_next = I_MAX(pbox->uid_next, uid_next);
+}
+
 static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
 {
     struct target *target;
 
-    if (box->deleting)
+    if (box->deleting) {
+        /* Its mails were expunged: nobody puts any more into it. */
+        see_uid_next(pbox, box);
         return; /* delete_box() sends one for all */
+    }
     pbox->expunged = FALSE;
     if (!box->opened) {
         hint_with(pbox, box, NULL);
@@ -415,9 +426,11 @@ static int delete_box(struct mailbox *box)
     struct intent intent;
     int ret;
 
+    pbox->uid_next = 0;
+    see_uid_next(pbox, box);
     intent_begin(&intent, box, guid);
     ret = pbox->module_ctx.super.delete_box(box);
-    intent_end(&intent, ret == 0);
+    intent_end(&intent, ret == 0, pbox->uid_next);
     forget_target(pbox);
     hint_with(pbox, box, guid); /* it is closed now */
     return ret;

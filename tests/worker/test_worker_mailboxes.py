@@ -512,6 +512,33 @@ def test_a_deletion_that_was_refused_is_no_evidence(world, words, deleted, under
         assert subjects(now, folder) == 1
 
 
+@pytest.mark.long
+def test_a_folder_that_lives_on_gives_no_uid_twice(world):
+    """What came into it after the last look is gone with its DELETE; a client had seen the UID."""
+    imap(world[1], None, ("create", "F"))
+    append(world[1], "F", "m")
+    world.settle()
+
+    def said(site):
+        status = site.doveadm("mailbox", "status", "-u", USER, "uidvalidity uidnext", "F").decode()
+        uids = site.doveadm("fetch", "-u", USER, "uid", "mailbox", "F", "all").decode()
+        return re.search(r"uidvalidity=(\d+)", status)[1], [int(n) for n in re.findall(r"\d+", uids)]
+
+    before, _ = said(world[1])
+    append(world[2], "F", "there")
+    append(world[1], "F", "here")
+    assert said(world[1])[1] == [1, 2]
+    guid = guid_of(world[1], "F")
+    delete(world[1], "F")
+    with open(world[1].state() / "intents", "a", encoding="ascii") as journal:
+        journal.write(f"N\t{guid}\t3\n")
+    world.settle()
+    assert subjects(equal(world), "F") == 1
+    for site in world.sites.values():
+        validity, (uid,) = said(site)
+        assert validity == before and uid >= 3, (site.number, validity, uid)
+
+
 @pytest.mark.parametrize("name", ["intents", "intents.work"])
 def test_a_journal_that_is_no_file(tmp_path_factory, name):
     world = make_world(tmp_path_factory, ["sdbox", "sdbox"])

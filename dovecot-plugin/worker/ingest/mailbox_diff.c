@@ -344,6 +344,16 @@ static int last_name(struct tree *t, struct box *x)
     return renamed(s, x, vname) < 0 ? -1 : 0;
 }
 
+/* Where it lives on, mails that came and went since the last scan have had UIDs, too, and clients
+ * know them. The journal is its user's: what is far above is not believed. */
+static int last_uid_next(struct tree *t, const struct box *x, const struct orset_folder *f)
+{
+    uint32_t said = journal_last_uid_next(t->journal, x->guid);
+    if (said <= f->uid_next || said > ORSET_UID_MAX || said - f->uid_next > ORSET_UID_JUMP)
+        return 0;
+    return core(t->s, orset_local_uid_next(t->s->os, x->folder, said), x->vname);
+}
+
 /* Deleted by a user, by this program, or lost. */
 static int judge_deleted(struct tree *t)
 {
@@ -367,6 +377,8 @@ static int judge_deleted(struct tree *t)
             box_forget(s, x);
         } else if (journal_deleted(t->journal, x->guid)) {
             leaves(x);
+            if (fate == FATE_LIVE && last_uid_next(t, x, &f) < 0)
+                return -1;
             if (fate == FATE_LIVE && x->adopted == 0 &&
                 (last_name(t, x) < 0 || make_room(t, x) < 0))
                 return -1;

@@ -170,6 +170,12 @@ const char *journal_last_name(struct journal *j, const guid_128_t guid)
     return d == NULL ? NULL : d->vname;
 }
 
+uint32_t journal_last_uid_next(struct journal *j, const guid_128_t guid)
+{
+    const struct deletion *d = journal_said_deleted(&j->said, guid);
+    return d == NULL ? 0 : d->uid_next;
+}
+
 bool journal_subscription(struct journal *j, const char *vname, bool on)
 {
     return journal_said_subscription(&j->said, vname, on);

@@ -16,6 +16,8 @@ int journal_read(struct journal *); /* with what was written since */
 bool journal_deleted(struct journal *, const guid_128_t guid);
 /* What a folder that was deleted was called then. NULL: it was not, or nobody says. */
 const char *journal_last_name(struct journal *, const guid_128_t guid);
+/* What UIDNEXT a folder that was deleted had then. 0: it was not, or nobody says. */
+uint32_t journal_last_uid_next(struct journal *, const guid_128_t guid);
 bool journal_in_use(struct session *); /* what its last lines say is under way */
 bool journal_subscription(struct journal *, const char *vname, bool on);
 /* All that was concluded from it is committed, but for the deletions of these mailboxes, and,

@@ -23,17 +23,21 @@ static int by_text(const char *const *a, const char *const *b)
     return strcmp(*a, *b);
 }
 
-/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. FALSE: another
- * line. */
+/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. "N", the GUID,
+ * UIDNEXT: it was done. FALSE: another line. */
 static bool parse_deletion(const char *line, size_t len, struct deletion *d)
 {
     char hex[33] = "";
     bool begins = len >= 35 && line[0] == 'D' && line[34] == '\t',
-         failed = len == 34 && line[0] == 'x';
-    if ((!begins && !failed) || line[1] != '\t')
+         failed = len == 34 && line[0] == 'x',
+         done = len >= 36 && line[0] == 'N' && line[34] == '\t';
+    if ((!begins && !failed && !done) || line[1] != '\t')
+        return FALSE;
+    d->uid_next = 0;
+    if (done && str_to_uint32(t_strndup(line + 35, len - 35), &d->uid_next) < 0)
         return FALSE;
     memcpy(hex, line + 2, 32);
-    d->times = begins ? 1 : -1;
+    d->times = begins ? 1 : done ? 0 : -1;
     d->vname = begins && len > 35 ? t_str_tabunescape(t_strndup(line + 35, len - 35)) : NULL;
     return guid_128_from_string(hex, d->guid) == 0;
 }
@@ -70,6 +74,7 @@ static void count_deletions(struct journal_said *j)
             continue;
         }
         d[bodies - 1].times += d[at].times;
+        d[bodies - 1].uid_next = I_MAX(d[bodies - 1].uid_next, d[at].uid_next);
         if (d[at].times > 0)
             d[bodies - 1].vname = d[at].vname;
     }

@@ -17,7 +17,8 @@ struct deletion {
         /* what the last that began called it; NULL: a failure, or a name that only its owner
          * knows */
         *vname;
-    unsigned at; /* which line it was */
+    uint32_t uid_next; /* what its UIDNEXT was; 0: nobody says */
+    unsigned at;       /* which line it was */
 };
 ARRAY_DEFINE_TYPE(deletion, struct deletion);
 

@@ -19,7 +19,24 @@ def test_a_deletion_is_in_the_journal(world, user):
     guid = world.doveadm("-f", "tab", "mailbox", "status", "-u", user, "guid", "F").split()[-1]
     with world.imap(user) as session:
         session.do("delete", "F")
-    assert world.journal(user) == [["D", guid, "F"]]
+    assert world.journal(user) == [["D", guid, "F"], ["N", guid, "2"]]
+    world.hints()
+
+
+def test_a_deletion_says_which_uids_were_given(world, user):
+    """Also those of mails that are gone; of an empty folder there is nothing to say."""
+    with world.imap(user) as session:
+        for folder in ("F", "G"):
+            session.do("create", folder)
+        session.mail("F")
+        session.mail("F")
+        session.do("select", "F")
+        session.do("store", "1:*", "+FLAGS", "(\\Deleted)")
+        session.do("expunge")
+        session.do("close")
+        for folder in ("F", "G"):
+            session.do("delete", folder)
+    assert [line[::2] for line in world.journal(user)] == [["D", "F"], ["N", "3"], ["D", "G"]]
     world.hints()
 
 
@@ -39,7 +56,7 @@ def test_the_name_of_somebody_elses_folder_is_not_said(world, user):
     guid = world.doveadm("-f", "tab", "mailbox", "status", "-u", owner, "guid", "F").split()[-1]
     with world.imap(user) as session:
         session.do("delete", f"shared/{owner}/F")
-    assert world.journal(owner) == [["D", guid, ""]]
+    assert world.journal(owner) == [["D", guid, ""], ["N", guid, "2"]]
     world.hints()
 
 
@@ -161,5 +178,5 @@ def test_the_journal_is_locked_while_a_deletion_is_under_way(world, user):
     path.rename(path.with_suffix(".work"))
     with world.imap(user) as session:
         session.do("delete", "G")
-    assert [line[0] for line in world.journal(user)] == ["D"]
+    assert [line[0] for line in world.journal(user)] == ["D", "N"]
     world.hints()

@@ -619,9 +619,9 @@ def missed_by_qresync(ops, verdict):
         for row in op["mails"]:
             if row[3] > op["modseq"]:
                 cached.pop(row[0], None)
-        if is_deleted(ops, op):  # of one that comes back nobody says what went with it
-            cached = {uid: flags for uid, flags in cached.items() if uid in true}
-            verdict.counts["QRESYNC ghosts left open"] += 1
+        if is_deleted(ops, op):  # of one that comes back the modseqs begin again
+            verdict.counts["QRESYNC visits left open"] += 1
+            continue
         verdict.counts["QRESYNC visits"] += 1
         if cached != true:
             wrong = {

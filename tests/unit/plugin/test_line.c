@@ -81,6 +81,8 @@ START_TEST(test_intents_are_lines_of_a_journal)
     size = line_intent(line, LINE_INTENT_VOID, GUID, NULL);
     ck_assert_mem_eq(line, "x\t" GUID "\n", size);
     ck_assert_uint_eq(size, 35);
+    size = line_intent(line, LINE_INTENT_UID_NEXT, GUID, "17");
+    ck_assert_mem_eq(line, "N\t" GUID "\t17\n", size);
     size = line_intent(line, LINE_INTENT_VOID, NULL, NULL);
     ck_assert_mem_eq(line, "x\t-\n", size);
     ck_assert_uint_eq(
