@@ -26,8 +26,8 @@ TESTS = SOURCE / "tests"
 CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py",
         "test_ctl_mends*.py"]
 CORE_REPLICATION = ["test_table.py", "test_clients.py"]
-# Of mixed versions: whole is all of tests/replication, the sites with the releases' Dovecots by turns.
-CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_kill.py"]
+# Of mixed versions. whole: all of tests/replication.
+CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_clients.py"]
 AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
 COMMANDS = {"gcc": "gcc", "clang": "clang", "musl": "musl-gcc"}
 
@@ -166,15 +166,15 @@ def tests(level, result):
 
 
 def mixed(level, releases, result):
-    """A group whose sites have this system's Dovecot and the other ones'."""
-    env = {f"DOVELANE_{release.upper()}_ROOT": str(HERE / release) for release in releases}
-    env.update({f"DOVELANE_{release.upper()}_BUILD": str(BUILD) for release in releases})
-    if level == "core":
-        pytest(level, "replication, versions mixed", CORE_MIXED, "", "2", result, **env)
-    if level == "whole":
-        turns = ",".join(number_in(root) for root in ["/", *(HERE / name for name in releases)])
-        pytest(level, "replication, versions mixed", ["test_*.py"], "", "2", result,
-               DOVELANE_VERSIONS=turns, **env)
+    """Groups whose sites have the Dovecots of all, the newest's and this system's first."""
+    newest, *others = [number_in(HERE / name) for name in reversed(releases)]
+    env = {"DOVELANE_VERSIONS": ",".join([newest, number_in("/"), *others])}
+    for release in releases:
+        env[f"DOVELANE_{release.upper()}_ROOT"] = str(HERE / release)
+        env[f"DOVELANE_{release.upper()}_BUILD"] = str(BUILD)
+    if level != "built":
+        pytest(level, "replication of mixed versions",
+               CORE_MIXED if level == "core" else ["test_*.py"], "", "2", result, **env)
 
 
 def number_in(root):
