@@ -4,8 +4,8 @@
     inside.py COMPILER SERVER LEVEL [RELEASE]...
 
 LEVEL: built, core (built, the unit tests, the integration tests in CORE below) or whole (all tests that are not marked long).
-RELEASE: another one, whose root directory is /matrix/RELEASE: the replicator is built there, too, and
-the tests are those of a group with all these Dovecots.
+RELEASE: another one, whose root directory is /matrix/RELEASE: the replicator is built there, too,
+and the tests are those of a group with all these Dovecots.
 """
 import json
 import os
@@ -26,8 +26,8 @@ TESTS = SOURCE / "tests"
 CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py",
         "test_ctl_mends*.py"]
 CORE_REPLICATION = ["test_table.py", "test_clients.py"]
-# Of mixed versions: whole is all of tests/replication, the sites with the releases' Dovecots by turns.
-CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_kill.py"]
+# Of mixed versions. whole: all of tests/replication.
+CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_clients.py"]
 AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
 COMMANDS = {"gcc": "gcc", "clang": "clang", "musl": "musl-gcc"}
 
@@ -104,7 +104,8 @@ def build(compiler, result, release=None):
         (root / "matrix").mkdir(exist_ok=True)
         run(["cp", "-a", SOURCE, root / "matrix"])
     env = dict(os.environ, CC=COMMANDS[compiler])
-    ok = run([*enter, "meson", "setup", "-Db_colorout=never", BUILD, SOURCE], env=env).returncode == 0
+    ok = run([*enter, "meson", "setup", "-Db_colorout=never", BUILD, SOURCE],
+             env=env).returncode == 0
     text = ""
     if ok:
         targets = of_replicator(root) if release else []
@@ -114,7 +115,8 @@ def build(compiler, result, release=None):
         print(text, flush=True)
     warnings = sorted(set(line for line in text.splitlines() if re.search(r"\bwarning: ", line)))
     errors = [line for line in text.splitlines() if re.search(r"\berror: |^FAILED: ", line)]
-    result.step("built", f"build of {release}" if release else "build", int(ok), int(not ok), 0, start, errors[:50], warnings=warnings)
+    result.step("built", f"build of {release}" if release else "build", int(ok), int(not ok), 0,
+                start, errors[:50], warnings=warnings)
     return ok
 
 
@@ -146,7 +148,8 @@ def pytest(level, name, files, marks, at_once, result, **env):
     junit = HERE / f"{name}.xml"
     files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).rglob(pattern))
     code = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", at_once, "--dist", "loadfile", "--durations", "15",
-                "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD), **env)).returncode
+                "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files],
+               env=dict(os.environ, DOVELANE_BUILD=str(BUILD), **env)).returncode
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:
         failed, failures = 1, [f"pytest ended with {code}"]
@@ -166,15 +169,15 @@ def tests(level, result):
 
 
 def mixed(level, releases, result):
-    """A group whose sites have this system's Dovecot and the other ones'."""
-    env = {f"DOVELANE_{release.upper()}_ROOT": str(HERE / release) for release in releases}
-    env.update({f"DOVELANE_{release.upper()}_BUILD": str(BUILD) for release in releases})
-    if level == "core":
-        pytest(level, "replication, versions mixed", CORE_MIXED, "", "2", result, **env)
-    if level == "whole":
-        turns = ",".join(number_in(root) for root in ["/", *(HERE / name for name in releases)])
-        pytest(level, "replication, versions mixed", ["test_*.py"], "", "2", result,
-               DOVELANE_VERSIONS=turns, **env)
+    """Groups whose sites have the Dovecots of all, the newest's and this system's first."""
+    newest, *others = [number_in(HERE / name) for name in reversed(releases)]
+    env = {"DOVELANE_VERSIONS": ",".join([newest, number_in("/"), *others])}
+    for release in releases:
+        env[f"DOVELANE_{release.upper()}_ROOT"] = str(HERE / release)
+        env[f"DOVELANE_{release.upper()}_BUILD"] = str(BUILD)
+    if level != "built":
+        pytest(level, "replication of mixed versions",
+               CORE_MIXED if level == "core" else ["test_*.py"], "", "2", result, **env)
 
 
 def number_in(root):
@@ -188,7 +191,8 @@ def main():
     result = Result(json.loads((HERE / "start.json").read_text()))
     result.data["versions"] = versions(compiler, server)
     if beside:
-        result.data["mixed"] = [number_in(root) for root in ["/", *(HERE / name for name in beside)]]
+        roots = ["/", *(HERE / name for name in beside)]
+        result.data["mixed"] = [number_in(root) for root in roots]
     result.write()
     if compiler == "musl":
         from musl import compile_and_run

@@ -74,8 +74,8 @@ def work(cell, start):
         (place.inside / "start.json").write_text(json.dumps(start))
         trouble = None
         with open(log, "ab") as out:
-            process = place.command("/usr/bin/python3", "/matrix/source/tests/matrix/inside.py", cell.compiler, cell.server,
-                                    start["level"], *cell.beside, out=out)
+            process = place.command("/usr/bin/python3", "/matrix/source/tests/matrix/inside.py",
+                                    cell.compiler, cell.server, start["level"], *cell.beside, out=out)
             try:
                 if process.wait(HOURS * 3600):
                     trouble = f"ended with {process.returncode}"

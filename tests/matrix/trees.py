@@ -89,7 +89,8 @@ class Place:
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=f"run-{name}-", dir=TREES))
         self.overlaid = not self.command("true").wait()
         if not self.overlaid:
-            self.beside = {name: self.copied(root, f"copy-{name}") for name, root in self.beside.items()}
+            self.beside = {name: self.copied(root, f"copy-{name}")
+                           for name, root in self.beside.items()}
             self.copied(tree, "copy")
         self.inside = self.directory / ("upper" if self.overlaid else "copy") / "matrix"
         self.inside.mkdir(exist_ok=True)

@@ -29,8 +29,8 @@ def need(*specs, replication="dovelane"):
     for spec in specs:
         version = spec.partition("@")[2]
         if version and version not in known:
-            pytest.skip(f"Dovecot {version} is not here: DOVELANE_TRIXIE_ROOT, DOVELANE_FORKY_ROOT name "
-                        "root directories of Debian 13, 14")
+            pytest.skip(f"Dovecot {version} is not here: DOVELANE_TRIXIE_ROOT, "
+                        "DOVELANE_FORKY_ROOT name root directories of Debian 13, 14")
     if replication == "dovelane" and not built():
         pytest.skip(f"the replicator is not built in {BUILD}")
 

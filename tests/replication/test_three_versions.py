@@ -31,7 +31,8 @@ def started(request, group):
     versions = three()
     if len(versions) < 3:
         pytest.skip(f"there is no third Dovecot beside {' and '.join(versions)}: "
-                    "DOVELANE_TRIXIE_ROOT, DOVELANE_FORKY_ROOT name root directories of Debian 13, 14")
+                    "DOVELANE_TRIXIE_ROOT, DOVELANE_FORKY_ROOT name root directories of Debian 13 "
+                    "and 14")
     storages = [*STORAGES, *STORAGES][request.param:]
     made = group(*(f"{storage}@{version}" for storage, version in zip(storages, versions)))
     assert [replica.note["version"] for replica in made.replicas] == versions
@@ -88,7 +89,7 @@ def test_changes_of_each_site_reach_the_others(there):
 
 def test_conflicts_while_all_are_apart_and_one_dies(there):
     """UIDs, flags, names and deletions that contradict; the site of each version in turn is killed
-    before the network heals. Adds win, each mail is there once, and UIDs are the same everywhere."""
+    before the network heals. Adds win, each mail is there once, and its UID is one everywhere."""
     for n, dead in enumerate(there.replicas):
         user = f"t{n}@example.org"
         a, b, c = made = [Site(replica, user) for replica in there.replicas]
@@ -119,7 +120,8 @@ def test_conflicts_while_all_are_apart_and_one_dies(there):
         shown = wait_same_uids(there.replicas, user, WITHIN)
         shape = shown[dead.name].shape()
         assert shape.pop("INBOX") == {
-            "m": [("\\flagged",)], "n": [("ka", "kb", "kc")], **{f"x{name}": [()] for name in "abc"}}
+            "m": [("\\flagged",)], "n": [("ka", "kb", "kc")],
+            **{f"x{name}": [()] for name in "abc"}}
         assert shape.pop("D") == {"late": [()]}
         (renamed, mails), = shape.items()
         assert renamed in ("Fa", "Fb", "Fc") and mails == {"F": [()]}, shape

@@ -5,10 +5,12 @@
         group.cut(); ...; group.heal()
 
 replication: "off"; "dsync", stock `doveadm sync` run by the test (`Group.sync`); "dovelane", plugin and replicator. What a site opens
-to another one's Redis goes through a link (links.py), so that the network can be cut, or be far; links=False: straight.
+to another one's Redis goes through a link (links.py), so that the network can be cut, or be far;
+links=False: straight.
 
-Versions ("2.4", or "2.4.5") are the host's and those of other releases' root directories: DOVELANE_TRIXIE_ROOT (Debian 13) and
-DOVELANE_FORKY_ROOT (14). DOVELANE_TRIXIE_BUILD, DOVELANE_FORKY_BUILD: the programs built for it, a path inside.
+Versions ("2.4", or "2.4.5") are the host's and those of other releases' root directories:
+DOVELANE_TRIXIE_ROOT (Debian 13) and DOVELANE_FORKY_ROOT (14). DOVELANE_TRIXIE_BUILD,
+DOVELANE_FORKY_BUILD: the programs built for it, a path inside.
 """
 import contextlib
 import json
@@ -344,7 +346,8 @@ class Group(Stack):
         if self.replication == "dovelane":
             enter = modules.command(modules.lay(self.build_of(root), base / "modules", root), root=root)
             more += self.dovelane_part(letter, spec, base, root, letters, nodes)
-        more += "".join(dovecot.EXTRAS[name][spec.family] for name in self.extras) + self.more.get(spec.family, "")
+        more += "".join(dovecot.EXTRAS[name][spec.family] for name in self.extras)
+        more += self.more.get(spec.family, "")
         note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number)
         inner = str(dovecot.seen(note["config"], root))
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
