@@ -10,6 +10,7 @@
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
 #include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/file_names.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
@@ -217,6 +218,26 @@ void place_later(struct placing *p, const struct orset_task *t, unsigned at)
     }
 }
 
+static int count_copy(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    unsigned *n = arg;
+    (void)m;
+    (void)own;
+    return ++*n > 1;
+}
+
+/* Of a copy of a mail that is in the mailbox, or was: that one's file has its name, or had it. */
+static void note_file_name(struct session *s, const struct orset_task *t)
+{
+    const struct orset_message *m = &t->message;
+    unsigned n = 0;
+    if (m->facts.guid_text_len == 0)
+        return;
+    const char *guid = t_strndup(m->facts.guid_text, m->facts.guid_text_len);
+    if (m->k > 1 || orset_each_copy(s->os, m->folder, m->facts.guid, count_copy, &n) > 0)
+        file_name_is_used(guid);
+}
+
 static int save_item(struct placing *p, struct place_item *item)
 {
     struct orset_task *t = &item->task;
@@ -255,6 +276,7 @@ static int save_item(struct placing *p, struct place_item *item)
         try_later(p->s, t);
         return 0;
     }
+    note_file_name(p->s, t);
     flags_holdable(p->s, p->box, &t->flags, &item->seen);
     item->asked = p->asked;
     item->saved = TRUE;
@@ -311,6 +333,7 @@ int place_save(struct placing *p)
     struct seq_range_iter iter;
     struct write_intent w;
     unsigned n = 0;
+    file_names_end();
     p->trans = mailbox_transaction_begin(
         p->box,
         MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
@@ -348,7 +371,9 @@ int place_save(struct placing *p)
         wait_all(p);
         return -1;
     }
-    if (mailbox_transaction_commit_get_changes(&p->trans, &changes) < 0) {
+    int committed = mailbox_transaction_commit_get_changes(&p->trans, &changes);
+    file_names_end();
+    if (committed < 0) {
         session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: %s", p->x->vname,
                      mailbox_get_last_internal_error(p->box, NULL));
         p->x->all = TRUE;

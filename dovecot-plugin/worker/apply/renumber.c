@@ -18,6 +18,7 @@
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/file_names.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
@@ -89,10 +90,13 @@ static int copy_inside(struct mailbox_transaction_context *trans, const struct r
 {
     struct mail *mail = mail_by_uid(trans, m->uid);
     time_t received, saved;
-    const char *uidl;
+    const char *uidl, *guid;
     int r = -1;
     if (mail == NULL)
         return 0;
+    /* else the copy after the next one would be called as the mail was */
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0 && *guid != '\0')
+        file_name_is_used(guid);
     if (mail_get_received_date(mail, &received) >= 0 && mail_get_save_date(mail, &saved) >= 0) {
         struct mail_save_context *ctx = mailbox_save_alloc(trans);
         mailbox_save_copy_flags(ctx, mail);
@@ -174,6 +178,7 @@ static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, str
             MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
         "dovelane renumber");
     *from = log_end(box);
+    file_names_end();
     for (unsigned i = 0; i < n && r >= 0; i++) {
         struct renumber m = v[i];
         r = m.new_uid < status.uidnext ? 0 : copy_inside(trans, &m);
@@ -190,7 +195,9 @@ static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, str
         return r < 0 ? NOT_COPIED : copied == 0 ? 0 : -1;
     }
     crash_at("renumber");
-    if (mailbox_transaction_commit_get_changes(&trans, &changes) < 0) {
+    int committed = mailbox_transaction_commit_get_changes(&trans, &changes);
+    file_names_end();
+    if (committed < 0) {
         session_note(s, NOTE_WARNING, "%s: UIDs cannot be changed yet: %s", mailbox_get_vname(box),
                      mailbox_get_last_internal_error(box, NULL));
         return -1;

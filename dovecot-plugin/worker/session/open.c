@@ -24,6 +24,7 @@
 #include <maildir-uidlist.h>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -44,6 +45,8 @@
 
 struct opened {
     union mailbox_module_context module_ctx;
+    /* of an open Maildir, the directory of its dovecot-uidlist: wherever it is by now; else -1 */
+    int control_fd;
 };
 
 static MODULE_CONTEXT_DEFINE_INIT(open_module, &mail_storage_module_register);
@@ -156,6 +159,57 @@ static int open_maildir(struct mailbox *box, int (*open_box)(struct mailbox *))
     return r;
 }
 
+/* --- a lock that went along with a renamed mailbox -------------------------------------------- */
+
+static void know_directory(struct mailbox *box, struct opened *o)
+{
+    const char *path;
+    i_close_fd(&o->control_fd);
+    if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_CONTROL, &path) > 0)
+        o->control_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static bool is_own_lock(int dir_fd, const char *name)
+{
+    char text[256];
+    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd == -1 ? 0 : read(fd, text, sizeof text - 1);
+    i_close_fd(&fd);
+    text[I_MAX(n, 0)] = '\0';
+    return strcmp(text, t_strdup_printf("%s:%s", my_pid, my_hostname)) == 0;
+}
+
+/* A client renamed the mailbox while this process held the lock of its dovecot-uidlist: it lies in
+ * the new place, where nobody lets it go, and this process lives. Clients would wait for it. */
+static void let_go_of_moved_lock(const char *path, int dir_fd)
+{
+    static const char name[] = MAILDIR_UIDLIST_NAME ".lock";
+    struct stat here, there;
+    if (fstat(dir_fd, &here) < 0 ||
+        (stat(path, &there) == 0 && here.st_ino == there.st_ino && here.st_dev == there.st_dev))
+        return;
+    if (is_own_lock(dir_fd, name) && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT)
+        i_error("unlink(%s/%s), which is elsewhere by now: %m", path, name);
+}
+
+static void close_maildir(struct mailbox *box)
+{
+    struct opened *o = MODULE_CONTEXT_REQUIRE(box, open_module);
+    const char *path;
+    T_BEGIN
+    {
+        bool known = o->control_fd != -1 &&
+                     mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_CONTROL, &path) > 0;
+        if (known)
+            path = t_strdup(path);
+        o->module_ctx.super.close(box);
+        if (known)
+            let_go_of_moved_lock(path, o->control_fd);
+        i_close_fd(&o->control_fd);
+    }
+    T_END;
+}
+
 bool session_box_is_locked(struct session *s, struct mailbox *box)
 {
     enum mail_error error;
@@ -217,8 +271,10 @@ static int open_whole(struct mailbox *box)
         return -1;
     }
     refresh_kept(box);
-    return is_maildir(box) ? open_maildir(box, o->module_ctx.super.open)
-                           : o->module_ctx.super.open(box);
+    if (!is_maildir(box))
+        return o->module_ctx.super.open(box);
+    know_directory(box, o);
+    return open_maildir(box, o->module_ctx.super.open);
 }
 
 static void mailbox_allocated(struct mailbox *box)
@@ -229,7 +285,10 @@ static void mailbox_allocated(struct mailbox *box)
     struct opened *o = p_new(box->pool, struct opened, 1);
     o->module_ctx.super = *v;
     box->vlast = &o->module_ctx.super;
+    o->control_fd = -1;
     v->open = open_whole;
+    if (is_maildir(box))
+        v->close = close_maildir;
     MODULE_CONTEXT_SET(box, open_module, o);
 }
 

@@ -301,8 +301,8 @@ START_TEST(test_an_error_calls_a_folder_by_its_name)
     uint32_t folder;
     open_replica(&a, 1);
     ck_assert_int_eq(orset_begin(a.os), 0);
-    ck_assert_int_eq(
-        orset_local_create(a.os, "\0Work\0Old", 9, 5, (const uint8_t[16]){1}, &folder), 0);
+    ck_assert_int_eq(orset_local_create(a.os, "\0Work\0Old", 9, 5, (const uint8_t[16]){1}, &folder),
+                     0);
     ck_assert_int_eq(orset_local_uid_validity(a.os, folder, 7, 1), 0);
     ck_assert_int_eq(orset_local_uid_validity(a.os, folder, 3000000000U, 5), ORSET_E_LIMIT);
     ck_assert_ptr_nonnull(strstr(orset_error_text(a.os), " of Work/Old:"));
