@@ -241,9 +241,9 @@ static void compare(const struct replica_here *h, const char *about, const struc
                   !strcmp(there, "yes") ? "load" : "do not load",
                   !strcmp(here, "yes") ? "do" : "do not");
 #undef DIFFERS
-    check_good(h->ctl, about, "said of itself on host %s: %s; separators %s; %s",
-               of->text[FACT_HOST], of->text[FACT_GROUP], of->text[FACT_SEPARATORS],
-               of->text[FACT_FORMATS]);
+    check_good(h->ctl, about, "said of itself on host %s, Dovelane %s: %s; separators %s; %s",
+               of->text[FACT_HOST], of->text[FACT_VERSION], of->text[FACT_GROUP],
+               of->text[FACT_SEPARATORS], of->text[FACT_FORMATS]);
 }
 
 static void compare_with(const struct replica_here *h, size_t i, const struct facts *own,
