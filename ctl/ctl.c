@@ -10,6 +10,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "lib/redis/endpoint.h"
 #include "ctl/escape.h"
 #include "ctl/out.h"
 
@@ -108,8 +109,10 @@ void ctl_log(struct ctl *ctl, const char *format, ...)
     /* What goes to stderr with -j is an object already. */
     log_as_json(ctl->config->log_format == LOG_FORMAT_JSON &&
                 !(out_is_json() && !strcmp(ctl->config->log, "stderr")));
-    if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
-        out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);
+    char *where = endpoint_file_of(ctl->config->log, "dovelane");
+    if (log_open("dovelane", where, LOG_LEVEL_INFO) < 0)
+        out_error("dovelane: log = %s cannot be opened\n", where);
+    free(where);
     if (out_is_json())
         log_stderr_to(say_log);
     log_info("%s", shown.data ? shown.data : "");

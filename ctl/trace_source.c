@@ -15,6 +15,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/base/subprocess.h"
+#include "lib/redis/endpoint.h"
 
 extern char **environ;
 
@@ -115,6 +116,17 @@ static void hear_own(struct trace_sources *t)
         fclose(f);
 }
 
+static void add_own_files(struct trace_sources *t, const struct config *c)
+{
+    static const char *const program[] = {"dovelane-milter", "dovelane-proxy", "dovelane-relay",
+                                          "dovelane-replicator", "dovelane"};
+    for (size_t i = 0; !strncmp(c->log, "file:", 5) && i < 5; i++) {
+        char *path = endpoint_file_of(c->log + 5, program[i]);
+        add_rotated(t, path);
+        free(path);
+    }
+}
+
 void trace_sources_find(struct trace_sources *t, const struct config *c)
 {
     static const char *const postfix[] = {"postconf", "-h", "maillog_file", NULL};
@@ -122,8 +134,7 @@ void trace_sources_find(struct trace_sources *t, const struct config *c)
     if (subprocess_exists("journalctl") &&
         (is_directory("/run/log/journal") || is_directory("/var/log/journal")))
         add(t, TRACE_JOURNAL, "journal");
-    if (!strncmp(c->log, "file:", 5))
-        add_rotated(t, c->log + 5);
+    add_own_files(t, c);
     add_named_by(t, postfix);
     add_named_by(t, dovecot);
     add_rotated(t, "/var/log/mail.log");

@@ -237,8 +237,10 @@ static void open_log(const struct config *c)
     if (strcmp(c->log, "stderr") == 0)
         log_stderr_to(to_dovecots_log);
     log_as_json(c->log_format == LOG_FORMAT_JSON);
-    if (log_open("dovelane-replicator", c->log, (enum log_level)c->log_level) < 0)
-        i_fatal("log = %s: %m", c->log);
+    char *where = endpoint_file_of(c->log, "dovelane-replicator");
+    if (log_open("dovelane-replicator", where, (enum log_level)c->log_level) < 0)
+        i_fatal("log = %s: %m", where);
+    free(where);
 }
 
 static void reopen_log(const siginfo_t *si, void *arg)

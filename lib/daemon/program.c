@@ -25,7 +25,12 @@ int program_log(const struct config *c, const char *name)
     char tag[128];
     snprintf(tag, sizeof tag, "%s%s%s", c->syslog_name, *c->syslog_name ? "/" : "", name);
     log_as_json(c->log_format == LOG_FORMAT_JSON);
-    return log_open(tag, c->log, (enum log_level)c->log_level);
+    char *where = endpoint_file_of(c->log, name);
+    int r = log_open(tag, where, (enum log_level)c->log_level);
+    int failed = errno;
+    free(where);
+    errno = failed;
+    return r;
 }
 
 void program_start(struct program *p, const char *name, bool node_needed, program_check *check,

@@ -1,6 +1,7 @@
 """dovelane trace: the story of a mail, out of logs of all forms and of what lies in lanes."""
 import gzip
 import json
+import shutil
 import signal
 import smtplib
 import socket
@@ -312,6 +313,39 @@ def test_a_moved_log_is_opened_anew_at_a_hangup(stack, tmp_path):
     programs.write_settings(entry["relay-mx1"], {"copies": "99"})
     entry["relay-mx1"].send(signal.SIGHUP)
     logged(logs["relay-mx1"], "the config stays as it was")
+
+
+def test_logrotate_with_our_snippet(stack, tmp_path):
+    """The file of packaging, with a systemctl that does for these processes what the real one does for units."""
+    if not shutil.which("logrotate"):
+        pytest.skip("no logrotate here")
+    entry, bin_, logs = stack(postfix="divert", sinks=["a"]), tmp_path / "bin", tmp_path / "log"
+    bin_.mkdir()
+    units = {"milter": "dovelane-milter", "relay-mx1": "dovelane-relay"}
+    script = "#!/bin/sh\ncase $4 in\n"
+    for name, unit in units.items():
+        (logs / unit).mkdir(parents=True)
+        programs.write_settings(entry[name], {"log": f"file:{logs}/%p/mail.log"})
+        entry.end(name)
+        entry.start(name)
+        logged(logs / unit / "mail.log", ".")
+        script += f'{unit}) [ "$1 $2 $3" = "kill --kill-who=main --signal=HUP" ] && kill -HUP {entry[name].process.pid};;\n'
+    (bin_ / "systemctl").write_text(script + "esac\n")
+    (bin_ / "systemctl").chmod(0o755)
+    (bin_ / "pidof").symlink_to("/bin/false")
+    snippet = (Path(__file__).resolve().parents[3] / "packaging/logrotate/dovelane").read_text()
+    conf = tmp_path / "logrotate.conf"
+    conf.write_text(snippet.replace("/var/log/dovelane", str(logs)))
+    conf.chmod(0o644)
+    done = subprocess.run(["logrotate", "--force", "--state", tmp_path / "state", conf], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=60, check=False, env={"PATH": f"{bin_}:/usr/bin:/bin:/usr/sbin:/sbin"})
+    assert done.returncode == 0 and not done.stdout, done.stdout
+    host, _, port = entry.smtp.rpartition(":")
+    with smtplib.SMTP(host, int(port)) as client:
+        client.sendmail("s@example.org", ["u@a.example"], "Message-ID: <rotated@x.example>\r\n\r\ntext\r\n")
+    logged(logs / "dovelane-milter" / "mail.log", "action=lane")
+    logged(logs / "dovelane-relay" / "mail.log", "status=sent")
+    assert (logs / "dovelane-relay" / "mail.log.1").exists()
 
 
 def test_the_journal_gets_fields_of_each_mail(stack, tmp_path):
