@@ -108,6 +108,15 @@ static void draw(struct display *d)
 
 /* ---- commands ---- */
 
+/* The last line is what it came to; a new one begins with what follows the newline. */
+static void add_answer(struct display *d, char c)
+{
+    if (d->text_len && d->text[d->text_len - 1] == '\n')
+        d->text_len = 0;
+    if (d->text_len < ANSWER || c == '\n')
+        d->text[d->text_len < ANSWER ? d->text_len++ : ANSWER - 1] = c;
+}
+
 static void on_answer(struct ev_loop *loop, ev_io *w, int events)
 {
     struct display *d = w->data;
@@ -116,11 +125,12 @@ static void on_answer(struct ev_loop *loop, ev_io *w, int events)
     (void)events;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    for (ssize_t i = 0; i < n && d->text_len < ANSWER; i++)
-        d->text[d->text_len++] = (char)(text[i] == '\n' ? ' ' : text[i]);
+    for (ssize_t i = 0; i < n; i++)
+        add_answer(d, text[i]);
     if (n > 0)
         return;
     d->text[d->text_len] = '\0';
+    d->text[strcspn(d->text, "\n")] = '\0';
     ev_io_stop(loop, w);
     close(w->fd);
     waitpid(d->child, NULL, 0);

@@ -126,16 +126,6 @@ size_t top_servers(const struct top *t)
     return t->n;
 }
 
-const char *top_server_name(const struct top *t, size_t server)
-{
-    return t->server[server].name;
-}
-
-const char *top_server_address(const struct top *t, size_t server)
-{
-    return t->server[server].address;
-}
-
 struct config_link top_server_link(const struct top *t, size_t server)
 {
     if (t->server[server].is_node)

@@ -33,8 +33,6 @@ struct top *top_new(const struct config *);
 void top_free(struct top *);
 
 size_t top_servers(const struct top *);
-const char *top_server_name(const struct top *, size_t server);
-const char *top_server_address(const struct top *, size_t server);
 /* The link to it, with texts of the configuration. */
 struct config_link top_server_link(const struct top *, size_t server);
 

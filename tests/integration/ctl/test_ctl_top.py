@@ -59,6 +59,7 @@ def test_replicas_and_a_next_hop_that_is_away(world):
     w.store("smtp:[127.0.0.1]:1", "b@example.net")
     entry = (envelope.entry_id(), b"meta", b"body")
     w.push("mx1", "dovelane:replica:site-a>site-b", entry)
+    alive(w)
     hop = eventually("the relay says that it is away", lambda: [each for each in once(w)["next_hops"] if "error" in each])
     assert hop[0]["next_hop"] == "smtp:[127.0.0.1]:1" and "refused" in hop[0]["error"] and hop[0]["node"] in ("mx1", "mx2")
     waiting, = once(w)["replicas"]
