@@ -176,6 +176,7 @@ static void put_done(struct orset_buf *b, const struct frame_done *d)
     orset_buf_num(b, d->unplaced);
     orset_buf_num(b, d->held);
     orset_buf_num(b, d->names);
+    orset_buf_num(b, d->state_bytes);
     orset_buf_u8(b, (uint8_t)d->joins);
     orset_buf_num(b, d->placed);
     orset_buf_num(b, d->placed_bytes);
@@ -201,6 +202,7 @@ static void read_done(struct orset_reader *r, struct frame_done *d)
     d->unplaced = orset_read_num(r, UINT64_MAX);
     d->held = orset_read_num(r, UINT64_MAX);
     d->names = orset_read_num(r, UINT64_MAX);
+    d->state_bytes = orset_read_num(r, INT64_MAX);
     uint8_t joins = orset_read_u8(r);
     if (joins > FRAME_READING)
         r->bad = true;

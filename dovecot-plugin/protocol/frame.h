@@ -177,9 +177,10 @@ struct frame_done {
          * CLOSE */
         bool asking;
     } site[FRAME_SITES_MAX];
-    uint64_t unplaced; /* messages in the state that no mailbox holds yet */
-    uint64_t held;     /* removals that wait for an admin */
-    uint64_t names;    /* folders that are not shown here, or not by their name */
+    uint64_t unplaced;    /* messages in the state that no mailbox holds yet */
+    uint64_t held;        /* removals that wait for an admin */
+    uint64_t names;       /* folders that are not shown here, or not by their name */
+    uint64_t state_bytes; /* size of the user's state */
     enum frame_joins joins;
     /* mails of other sites that were saved here since the last DONE, and their bytes */
     uint64_t placed, placed_bytes;

@@ -113,6 +113,7 @@ static void say_progress(struct session *s, struct frame_done *d)
     d->unplaced = s->unplaced;
     d->held = s->quarantined;
     d->names = s->names_waiting;
+    d->state_bytes = session_state_bytes(s);
     switch (s->join.phase) {
     case JOIN_ASKING: d->joins = FRAME_JOINING; break;
     case JOIN_ALONE: d->joins = FRAME_UNASKED; break;

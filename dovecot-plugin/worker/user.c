@@ -95,6 +95,19 @@ static const char *state_path(struct session *s)
     return t_strconcat(s->dir, "/state.db", NULL);
 }
 
+uint64_t session_state_bytes(struct session *s)
+{
+    static const char *const companions[] = {"", "-wal"};
+    const char *path = state_path(s);
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < N_ELEMENTS(companions); i++) {
+        struct stat st;
+        if (stat(t_strconcat(path, companions[i], NULL), &st) == 0)
+            bytes += (uint64_t)st.st_size;
+    }
+    return bytes;
+}
+
 /* 0; -1; -2: it is spoilt, *error_r says by what */
 static int read_state(struct session *s, const char **error_r)
 {

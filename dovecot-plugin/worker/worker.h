@@ -61,6 +61,7 @@ struct open_user {
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *,
                              const struct open_user *, bool *permanent_r, const char **error_r);
 void session_close(struct session **);
+uint64_t session_state_bytes(struct session *); /* of the file and what SQLite has beside it */
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no
  * database: what is open here is nobody's any more. The session is to be closed and opened
  * again. */

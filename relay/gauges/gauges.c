@@ -10,7 +10,9 @@
 #include "lib/base/metrics.h"
 #include "lib/cluster/liveness.h"
 #include "lib/daemon/metrics_http.h"
+#include "lib/mail/envelope.h"
 #include "lib/mail/lanename.h"
+#include "lib/mail/smtp_reply.h"
 #include "relay/acks/owners.h"
 #include "relay/repair/resync.h"
 #include "relay/cluster/cluster_view.h"
@@ -20,15 +22,21 @@
 #define PROGRAM "dovelane-relay"
 #define PAGE "1000"
 #define INFOS_MOST 2000 /* lanes that are asked for their oldest entry in one go */
+#define READS_MOST 1000 /* entries that are looked at for why they wait, in all lanes together */
+#define READ_AGAIN 5.   /* seconds until that is done anew: it costs more than the rest */
 
 /* What is under way for one who asked; NULL: nothing is. */
 static struct collecting {
     struct relay *relay;
     size_t open;  /* requests without an answer */
     size_t infos; /* how many LANE.INFO were sent */
+    size_t reads; /* entries that may yet be looked at */
+    bool reasons; /* they are looked at this time */
     bool lost;    /* an answer did not come: nothing is published */
     long long entries, bytes, missing;
 } * collecting;
+
+static double reasons_at; /* clock_monotonic; 0: never */
 
 /* ---- lanes ---- */
 
@@ -39,6 +47,10 @@ static void publish(const struct collecting *c)
 {
     for (size_t i = 0; i < sizeof of_lanes / sizeof *of_lanes; i++)
         metric_publish(of_lanes[i]);
+    if (c->reasons) {
+        metric_publish(METRIC_lane_deferred_reason_entries);
+        reasons_at = clock_monotonic();
+    }
     metric_series_set(metric_series(METRIC_node_entries, NULL, NULL), c->entries);
     metric_series_set(metric_series(METRIC_node_bytes, NULL, NULL), c->bytes);
     metric_series_set(metric_series(METRIC_copies_missing, NULL, NULL), c->missing);
@@ -66,8 +78,87 @@ static long long field(const redisReply *info, const char *name)
 
 struct one_lane {
     struct collecting *of;
-    char *destination;
+    char *name, *destination;
+    size_t len;
+    long long delayed; /* entries, of which no reason was told yet */
 };
+
+static void one_lane_free(struct one_lane *l)
+{
+    free(l->name);
+    free(l->destination);
+    free(l);
+}
+
+static void tell_reason(struct one_lane *l, const char *reason, long long n)
+{
+    l->delayed -= n;
+    if (n > 0)
+        metric_gather(metric_series(METRIC_lane_deferred_reason_entries, l->destination, reason),
+                      n);
+}
+
+/* Of the first recipient that waits after an attempt. */
+static void see_reason(struct one_lane *l, const struct envelope *env)
+{
+    for (size_t i = 0; i < env->nrecipients; i++) {
+        const struct recipient *to = &env->recipient[i];
+        size_t n = to->text ? smtp_dsn_length(to->text) : 0;
+        char dsn[SMTP_DSN_MAX];
+        if (to->state != RECIPIENT_WAITING || !n || n >= sizeof dsn)
+            continue;
+        memcpy(dsn, to->text, n);
+        dsn[n] = '\0';
+        tell_reason(l, env->marks & ENVELOPE_HELD ? "held" : dsn, 1);
+        return;
+    }
+    tell_reason(l, env->marks & ENVELOPE_HELD ? "held" : "none", 1);
+}
+
+/* An entry is [sequence, id, revision, attempts, age, meta, body, state]. */
+static void see_entry(struct one_lane *l, const redisReply *e)
+{
+    struct envelope env;
+    if (e->type != REDIS_REPLY_ARRAY || e->elements < 8 || !e->element[7]->str ||
+        strcmp(e->element[7]->str, "delayed") || e->element[5]->type != REDIS_REPLY_STRING ||
+        l->delayed <= 0)
+        return;
+    if (envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
+        return;
+    see_reason(l, &env);
+    envelope_free(&env);
+}
+
+static void on_read(struct wire *w, redisReply *reply, void *arg)
+{
+    struct one_lane *l = arg;
+    (void)w;
+    if (!reply)
+        l->of->lost = true;
+    else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+             reply->element[1]->type == REDIS_REPLY_ARRAY)
+        for (size_t i = 0; i < reply->element[1]->elements; i++)
+            see_entry(l, reply->element[1]->element[i]);
+    tell_reason(l, "unread", l->delayed);
+    answered(l->of);
+    one_lane_free(l);
+}
+
+/* True: it goes on with the lane. */
+static bool ask_reasons(struct one_lane *l, long long entries)
+{
+    struct collecting *c = l->of;
+    long long n = entries < (long long)c->reads ? entries : (long long)c->reads;
+    if (!c->reasons || l->delayed <= 0)
+        return false;
+    if (n > 0 && wire_sendf(owners_wire(c->relay), on_read, l, "LANE.READ %b 0 COUNT %lld NOBODY",
+                            l->name, l->len, n)) {
+        c->reads -= (size_t)n;
+        return true;
+    }
+    tell_reason(l, "unread", l->delayed);
+    return false;
+}
 
 static void on_info(struct wire *w, redisReply *reply, void *arg)
 {
@@ -76,14 +167,16 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     if (!reply)
         l->of->lost = true;
     else if (reply->type == REDIS_REPLY_ARRAY) { /* else the lane has become empty */
+        l->delayed = field(reply, "delayed");
         metric_gather(metric_series(METRIC_lane_deferred_entries, l->destination, NULL),
-                      field(reply, "delayed"));
+                      l->delayed);
         metric_most(metric_series(METRIC_lane_oldest_seconds, l->destination, NULL),
                     field(reply, "oldest-age") * 1000);
+        if (ask_reasons(l, field(reply, "length")))
+            return;
     }
     answered(l->of);
-    free(l->destination);
-    free(l);
+    one_lane_free(l);
 }
 
 static void ask_info(struct collecting *c, const char *name, size_t len, const char *destination)
@@ -91,15 +184,14 @@ static void ask_info(struct collecting *c, const char *name, size_t len, const c
     if (c->infos >= INFOS_MOST)
         return;
     struct one_lane *l = mem_alloc(sizeof *l);
-    *l = (struct one_lane){c, mem_strdup(destination)};
+    *l = (struct one_lane){c, mem_dup(name, len), mem_strdup(destination), len, 0};
     c->infos++;
     c->open++;
     if (wire_sendf(owners_wire(c->relay), on_info, l, "LANE.INFO %b", name, len))
         return;
     c->open--;
     c->lost = true;
-    free(l->destination);
-    free(l);
+    one_lane_free(l);
 }
 
 static void see_lane(struct collecting *c, const char *name, size_t len, long long entries,
@@ -217,6 +309,10 @@ static void collect(void *arg)
     for (size_t i = 0; i < sizeof of_lanes / sizeof *of_lanes; i++)
         metric_gather_begin(of_lanes[i]);
     c->relay = r;
+    c->reads = READS_MOST;
+    c->reasons = reasons_at == 0. || clock_monotonic() - reasons_at >= READ_AGAIN;
+    if (c->reasons)
+        metric_gather_begin(METRIC_lane_deferred_reason_entries);
     c->open = 1; /* this function's own, so that it does not end within it */
     ask_page(c, "0");
     answered(c);

@@ -244,6 +244,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     if (reply->type != REDIS_REPLY_ARRAY) {
         log_of(LOG_LEVEL_WARNING, LOG_FIELD_lane, t.lane->name, "TAKE was refused: %s",
                reply->str ? reply->str : "no list");
+        metric_add(relay_takes_refused, 1);
         ev_timer_stop(t.relay->loop, &t.relay->intake->pause);
         ev_timer_set(&t.relay->intake->pause, PAUSE, 0.);
         ev_timer_start(t.relay->loop, &t.relay->intake->pause);

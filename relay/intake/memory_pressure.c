@@ -18,7 +18,7 @@ struct gauge {
     struct gauge *next;
     struct relay *relay;
     char *node;
-    bool on, asked;
+    bool on, asked, connected;
     struct metric_series *used, *most, *full; /* of the node */
     long long used_before;                    /* at */
     double at;                                /* clock_monotonic; 0: it was not asked yet */
@@ -76,12 +76,24 @@ static void measure(struct gauge *g, long long used, long long most)
                                            : 0);
 }
 
+/* Nobody knows what a node has that does not answer: one that was nearly full may come back
+ * empty. */
+static void forget(struct gauge *g)
+{
+    g->at = g->growth = 0.;
+    metric_series_set(g->used, METRIC_UNKNOWN);
+    metric_series_set(g->most, METRIC_UNKNOWN);
+    metric_series_set(g->full, METRIC_UNKNOWN);
+}
+
 static void on_info(struct wire *w, redisReply *reply, void *arg)
 {
     struct gauge *g = arg;
     g->asked = false;
-    if (!reply || reply->type != REDIS_REPLY_ARRAY)
-        return; /* it stays what it was: a node that is away cannot be emptied either */
+    if (!reply || reply->type != REDIS_REPLY_ARRAY) {
+        forget(g); /* `on` stays what it was: a node that is away cannot be emptied either */
+        return;
+    }
     long long used = number(reply, "used-memory"), most = number(reply, "maxmemory"),
               above = g->relay->config->spill_above;
     if (used >= 0)
@@ -100,6 +112,7 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
 static void ask_one(const char *node, struct wire *wire, void *arg)
 {
     struct gauge *g = gauge_of(arg, node);
+    g->connected = true;
     if (!g->asked && wire_sendf(wire, on_info, g, "LANE.INFO"))
         g->asked = true;
 }
@@ -107,7 +120,12 @@ static void ask_one(const char *node, struct wire *wire, void *arg)
 static void on_ask(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct pressure *p = t->data;
+    for (struct gauge *g = p->first; g; g = g->next)
+        g->connected = false;
     owners_each_node(p->relay, ask_one, p);
+    for (struct gauge *g = p->first; g; g = g->next)
+        if (!g->connected)
+            forget(g);
 }
 
 bool pressure_on(const struct relay *r, const struct lane *lane)

@@ -1,8 +1,5 @@
 """metrics_listen of the replicator as a service of Dovecot's."""
 
-import re
-from pathlib import Path
-
 import pytest
 from site_user import Site
 from support.stack.digest import wait_equal
@@ -21,19 +18,10 @@ def page():
     fresh.close()
 
 
-def listens(replica, page):
-    conf = Path(replica.note["base"]) / "dovelane.conf"
-    text, n = re.subn(
-        r"(?m)^metrics_listen = .*$", f'metrics_listen = "{page.listen}"', conf.read_text()
-    )
-    assert n == 1
-    conf.write_text(text)
-
-
 def test_a_scraper_sees_mail_go_to_the_other_site(group, page):
     there = group("sdbox", "mdbox")
     a, b = there.replicas
-    listens(a, page)
+    page.listened_by(a)
     there.restart(a.name)
     with Site(a, USER) as site:
         site.append("INBOX", "one")
@@ -42,6 +30,7 @@ def test_a_scraper_sees_mail_go_to_the_other_site(group, page):
     peer = 'peer="site-b"'
     eventually("confirmed", lambda: page.values().get(f"replica_confirm_seconds_count{{{peer}}}"))
     eventually("no lag", lambda: page.values()[f"replica_lag_seconds{{{peer}}}"] == 0)
+    assert page.values()["replicator_largest_state_bytes"] > 4096
     assert page.ask("/healthz")[0] == 200 and promtool(page.text()) == ""
     there.restart(a.name)
     eventually("it has the port again", lambda: (page.ask("/readyz") or [0])[0] == 200)

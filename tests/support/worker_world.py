@@ -257,7 +257,7 @@ class Site:
         for _ in range(r.num()):
             site = r.num()
             self.done["sites"][site] = {"unconfirmed": r.num(), "behind": r.u8(), "owed": r.u8(), "more": r.u8(), "asking": r.u8()}
-        self.done.update(unplaced=r.num(), held=r.num(), names=r.num(), joins=r.u8(), placed=r.num(), placed_bytes=r.num(), tick=r.num())
+        self.done.update(unplaced=r.num(), held=r.num(), names=r.num(), state_bytes=r.num(), joins=r.u8(), placed=r.num(), placed_bytes=r.num(), tick=r.num())
         if kind == CLOSE:
             self.opened, self.to_ask = False, set()
         else:

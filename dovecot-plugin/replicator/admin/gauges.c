@@ -40,6 +40,7 @@ static void see_peer(const struct replicator *r, size_t i)
 struct seen {
     double now;
     long long refused, behind;
+    uint64_t state_bytes, state_most;
 };
 
 static void see_user(struct user *u, void *arg)
@@ -50,6 +51,8 @@ static void see_user(struct user *u, void *arg)
     for (size_t i = 0; i < u->r->group.npeers; i++)
         behind = behind || u->peer[i].behind;
     s->behind += behind;
+    s->state_bytes += u->state_bytes;
+    s->state_most = u->state_bytes > s->state_most ? u->state_bytes : s->state_most;
 }
 
 static long long state_bytes(const struct replicator *r)
@@ -74,6 +77,10 @@ static void collect(void *arg)
     users_each(r->users, see_user, &seen);
     metric_series_set(metric_series(METRIC_replicator_refused_users, NULL, NULL), seen.refused);
     metric_series_set(metric_series(METRIC_replicator_behind_users, NULL, NULL), seen.behind);
+    metric_series_set(metric_series(METRIC_replicator_users_state_bytes, NULL, NULL),
+                      (long long)seen.state_bytes);
+    metric_series_set(metric_series(METRIC_replicator_largest_state_bytes, NULL, NULL),
+                      (long long)seen.state_most);
     metric_series_set(metric_series(METRIC_replicator_state_bytes, NULL, NULL), state_bytes(r));
     metrics_http_collected();
 }

@@ -150,6 +150,7 @@ void progress_done(struct user *u, const struct frame_done *d)
     count_placed(p, d->placed, d->placed_bytes);
     waits(u, d->unplaced, d->held);
     names_wait(u, d->names);
+    u->state_bytes = d->state_bytes;
     progress_joins(u, d->joins);
     if (p->unplaced >= PROGRESS_MANY)
         begin(p);

@@ -102,6 +102,47 @@ def test_what_waits_in_lanes_is_told(relay, page):
     assert page.values()[f'lane_entries{{nexthop="{away.destination}"}}'] == 1
 
 
+def test_why_mail_waits_is_told(relay, page):
+    """By the status code; of more than a thousand entries the rest is unread."""
+    w = relay(retry_first="1h", retry_most="1h", destination_in_flight=2000)
+    served(page)
+    peer, full = w.peer(), w.peer(lmtp=True)
+    peer.say("RCPT", "450 4.2.2 full", match="full@")
+    peer.say("RCPT", "451 4.7.1 grey", match="grey@")
+    full.say("RCPT", "452 4.3.1 no room")
+    for to in ("full@example.net", "grey@example.net", "grey@example.net"):
+        w.store(peer, to)
+    hop = f'nexthop="{peer.destination}"'
+
+    def told(page, hop):
+        start = f"lane_deferred_reason_entries{{{hop},reason="
+        found = {k[len(start) + 1 : -2]: v for k, v in page.values().items() if k.startswith(start)}
+        return {reason: n for reason, n in found.items() if n}
+
+    eventually("both reasons", lambda: told(page, hop) == {"4.2.2": 1, "4.7.1": 2})
+    for _ in range(1100):
+        w.store(full)
+    hop = f'nexthop="{full.destination}"'
+    eventually(
+        lambda: f"all are told: {told(page, hop)}",
+        lambda: sum(told(page, hop).values()) == 1100 and 0 < told(page, hop)["unread"] < 1100,
+    )
+
+
+def test_a_node_that_is_away_has_no_memory_to_tell(relay, page):
+    """What it had when it was heard last would keep an alert firing, or keep one from it."""
+    w = relay()
+    served(page)
+    eventually("both", lambda: page.values().get('node_memory_bytes{node="mx2"}', 0) > 0)
+    w.stack.kill("redis-mx2")
+    eventually(
+        "it is gone", lambda: not [k for k in page.values() if "memory" in k and '"mx2"' in k]
+    )
+    assert page.values()['node_memory_bytes{node="mx1"}'] > 0
+    w.stack.start("redis-mx2")
+    eventually("it is back", lambda: page.values().get('node_memory_bytes{node="mx2"}', 0) > 0)
+
+
 def test_probes(relay, page):
     w = relay()
     served(page)

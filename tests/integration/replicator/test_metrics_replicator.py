@@ -20,6 +20,7 @@ def test_a_peer_that_stops_and_comes_back(world, page):  # noqa: F811
     w[0].stop()
     w[0].start(metrics_listen=f'"{page.listen}"')
     eventually("it is ready", lambda: (page.ask("/readyz") or [0])[0] == 200)
+    w[0].site.state_bytes.update(u=5000, v=7000)
     w[1].change("v", "there")
     w[0].change("u", "here")
     w.converge(["u", "v"])
@@ -32,6 +33,8 @@ def test_a_peer_that_stops_and_comes_back(world, page):  # noqa: F811
     assert seen[f"replica_lag_seconds{{{peer}}}"] == 0 and seen[f"replica_up{{{peer}}}"] == 1
     assert seen[f"replica_confirm_seconds_count{{{peer}}}"] >= 1
     assert seen["replicator_state_bytes"] > 0
+    assert seen["replicator_users_state_bytes"] == 12000
+    assert seen["replicator_largest_state_bytes"] == 7000
     w[1].stop()
     for n in range(5):
         w[0].change("u", f"later {n}")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Becomes a program with what its systemd unit leaves it: user, groups, umask, no new privileges, the filters of system calls and address families.
+"""Becomes a program with what its systemd unit leaves it: user, groups, umask, no new privileges, the filters of system calls and address families,
+and of memory that is written and run.
 
     as_unit.py UNIT USER GROUP[,GROUP]... PROGRAM [ARGUMENT]...
 
@@ -17,13 +18,27 @@ from pathlib import Path
 
 PR_SET_NO_NEW_PRIVS = 38
 ALLOW, DENY = 0x7fff0000, 0x00050000 | 1  # SCMP_ACT_ALLOW, SCMP_ACT_ERRNO(EPERM), seccomp.h
-EQUAL = 4                                 # SCMP_CMP_EQ
+EQUAL, MASKED_EQUAL = 4, 7                # SCMP_CMP_EQ, SCMP_CMP_MASKED_EQ
+WRITE, EXEC, SHM_EXEC = 2, 4, 0o100000    # PROT_WRITE, PROT_EXEC
+# MemoryDenyWriteExecute=: of the third argument, which bits are looked at, and what they may be.
+MEMORY = {
+    "mmap": (WRITE | EXEC, (0, WRITE, EXEC)),
+    "mprotect": (EXEC, (0,)),
+    "pkey_mprotect": (EXEC, (0,)),
+    "shmat": (SHM_EXEC, (0,)),
+}
 FAMILY = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 
 
 class Compare(ctypes.Structure):
     """struct scmp_arg_cmp"""
     _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
+
+
+def allow_if(library, context, name, *compare):
+    compare = Compare(*compare)
+    number = library.seccomp_syscall_resolve_name(name.encode())
+    library.seccomp_rule_add_array(context, ALLOW, number, 1, ctypes.byref(compare))
 
 
 def settings(unit):
@@ -71,13 +86,16 @@ def close_calls(unit):
     library = ctypes.CDLL("libseccomp.so.2")
     library.seccomp_init.restype = ctypes.c_void_p
     context = ctypes.c_void_p(library.seccomp_init(DENY))
+    memory = MEMORY if unit.get("MemoryDenyWriteExecute") == ["yes"] else {}
     for name in allowed(unit) | {"execve"}:  # the manager's own exec
         number = library.seccomp_syscall_resolve_name(name.encode())
-        if number >= 0 and name != "socket":
+        if number >= 0 and name != "socket" and name not in memory:
             library.seccomp_rule_add_array(context, ALLOW, number, 0, None)
+    for name, (bits, values) in memory.items():
+        for value in values:
+            allow_if(library, context, name, 2, MASKED_EQUAL, bits, value)
     for family in " ".join(unit["RestrictAddressFamilies"]).split():
-        compare = Compare(0, EQUAL, FAMILY[family], 0)
-        library.seccomp_rule_add_array(context, ALLOW, library.seccomp_syscall_resolve_name(b"socket"), 1, ctypes.byref(compare))
+        allow_if(library, context, "socket", 0, EQUAL, FAMILY[family], 0)
     if library.seccomp_load(context) != 0:
         raise OSError("seccomp_load failed")
 

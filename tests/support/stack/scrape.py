@@ -6,6 +6,7 @@ import re
 import socket
 import ssl
 import subprocess
+from pathlib import Path
 
 from .ports import Ports
 
@@ -25,6 +26,15 @@ class Page:
 
     def close(self):
         self.held.close()
+
+    def listened_by(self, replica):
+        """A replica of a group has it from its next start on."""
+        conf = Path(replica.note["base"]) / "dovelane.conf"
+        text, n = re.subn(
+            r"(?m)^metrics_listen = .*$", f'metrics_listen = "{self.listen}"', conf.read_text()
+        )
+        assert n == 1
+        conf.write_text(text)
 
     def connection(self, ca=None, timeout=20):
         if not ca:

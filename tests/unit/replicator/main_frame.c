@@ -208,6 +208,7 @@ START_TEST(answers_of_a_worker_come_through)
                             .nsites = 2,
                             .unplaced = 5,
                             .names = 7,
+                            .state_bytes = 1ULL << 33,
                             .held = 6,
                             .tick = 200,
                             .joins = FRAME_READING,
@@ -222,7 +223,7 @@ START_TEST(answers_of_a_worker_come_through)
     ck_assert(g.u.done.site[1].more && !g.u.done.site[0].more);
     ck_assert(g.u.done.site[1].asking && !g.u.done.site[0].asking);
     ck_assert(g.u.done.unplaced == 5 && g.u.done.held == 6 && g.u.done.names == 7 &&
-              g.u.done.tick == 200);
+              g.u.done.tick == 200 && g.u.done.state_bytes == 1ULL << 33);
     ck_assert(g.u.done.joins == FRAME_READING && g.u.done.placed == 7 &&
               g.u.done.placed_bytes == 1ULL << 40);
     orset_buf_free(&b);

@@ -1,0 +1,98 @@
+"""The alerts of replicas: each fires when the real thing is broken, and goes."""
+
+import shutil
+
+import pytest
+from site_user import Site
+from support.prometheus import pages, watched  # noqa: F401
+from support.stack.digest import wait_equal
+from test_damage import vanish
+from test_unplaced import in_its_namespace
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not shutil.which("prometheus"), reason="no Prometheus: ./setup long"),
+]
+USER = "watched@example.org"
+WITHIN = 420
+
+
+@pytest.fixture
+def sites(group, pages, watched):  # noqa: F811
+    """A factory: two sites, their replicators, and a Prometheus that scrapes them."""
+
+    def make(*specs):
+        there = group(*specs)
+        targets = []
+        for replica in there.replicas:
+            page = pages("replicator")
+            page.listened_by(replica)
+            there.restart(replica.name)
+            targets.append(("replicator", page))
+        with Site(there.replicas[0], USER) as site:
+            site.append("INBOX", "first")
+        wait_equal(there.replicas, [USER], WITHIN)
+        there.prometheus = watched(targets)
+        there.prometheus.calm()
+        return there
+
+    return make
+
+
+def test_a_site_is_away(sites):
+    """Its Dovecot first, whose changes wait in its lanes; then its node."""
+    there = sites("sdbox", "mdbox")
+    prometheus = there.prometheus
+    prometheus.now()
+    there.end("dovecot-b")
+    with Site(there.replicas[0], USER) as site:
+        site.append("INBOX", "second")
+    prometheus.fires("DovelaneDown")
+    prometheus.fires("DovelaneReplicaBehind")
+    prometheus.now()
+    there.kill("redis-b")
+    prometheus.fires("DovelaneReplicaAway")
+    prometheus.now()
+    there.start("redis-b")
+    there.start("dovecot-b")
+    prometheus.resolves("DovelaneReplicaAway")
+    prometheus.resolves("DovelaneReplicaBehind")
+    prometheus.calm()
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_the_brake_holds(sites):
+    """Thirty files of a Maildir are removed by hand."""
+    there = sites("maildir", "sdbox")
+    prometheus, user = there.prometheus, "brake@example.org"
+    prometheus.now()
+    vanish(there, user)
+    prometheus.fires("DovelaneBrakeHolds")
+    prometheus.now()
+    there.replicas[0].doveadm("dovelane", "restore", "-u", user)
+    prometheus.resolves("DovelaneBrakeHolds")
+    prometheus.calm()
+    wait_equal(there.replicas, [user], WITHIN)
+
+
+def test_a_disk_is_full(sites):
+    """At B there is room for three megabytes; A has eight."""
+    there = sites("sdbox", "sdbox")
+    a, b = there.replicas
+    prometheus = there.prometheus
+    mount = b.store(USER) / "mailboxes/INBOX/dbox-Mails"
+    owner, kept = mount.stat(), b.store(USER) / "kept"
+    options = f"size=3m,uid={owner.st_uid},gid={owner.st_gid},mode=0700"
+    in_its_namespace(b, "cp", "-a", mount, kept)
+    in_its_namespace(b, "mount", "-t", "tmpfs", "-o", options, "tmpfs", mount)
+    in_its_namespace(b, "cp", "-a", f"{kept}/.", mount)
+    prometheus.now()
+    with Site(a, USER) as site:
+        for n in range(8):
+            site.append("INBOX", f"m{n}", size=1 << 20)
+    prometheus.fires("DovelaneMailsUnplaced")
+    prometheus.now()
+    in_its_namespace(b, "mount", "-o", "remount,size=100m", mount)
+    prometheus.resolves("DovelaneMailsUnplaced")
+    prometheus.calm()
+    wait_equal(there.replicas, [USER], WITHIN)
