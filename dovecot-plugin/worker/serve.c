@@ -8,9 +8,11 @@
 #include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
 
+#include <buffer.h>
 #include <str.h>
 
 #include <sys/resource.h>
@@ -22,6 +24,7 @@ struct server {
     struct group group;
     pool_t group_pool;
     unsigned patience; /* link_set_patience() */
+    buffer_t *retired; /* origins, of the user who is opened next, or is open */
     struct session *session;
 };
 
@@ -86,11 +89,13 @@ static void take_hello(struct server *v, const struct frame_hello *h)
 
 /* --- questions -------------------------------------------------------------------------------- */
 
-static void send_fail(struct server *v, bool permanent, const char *text)
+static void send_fail(struct server *v, const struct failure *why)
 {
     struct frame f = {.type = FRAME_FAIL};
-    f.u.fail.permanent = permanent;
-    f.u.fail.text = (struct text){(const uint8_t *)text, I_MIN(strlen(text), FRAME_TEXT_MAX)};
+    size_t n = strlen(why->text);
+    f.u.fail.permanent = why->permanent;
+    f.u.fail.nobody = why->nobody;
+    f.u.fail.text = (struct text){(const uint8_t *)why->text, I_MIN(n, FRAME_TEXT_MAX)};
     (void)link_send(v->link, &f);
 }
 
@@ -127,6 +132,7 @@ static void send_done(struct server *v, enum frame_result result)
     struct frame_done *d = &f.u.done;
     const char *text = result == FRAME_OK ? "" : session_error(s);
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
+    retired_tell_origins(s);
     d->result = result;
     d->text = (struct text){(const uint8_t *)text, I_MIN(strlen(text), FRAME_TEXT_MAX)};
     for (unsigned i = 0; i < s->npeers; i++) {
@@ -153,32 +159,34 @@ static void send_done(struct server *v, enum frame_result result)
 static void look_up(struct server *v, struct text user)
 {
     struct frame f = {.type = FRAME_CREDENTIALS};
-    const char *error = "this worker has opened somebody: ask another one";
+    struct failure why = {.text = "this worker has opened somebody: ask another one"};
+    const struct failure bad_name = {
+        .permanent = TRUE,
+        .text = "the userdb gives him a name that cannot be replicated: empty, too long, or with "
+                "control characters or a slash"};
     const char *name = NULL;
-    bool permanent = FALSE;
     if (credentials_kept() == 0)
-        f.u.credentials.number = user_credentials(v->storage_service, t_strndup(user.p, user.n),
-                                                  &name, &permanent, &error);
+        f.u.credentials.number =
+            user_credentials(v->storage_service, t_strndup(user.p, user.n), &name, &why);
     if (f.u.credentials.number == 0) {
-        send_fail(v, permanent, error);
+        send_fail(v, &why);
         return;
     }
     f.u.credentials.user = (struct text){(const uint8_t *)name, strlen(name)};
     if (frame_user_ok(f.u.credentials.user.p, f.u.credentials.user.n))
         (void)link_send(v->link, &f);
     else
-        send_fail(v, TRUE,
-                  "the userdb gives him a name that cannot be replicated: empty, too long, or with "
-                  "control characters or a slash");
+        send_fail(v, &bad_name);
 }
 
-/* error_r as session_open() has it. */
+/* failure_r as session_open() has it. */
 static bool open_session(struct server *v, const char *user, uint64_t credentials,
-                         bool *permanent_r, const char **error_r)
+                         struct failure *failure_r)
 {
     i_assert(v->session == NULL);
-    v->session = session_open(v->link, &v->group, v->storage_service, user, credentials,
-                              permanent_r, error_r);
+    struct text retired = {v->retired->data, v->retired->used};
+    v->session = session_open(v->link, &v->group, v->storage_service, user, credentials, retired,
+                              failure_r);
     link_set_user_open(v->link, v->session != NULL);
     return v->session != NULL;
 }
@@ -192,18 +200,18 @@ static void close_session(struct server *v)
 static void open_user(struct server *v, struct text user, uint64_t credentials)
 {
     struct frame f = {.type = FRAME_READY};
-    const char *error;
-    bool permanent;
+    struct failure why;
     uint64_t lowest;
-    (void)open_session(v, t_strndup(user.p, user.n), credentials, &permanent, &error);
-    if (v->session == NULL && error == NULL) {
+    (void)open_session(v, t_strndup(user.p, user.n), credentials, &why);
+    if (v->session == NULL && why.text == NULL) {
         send_elsewhere(v);
         return;
     }
     if (v->session == NULL) {
-        send_fail(v, permanent, error);
+        send_fail(v, &why);
         return;
     }
+    retired_tell_origins(v->session);
     f.u.ready.created = v->session->created;
     f.u.ready.exchange = is_joining(v->session);
     (void)orset_out(v->session->os, &f.u.ready.unconfirmed, &lowest);
@@ -248,15 +256,15 @@ static enum frame_result run_admin(struct session *s, const struct frame *f)
 /* The user anew, before anything is concluded from files that are not there any more. */
 static bool reopen(struct server *v)
 {
-    const char *user = t_strdup(v->session->user->username), *error;
-    bool permanent;
+    const char *user = t_strdup(v->session->user->username);
+    struct failure why;
     close_session(v);
-    if (!open_session(v, user, 0, &permanent, &error))
-        send_fail(v, permanent,
-                  error != NULL
-                      ? error
-                      : "the user has other credentials than before: a new worker will open it");
-    return v->session != NULL;
+    if (open_session(v, user, 0, &why))
+        return TRUE;
+    if (why.text == NULL)
+        why.text = "the user has other credentials than before: a new worker will open it";
+    send_fail(v, &why);
+    return FALSE;
 }
 
 static void serve_user(struct server *v, const struct frame *f)
@@ -291,6 +299,7 @@ static void close_user(struct server *v)
 {
     struct frame f = {.type = FRAME_DONE};
     close_session(v);
+    buffer_set_used_size(v->retired, 0);
     (void)link_send(v->link, &f);
 }
 
@@ -298,9 +307,15 @@ static void serve(struct server *v, const struct frame *f)
 {
     switch (f->type) {
     case FRAME_HELLO: take_hello(v, &f->u.hello); return;
+    case FRAME_RETIRED:
+        buffer_set_used_size(v->retired, 0);
+        buffer_append(v->retired, f->u.origins.p, f->u.origins.n);
+        return;
     case FRAME_OPEN:
         if (v->group.known && v->session == NULL) {
             open_user(v, f->u.open.user, f->u.open.credentials);
+            if (v->session == NULL)
+                buffer_set_used_size(v->retired, 0);
             return;
         }
         break;
@@ -360,6 +375,7 @@ void serve_begin(int fd, struct mail_storage_service_ctx *storage_service, void 
     v->storage_service = storage_service;
     v->ended = ended;
     v->group_pool = pool_alloconly_create("group", 1024);
+    v->retired = buffer_create_dynamic(default_pool, 64);
     v->link = link_create(fd, &events, v);
 }
 
@@ -373,6 +389,7 @@ void serve_end(void)
     if (v->session != NULL)
         close_session(v);
     link_destroy(&v->link);
+    buffer_free(&v->retired);
     pool_unref(&v->group_pool);
     i_free(v);
 }

@@ -14,6 +14,7 @@
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
@@ -128,11 +129,8 @@ static int read_state(struct session *s, const char **error_r)
     return r >= 0 ? 0 : state_sqlite_spoilt(s->db) ? -2 : -1;
 }
 
-static int open_state(struct session *s, const char **error_r)
+static void unread_state(struct session *s)
 {
-    int r = read_state(s, error_r);
-    if (r != -2)
-        return r;
     if (s->os != NULL)
         orset_close(s->os);
     s->os = NULL;
@@ -140,10 +138,42 @@ static int open_state(struct session *s, const char **error_r)
         state_sqlite_close(s->db);
     s->db = NULL;
     mailbox_table_clear(s);
+    for (unsigned i = 0; i < s->npeers; i++)
+        s->peer[i] = (struct peer){.site = s->peer[i].site};
+}
+
+static int open_state(struct session *s, const char **error_r)
+{
+    int r = read_state(s, error_r);
+    if (r != -2)
+        return r;
+    unread_state(s);
     state_put_aside(s, state_path(s), *error_r);
     str_truncate(s->error, 0);
     *error_r = NULL;
     return read_state(s, error_r) < 0 ? -1 : 0;
+}
+
+/* Its mailboxes are of a user who was forgotten, as far as anybody can know: another one of that
+ * name may have got mail in them since. *permanent_r: an admin has to decide. */
+static int check_retired(struct session *s, bool *permanent_r, const char **error_r)
+{
+    if (!retired_state(s))
+        return 0;
+    if (retired_unused(s)) {
+        session_note(s, NOTE_INFO,
+                     "what came of the user of this name who was forgotten is dropped");
+        unread_state(s);
+        retired_remove(state_path(s));
+        return read_state(s, error_r) < 0 ? -1 : 0;
+    }
+    *permanent_r = TRUE;
+    *error_r = t_strdup_printf(
+        "his mailboxes here are those of the user of this name who was forgotten, and nothing of "
+        "them is replicated: move his home away, with %s; or, if they are to be the present "
+        "user's, remove %s alone",
+        s->dir, s->dir);
+    return -1;
 }
 
 /* Is this state the one that gave the numbers last? Main alone has the file that knows. */
@@ -208,7 +238,8 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
             s->peer[s->npeers++].site = s->group->site[i];
     /* One of them is this site. A body_request has a bit for each other one. */
     i_assert(s->npeers < FRAME_SITES_MAX);
-    if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0)
+    if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0 ||
+        check_retired(s, permanent_r, error_r) < 0)
         return -1;
     orset_bound_uid_validity(s->os, (uint32_t)I_MIN(time(NULL) + 86400, UINT32_MAX - 2));
     if (check_reserve(s, error_r) < 0 || check_root(s, error_r) < 0)
@@ -223,6 +254,7 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
     return 0;
 }
 
+/* *permanent_r: there is no such user. */
 static int look_up(struct mail_storage_service_ctx *storage_service, const char *username,
                    struct mail_storage_service_user **user_r, uint64_t *credentials_r,
                    bool *permanent_r, const char **error_r)
@@ -247,12 +279,15 @@ static int look_up(struct mail_storage_service_ctx *storage_service, const char 
 }
 
 uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username,
-                          const char **name_r, bool *permanent_r, const char **error_r)
+                          const char **name_r, struct failure *failure_r)
 {
     struct mail_storage_service_user *service_user;
     uint64_t credentials;
-    if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
+    if (look_up(storage_service, username, &service_user, &credentials, &failure_r->nobody,
+                &failure_r->text) < 0) {
+        failure_r->permanent = failure_r->nobody;
         return 0;
+    }
     *name_r = t_strdup(compat_service_username(service_user));
     mail_storage_service_user_unref(&service_user);
     return credentials;
@@ -283,10 +318,13 @@ static struct mail_user *open_user(struct mail_storage_service_ctx *storage_serv
 
 struct session *session_open(struct link *link, struct group *group,
                              struct mail_storage_service_ctx *storage_service, const char *username,
-                             uint64_t credentials, bool *permanent_r, const char **error_r)
+                             uint64_t credentials, struct text retired, struct failure *failure_r)
 {
+    bool *permanent_r = &failure_r->permanent;
+    const char **error_r = &failure_r->text;
     struct mail_user *user =
         open_user(storage_service, username, credentials, permanent_r, error_r);
+    failure_r->nobody = user == NULL && *permanent_r;
     if (user == NULL)
         return NULL;
     pool_t pool = pool_alloconly_create("session", 1024);
@@ -294,6 +332,8 @@ struct session *session_open(struct link *link, struct group *group,
     s->pool = pool;
     s->group = group;
     s->link = link;
+    if (retired.n > 0)
+        s->retired = (struct text){p_memdup(pool, retired.p, retired.n), retired.n};
     s->user = user;
     s->lock_fd = -1;
     s->uncounted = TRUE;

@@ -47,16 +47,22 @@ enum frame_result round_end(struct session *, enum frame_result);
 void serve_begin(int fd, struct mail_storage_service_ctx *, void (*ended)(void));
 void serve_end(void);
 
+/* Why a user is not opened. */
+struct failure {
+    bool permanent, nobody; /* FAIL has the same */
+    const char *text;       /* data stack */
+};
+
 /* The number of a user's credentials, without opening anything of his, and *name_r (data stack),
- * what Dovecot calls him. 0: *permanent_r, *error_r (data stack) say why not. */
+ * what Dovecot calls him. 0: *failure_r says why not. */
 uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username,
-                          const char **name_r, bool *permanent_r, const char **error_r);
-/* credentials: those he should have; 0: whatever they are. NULL: *permanent_r, *error_r (data
- * stack) say why not; *error_r is NULL when another process has to be asked, since he has
- * others, or this one has. */
+                          const char **name_r, struct failure *failure_r);
+/* credentials: those he should have; 0: whatever they are. retired: origins. NULL: *failure_r says
+ * why not; its text is NULL when another process has to be asked, since he has others, or this
+ * one has. */
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *,
-                             const char *username, uint64_t credentials, bool *permanent_r,
-                             const char **error_r);
+                             const char *username, uint64_t credentials, struct text retired,
+                             struct failure *failure_r);
 void session_close(struct session **);
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no
  * database: what is open here is nobody's any more. The session is to be closed and opened

@@ -60,6 +60,10 @@ struct user_peer {
     double expected, each;
     double may;                /* bytes that the answer may bring */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
+    /* It has not said that it knows that an earlier user of this name was forgotten: until then
+     * nothing else of this one goes there, and nothing of it is taken (retire.h). */
+    bool untold;
+    double told_again; /* when what came of it made that to be told again */
 };
 
 /* USER_IN_TURN: it waits for its turn to exchange (turn_is_free). */
@@ -125,6 +129,9 @@ struct user {
     double waiting_until;    /* 0: none waits */
     uint64_t epoch, counter; /* own numbers, as a worker noted them last; 0: none did in this run */
     struct admin_requests admin;
+    /* Requests to forget it. */
+    struct admin_requests forgets;
+    bool ask_userdb; /* before anything else: whether it has this user */
 
     size_t hints; /* since it was looked at */
     /* until it is looked at again, while so much happens that it is longer than hint_wait; else
@@ -202,6 +209,8 @@ void user_asked_to_look(struct user *);
 void user_sweep(struct user *);
 /* A parcel to apply; owned by the user until user_parcel_done. */
 void user_parcel(struct user *, struct parcel_in_flight *);
+/* The userdb is asked anew whether it has this user, who is closed before. */
+void user_ask_userdb(struct user *);
 /* The admins' requests that no worker was asked yet. later: another time they may work. */
 void user_fail_requests(struct user *, const char *why, bool later);
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */

@@ -29,6 +29,10 @@ void user_unsent(struct user *u, size_t peer, uint64_t first)
 static void send_to(struct user *u, size_t peer, const struct frame_parcel *send)
 {
     struct user_peer *p = &u->peer[peer];
+    if (p->untold && !parcel_is_retirement(send->kind)) {
+        user_unsent(u, peer, send->first);
+        return;
+    }
     if (p->missing && send->first > p->missing) {
         /* The peer would meet a gap: ops before it did not come into the lane. */
         metric_add(replicator_unsent, 1);

@@ -25,7 +25,15 @@ static bool passed(double moment, double now)
 bool user_may_ask(const struct user *u, size_t peer)
 {
     struct outbox *s = u->r->outbox;
+    if (u->peer[peer].untold)
+        return false;
     return u->joins ? outbox_answered(s, peer) : outbox_ready(s, peer) && outbox_may_try(s, peer);
+}
+
+static void put_off(double *moment, double wait, double now)
+{
+    if (passed(*moment, now))
+        *moment = now + wait;
 }
 
 static void due_peer(struct user *u, size_t i, double now)
@@ -33,6 +41,12 @@ static void due_peer(struct user *u, size_t i, double now)
     struct replicator *r = u->r;
     struct user_peer *p = &u->peer[i];
     double most = seconds(r->config->resend_most);
+    if (p->untold) { /* as if its lane were full */
+        put_off(&p->resend_at, p->resend_wait, now);
+        put_off(&p->exchange_at, p->exchange_wait, now);
+        put_off(&p->hello_at, OUTBOX_PROBE, now);
+        return;
+    }
     if (user_lacks_some(p) && now >= p->ship_after && outbox_ready(r->outbox, i))
         p->want |= 1u << FRAME_SHIP_NEW;
     if (passed(p->resend_at, now)) {
@@ -89,7 +103,7 @@ enum user_class user_class(struct user *u, double now)
     unsigned want = 0;
     if (now < u->open_after)
         return USER_NOTHING;
-    if (!TAILQ_EMPTY(&u->admin))
+    if (!TAILQ_EMPTY(&u->admin) || u->ask_userdb)
         return USER_FIRST;
     if (look && !u->joins)
         /* names that are made up are in nobody's way */
@@ -132,6 +146,10 @@ void user_plan(struct user *u)
     double now = clock_monotonic();
     due(u, now);
     enum user_class c = user_class(u, now);
+    if (u->ask_userdb && !u->worker && u->credentials != 0) {
+        sched_dequeue(r->sched, u);
+        u->credentials = 0;
+    }
     if (u->worker)
         u->stirred = true;
     else if (!u->ending)

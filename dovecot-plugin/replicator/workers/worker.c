@@ -12,6 +12,8 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/users/holders.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
+#include "dovecot-plugin/replicator/workers/forget.h"
 #include "dovecot-plugin/replicator/workers/hello.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -92,6 +94,15 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
     if (w->user)
         w->user->asked_at = clock_monotonic();
     worker_set_patience(w, w->all->r->config->worker_timeout);
+}
+
+void worker_tell_retired(struct worker *w, const struct user *u)
+{
+    struct orset_buf b = {.alloc = &replicator_heap};
+    ledger_get_retired(w->all->r->ledger, u->name, &b);
+    if (b.len > 0)
+        say(w, &(struct frame){.type = FRAME_RETIRED, .u.origins = {b.data, b.len}});
+    orset_buf_free(&b);
 }
 
 void worker_ask_close(struct worker *w)
@@ -268,6 +279,8 @@ static void on_credentials(struct worker *w, const struct frame *f)
     if (ws->credentials == 0)
         ws->credentials = number;
     ws->several = ws->several || number != ws->credentials;
+    if (w->user->ask_userdb)
+        forget_living(w->user);
     release(w);
 }
 
@@ -322,6 +335,8 @@ static void on_fail(struct worker *w, const struct frame *f)
     }
     char *why = mem_strndup((const char *)t.p, t.n < 500 ? t.n : 500);
     job_again(&w->job, u);
+    if (f->u.fail.nobody)
+        forget_nobody(u);
     /* An admin would wait for nothing. */
     user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
     if (f->u.fail.permanent) {
@@ -393,9 +408,8 @@ static bool reads_answers(const struct worker *w)
 static void on_reserve(struct worker *w, const struct frame *f)
 {
     struct replicator *r = w->all->r;
-    struct orset_sum user = orset_hash(w->user->name, strlen(w->user->name));
     uint8_t key[16];
-    memcpy(key, &user, sizeof key);
+    reserve_user_key(w->user->name, key);
     w->user->epoch = f->u.reserve.epoch;
     w->user->counter = f->u.reserve.counter;
     struct frame a = {.type = FRAME_RESERVED};
@@ -442,6 +456,7 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
     /* also of one that is warm and ended by Dovecot's master */
     case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w);
+    case FRAME_ORIGINS: return w->user && (w->state == OPENING || w->state == BUSY);
     case FRAME_NOTE: return true;
     default: return false;
     }
@@ -489,6 +504,9 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_RESERVE: on_reserve(w, f); break;
     case FRAME_ELSEWHERE: on_elsewhere(w); break;
     case FRAME_CREDENTIALS: on_credentials(w, f); break;
+    case FRAME_ORIGINS:
+        ledger_set_origins(w->all->r->ledger, w->user->name, f->u.origins);
+        break;
     default: on_note(w, f); break;
     }
     if (owes(w) && !is_overlong(w))

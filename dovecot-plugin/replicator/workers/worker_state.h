@@ -51,6 +51,8 @@ struct worker *worker_connect(struct workers *, bool root);
 /* Asks what leads to that state, and sends it in the same turn (workers_flush). */
 void worker_ask(struct worker *, enum state, const struct frame *);
 void worker_ask_close(struct worker *);
+/* Goes before OPEN, where users of this name were forgotten. */
+void worker_tell_retired(struct worker *, const struct user *);
 void worker_flush(struct worker *);
 /* So long, from now on, an answer is waited for, or an idle user stays open. */
 void worker_set_patience(struct worker *, int64_t ms);

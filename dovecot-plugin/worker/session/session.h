@@ -87,6 +87,8 @@ struct session {
     struct state_sqlite *db;
     struct orset_store store;
     struct orset *os;
+    struct text retired; /* origins of users of this name who were forgotten (retired.h) */
+    unsigned origins;    /* so many of the state's vector were told to main */
     bool created;
     bool fully_open; /* opened: its state may be called clean at the end */
 

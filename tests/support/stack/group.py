@@ -133,6 +133,18 @@ class Replica(Service):
     def imap(self, user, **how):
         return Imap(self.note["imap"], user, **how)
 
+    def set_users(self, users):
+        """Whom the userdb lists from now on; of a dictionary each user's further fields, "userdb_NAME=VALUE" with blanks between."""
+        fields = users if isinstance(users, dict) else dict.fromkeys(users, "")
+        lines = [dovecot.passwd_line(user, self.note["homes"], extra) for user, extra in fields.items()]
+        path = Path(self.note["users"])
+        fresh = path.with_name("users.new")
+        fresh.write_text("".join(lines))
+        # Dovecot looks at the file's time, in seconds, and size.
+        before = path.stat().st_mtime
+        os.utime(fresh, (before + 1, before + 1))
+        fresh.rename(path)
+
     def home(self, user):
         name, _, domain = user.partition("@")
         return Path(self.note["mail"]) / domain / name
@@ -269,8 +281,8 @@ class Group(Stack):
     ORDER = ("dovecot-", "links", "redis-")
 
     def __init__(self, *specs, replication="dovelane", users=None, settings=FAST, workers=4, directory=None, debug=False, links=True,
-                 extras=(), more=None, **options):
-        """extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf."""
+                 extras=(), more=None, anybody=True, **options):
+        """users: whom the userdb lists; anybody: all others exist, too. extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf."""
         super().__init__(directory, Shape(postfix="none", nodes=0, relays=False, **options))
         if replication not in REPLICATIONS:
             raise StackError(f"replication {replication!r}: one of {', '.join(REPLICATIONS)}")
@@ -278,7 +290,7 @@ class Group(Stack):
         self.specs = [Spec.parse(text, self.known, number) for number, text in enumerate(specs)]
         self.replication, self.users, self.workers, self.debug = replication, users, workers, debug
         self.settings, self.linked, self.links = dict(settings or {}), links, {}
-        self.extras, self.more = extras, more or {}
+        self.extras, self.more, self.anybody = extras, more or {}, anybody
         self.states = {}
 
     # -- making it -------------------------------------------------------------------------------------------------------
@@ -332,7 +344,7 @@ class Group(Stack):
             enter = modules.command(modules.lay(self.build_of(root), base / "modules", root), root=root)
             more += self.dovelane_part(letter, spec, base, root, letters, nodes)
         more += "".join(dovecot.EXTRAS[name][spec.version] for name in self.extras) + self.more.get(spec.version, "")
-        note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number)
+        note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number, self.anybody)
         inner = str(dovecot.seen(note["config"], root))
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
         argv = [*enter, "dovecot", "-F", "-c", inner]
