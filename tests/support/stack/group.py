@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..waiting import eventually
 from . import dovecot, modules, probe, process, programs
 from .failure import StackError
 from .imap import Imap
@@ -140,10 +141,21 @@ class Replica(Service):
         path = Path(self.note["users"])
         fresh = path.with_name("users.new")
         fresh.write_text("".join(lines))
-        # Dovecot looks at the file's time, in seconds, and size.
-        before = path.stat().st_mtime
+        # Dovecot looks at the file's time and size, once a second at most.
+        before, were = path.stat().st_mtime, path.read_text().splitlines()
         os.utime(fresh, (before + 1, before + 1))
         fresh.rename(path)
+        for changed in {line.partition(":")[0] for line in {*were} ^ {line.rstrip() for line in lines}}:
+            there = changed in fields
+            eventually(f"{self.name} {'has' if there else 'has not'} {changed}",
+                       lambda name=changed, wanted=there: self.has_user(name) == wanted)
+
+    def has_user(self, user):
+        """By the userdb."""
+        try:
+            return bool(self.doveadm("user", user))
+        except StackError:
+            return False
 
     def home(self, user):
         name, _, domain = user.partition("@")
