@@ -6,7 +6,7 @@
 
 /* ---- parts ---- */
 
-#define FAIL_NOBODY 2 /* on the wire: permanent, and the userdb has no such user */
+enum fail { FAIL_LATER, FAIL_PERMANENT, FAIL_NOBODY, FAIL_UNWANTED }; /* on the wire */
 
 static struct text read_text(struct orset_reader *r, size_t most)
 {
@@ -277,7 +277,10 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         orset_buf_num(b, f->u.ready.unconfirmed);
         break;
     case FRAME_FAIL:
-        orset_buf_u8(b, (uint8_t)(f->u.fail.nobody ? FAIL_NOBODY : f->u.fail.permanent));
+        orset_buf_u8(b, (uint8_t)(f->u.fail.nobody      ? FAIL_NOBODY
+                                  : f->u.fail.unwanted  ? FAIL_UNWANTED
+                                  : f->u.fail.permanent ? FAIL_PERMANENT
+                                                        : FAIL_LATER));
         put_text(b, f->u.fail.text);
         break;
     case FRAME_RESERVE:
@@ -287,6 +290,7 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         break;
     case FRAME_RETIRED:
     case FRAME_ORIGINS: put_text(b, f->u.origins); break;
+    case FRAME_APART: put_text(b, f->u.apart); break;
     case FRAME_DONE: put_done(b, &f->u.done); break;
     case FRAME_REPLY:
         orset_buf_u8(b, f->u.reply.more);
@@ -331,10 +335,11 @@ static void read_reserve(struct orset_reader *r, struct frame *f)
 static void read_fail(struct orset_reader *r, struct frame *f)
 {
     uint8_t how = orset_read_u8(r);
-    if (how > FAIL_NOBODY)
+    if (how > FAIL_UNWANTED)
         r->bad = true;
-    f->u.fail.permanent = how != 0;
+    f->u.fail.permanent = how != FAIL_LATER;
     f->u.fail.nobody = how == FAIL_NOBODY;
+    f->u.fail.unwanted = how == FAIL_UNWANTED;
     f->u.fail.text = read_text(r, FRAME_TEXT_MAX);
 }
 
@@ -373,6 +378,11 @@ static void read_body(struct orset_reader *r, struct frame *f)
     case FRAME_FAIL: read_fail(r, f); return;
     case FRAME_RETIRED:
     case FRAME_ORIGINS: f->u.origins = read_origins(r); return;
+    case FRAME_APART:
+        f->u.apart = read_text(r, FRAME_SITES_MAX * FRAME_SITE);
+        if (f->u.apart.n % FRAME_SITE != 0)
+            r->bad = true;
+        return;
     case FRAME_RESERVE: read_reserve(r, f); return;
     case FRAME_DONE: read_done(r, &f->u.done); return;
     case FRAME_REPLY:

@@ -11,7 +11,7 @@
  *     HELLO                                            once, first; not answered
  *     LOOKUP                        CREDENTIALS | FAIL
  *     RETIRED                                          right before OPEN; not answered
- *     OPEN                          [ORIGINS RESERVE NOTE]... READY | FAIL | ELSEWHERE
+ *     OPEN                          [APART ORIGINS RESERVE NOTE]... READY | FAIL | ELSEWHERE
  *     INGEST PARCEL SHIP TICK       [SEND RESERVE NOTE ORIGINS]... DONE | FAIL
  *     ADMIN                         [SEND RESERVE NOTE ORIGINS REPLY]... DONE | FAIL
  *     ADMIN "users" (no user open)  REPLY per user that exists, DONE; refused: users cannot be listed
@@ -56,8 +56,9 @@
 /* bytes of a mailbox's or namespace's name, a setting, a verb's word */
 #define FRAME_NAME_MAX 4096
 #define FRAME_TEXT_MAX 65536 /* bytes of a reply's row, of a reason, of a note */
-#define FRAME_ORIGIN 16        /* bytes of an origin: u64 site, u64 epoch */
+#define FRAME_ORIGIN 16      /* bytes of an origin: u64 site, u64 epoch */
 #define FRAME_ORIGINS_MAX 4096
+#define FRAME_SITE 8 /* bytes of a site's number in APART */
 
 /* Seconds after which the kernel's timer ends a worker that does not go on
  * (worker/session/link.c). */
@@ -96,7 +97,8 @@ enum frame_type {
     FRAME_NOTE,
     FRAME_ELSEWHERE,
     FRAME_CREDENTIALS,
-    FRAME_ORIGINS
+    FRAME_ORIGINS,
+    FRAME_APART
 };
 
 enum frame_ship {
@@ -234,11 +236,14 @@ struct frame {
             /* no such user, or one that cannot be replicated: do not ask again soon */
             bool permanent;
             bool nobody; /* the userdb has no such user; permanent, too */
+            /* by the userdb's word he is not to be replicated here; permanent, too */
+            bool unwanted;
             struct text text;
         } fail;
         /* RETIRED: those of states of this name's users who were forgotten. ORIGINS: all that the
          * open user's state has in its vector. */
         struct text origins;
+        struct text apart; /* sites with which the user is not to be replicated, u64 each */
         struct {
             enum frame_reserve what;
             uint64_t epoch, counter;

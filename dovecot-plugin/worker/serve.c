@@ -6,6 +6,7 @@
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/link.h"
 #include "dovecot-plugin/worker/session/retired.h"
@@ -57,7 +58,7 @@ static void take_hello(struct server *v, const struct frame_hello *h)
     g->nnamespaces = (unsigned)h->nnamespaces;
     for (unsigned i = 0; i < g->nnamespaces; i++)
         g->ns[i] = text_dup(v->group_pool, h->ns[i]);
-    g->public_user = "";
+    g->public_user = g->replicas = "";
     g->brake_count = 20;
     g->brake_percent = 10;
     g->brake_wait = 2000;
@@ -67,6 +68,8 @@ static void take_hello(struct server *v, const struct frame_hello *h)
         unsigned n;
         if (strcmp(key, "public_user") == 0)
             g->public_user = value;
+        else if (strcmp(key, "replicas") == 0)
+            g->replicas = value;
         else if (strcmp(key, "brake_count") == 0 && str_to_uint(value, &n) == 0)
             g->brake_count = n;
         else if (strcmp(key, "brake_percent") == 0 && str_to_uint(value, &n) == 0)
@@ -95,6 +98,7 @@ static void send_fail(struct server *v, const struct failure *why)
     size_t n = strlen(why->text);
     f.u.fail.permanent = why->permanent;
     f.u.fail.nobody = why->nobody;
+    f.u.fail.unwanted = why->unwanted;
     f.u.fail.text = (struct text){(const uint8_t *)why->text, I_MIN(n, FRAME_TEXT_MAX)};
     (void)link_send(v->link, &f);
 }
@@ -185,8 +189,8 @@ static bool open_session(struct server *v, const char *user, uint64_t credential
 {
     i_assert(v->session == NULL);
     struct text retired = {v->retired->data, v->retired->used};
-    v->session = session_open(v->link, &v->group, v->storage_service, user, credentials, retired,
-                              failure_r);
+    v->session =
+        session_open(v->link, &v->group, v->storage_service, user, credentials, retired, failure_r);
     link_set_user_open(v->link, v->session != NULL);
     return v->session != NULL;
 }
@@ -211,6 +215,7 @@ static void open_user(struct server *v, struct text user, uint64_t credentials)
         send_fail(v, &why);
         return;
     }
+    choice_tell(v->session);
     retired_tell_origins(v->session);
     f.u.ready.created = v->session->created;
     f.u.ready.exchange = is_joining(v->session);
@@ -259,8 +264,10 @@ static bool reopen(struct server *v)
     const char *user = t_strdup(v->session->user->username);
     struct failure why;
     close_session(v);
-    if (open_session(v, user, 0, &why))
+    if (open_session(v, user, 0, &why)) {
+        choice_tell(v->session);
         return TRUE;
+    }
     if (why.text == NULL)
         why.text = "the user has other credentials than before: a new worker will open it";
     send_fail(v, &why);

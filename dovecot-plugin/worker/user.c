@@ -8,6 +8,7 @@
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/give.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/files.h"
 #include "dovecot-plugin/worker/session/link.h"
@@ -233,9 +234,9 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
         !session_keys_ok(s, error_r))
         return -1;
     *permanent_r = FALSE;
-    for (unsigned i = 0; i < s->group->nsites; i++)
-        if (s->group->site[i] != s->group->self)
-            s->peer[s->npeers++].site = s->group->site[i];
+    for (unsigned i = 0; i < s->nsites; i++)
+        if (s->site[i] != s->group->self)
+            s->peer[s->npeers++].site = s->site[i];
     /* One of them is this site. A body_request has a bit for each other one. */
     i_assert(s->npeers < FRAME_SITES_MAX);
     if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0 ||
@@ -254,13 +255,24 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
     return 0;
 }
 
-/* *permanent_r: there is no such user. */
-static int look_up(struct mail_storage_service_ctx *storage_service, const char *username,
-                   struct mail_storage_service_user **user_r, uint64_t *credentials_r,
-                   bool *permanent_r, const char **error_r)
+/* What the userdb says of a user. */
+struct looked_up {
+    struct mail_storage_service_user *user;
+    uint64_t credentials;
+    uint64_t site[FRAME_SITES_MAX]; /* with which he is replicated, own one too */
+    unsigned nsites;
+};
+
+/* group: NULL: whether he is replicated here does not matter. -1: *why says why not, and its text
+ * is on the data stack. */
+static int look_up(struct mail_storage_service_ctx *storage_service, const struct group *group,
+                   const char *username, struct looked_up *l, struct failure *why)
 {
     struct mail_storage_service_input input;
     const char *const *fields;
+    bool slip, wanted = TRUE;
+    i_zero(why);
+    i_zero(l);
     compat_input_init(&input, "dovelane", username);
     if (credentials_kept() != 0) {
         /* There is nothing left to drop, and root cannot be had again. */
@@ -268,51 +280,52 @@ static int look_up(struct mail_storage_service_ctx *storage_service, const char 
         input.flags_override_add = MAIL_STORAGE_SERVICE_FLAG_NO_RESTRICT_ACCESS;
     }
     pool_t pool = pool_alloconly_create("userdb fields", 512);
-    int r = compat_lookup(storage_service, &input, pool, user_r, &fields, error_r);
-    if (r > 0)
-        *credentials_r = credentials_of(*user_r, fields);
+    int r = compat_lookup(storage_service, &input, pool, &l->user, &fields, &why->text);
+    if (r > 0) {
+        l->credentials = credentials_of(l->user, fields);
+        wanted =
+            group == NULL || choice_read(group, fields, l->site, &l->nsites, &slip, &why->text);
+    }
+    if (!wanted) {
+        why->permanent = TRUE;
+        why->unwanted = !slip;
+        mail_storage_service_user_unref(&l->user);
+    }
     pool_unref(&pool);
-    *permanent_r = r == 0;
-    if (r == 0)
-        *error_r = "no such user";
-    return r > 0 ? 0 : -1;
+    if (r == 0) {
+        why->permanent = why->nobody = TRUE;
+        why->text = "no such user";
+    }
+    return r > 0 && wanted ? 0 : -1;
 }
 
 uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username,
                           const char **name_r, struct failure *failure_r)
 {
-    struct mail_storage_service_user *service_user;
-    uint64_t credentials;
-    if (look_up(storage_service, username, &service_user, &credentials, &failure_r->nobody,
-                &failure_r->text) < 0) {
-        failure_r->permanent = failure_r->nobody;
+    struct looked_up l;
+    if (look_up(storage_service, NULL, username, &l, failure_r) < 0)
         return 0;
-    }
-    *name_r = t_strdup(compat_service_username(service_user));
-    mail_storage_service_user_unref(&service_user);
-    return credentials;
+    *name_r = t_strdup(compat_service_username(l.user));
+    mail_storage_service_user_unref(&l.user);
+    return l.credentials;
 }
 
 static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service,
-                                   const char *username, uint64_t wanted, bool *permanent_r,
-                                   const char **error_r)
+                                   const struct group *group, const char *username, uint64_t wanted,
+                                   struct looked_up *l, struct failure *why)
 {
-    struct mail_storage_service_user *service_user;
     struct mail_user *user = NULL;
-    uint64_t credentials;
-    if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
+    if (look_up(storage_service, group, username, l, why) < 0)
         return NULL;
-    if ((wanted != 0 && wanted != credentials) || !credentials_fit(service_user, credentials)) {
-        *error_r = NULL;
-    } else {
+    if ((wanted == 0 || wanted == l->credentials) && credentials_fit(l->user, l->credentials)) {
         /* Another connection might be for another user. So the listener goes before anything of
          * this one's is read. */
         master_service_stop_new_connections(master_service);
-        if (mail_storage_service_next(storage_service, service_user, &user, error_r) < 0)
+        if (mail_storage_service_next(storage_service, l->user, &user, &why->text) < 0)
             user = NULL;
-        credentials_keep(credentials);
+        credentials_keep(l->credentials);
     }
-    mail_storage_service_user_unref(&service_user); /* the mail_user has its own */
+    mail_storage_service_user_unref(&l->user); /* the mail_user has its own */
     return user;
 }
 
@@ -320,11 +333,9 @@ struct session *session_open(struct link *link, struct group *group,
                              struct mail_storage_service_ctx *storage_service, const char *username,
                              uint64_t credentials, struct text retired, struct failure *failure_r)
 {
-    bool *permanent_r = &failure_r->permanent;
-    const char **error_r = &failure_r->text;
+    struct looked_up l;
     struct mail_user *user =
-        open_user(storage_service, username, credentials, permanent_r, error_r);
-    failure_r->nobody = user == NULL && *permanent_r;
+        open_user(storage_service, group, username, credentials, &l, failure_r);
     if (user == NULL)
         return NULL;
     pool_t pool = pool_alloconly_create("session", 1024);
@@ -332,6 +343,8 @@ struct session *session_open(struct link *link, struct group *group,
     s->pool = pool;
     s->group = group;
     s->link = link;
+    memcpy(s->site, l.site, sizeof s->site);
+    s->nsites = l.nsites;
     if (retired.n > 0)
         s->retired = (struct text){p_memdup(pool, retired.p, retired.n), retired.n};
     s->user = user;
@@ -352,8 +365,8 @@ struct session *session_open(struct link *link, struct group *group,
     i_array_init(&s->scan_modseqs, 4);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;
-    if (session_init(s, permanent_r, error_r) < 0) {
-        *error_r = t_strdup(*error_r != NULL ? *error_r : session_error(s));
+    if (session_init(s, &failure_r->permanent, &failure_r->text) < 0) {
+        failure_r->text = t_strdup(failure_r->text != NULL ? failure_r->text : session_error(s));
         session_close(&s);
     }
     return s;

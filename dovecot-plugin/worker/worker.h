@@ -49,8 +49,8 @@ void serve_end(void);
 
 /* Why a user is not opened. */
 struct failure {
-    bool permanent, nobody; /* FAIL has the same */
-    const char *text;       /* data stack */
+    bool permanent, nobody, unwanted; /* FAIL has the same */
+    const char *text;                 /* data stack */
 };
 
 /* The number of a user's credentials, without opening anything of his, and *name_r (data stack),

@@ -429,7 +429,10 @@ static void ask_user(struct client *c, const char *name)
         user_ask_userdb(u);
     } else {
         TAILQ_INSERT_TAIL(&u->admin, q, link);
-        user_plan(u);
+        if (!strcmp(q->arg[0], "resync")) /* what it says of him may be another thing now */
+            user_ask_userdb(u);
+        else
+            user_plan(u);
     }
 }
 

@@ -44,6 +44,8 @@ static struct user *came(struct replicator *r, struct text name, const struct pa
         retire_tell_again(u, p->peer);
         return NULL;
     }
+    if (u && u->peer[p->peer].apart && u->worker)
+        return NULL;
     pace_came(r->pace, u, p->peer, p->kind, p->body);
     return u && !is_unwilling(u, p->body.n) && !is_in_flight(u, p) ? u : NULL;
 }

@@ -31,7 +31,7 @@ struct retire {
     bool any; /* some site does not know of somebody */
     struct heards heard;
     size_t nheard;
-    uint64_t rows; /* of retired origins */
+    uint64_t rows;                                     /* of retired origins */
     double wait[FRAME_SITES_MAX], at[FRAME_SITES_MAX]; /* until all is told again */
     double said;
     ev_timer look;
@@ -49,8 +49,7 @@ static void count(struct retire *t)
 static void send(struct replicator *r, const char *name, size_t peer, enum parcel_kind kind,
                  struct text origins)
 {
-    const struct frame_parcel f = {
-        .site = r->group.peer[peer].site, .kind = kind, .body = origins};
+    const struct frame_parcel f = {.site = r->group.peer[peer].site, .kind = kind, .body = origins};
     if (origins.n > 0 && outbox_ready(r->outbox, peer))
         outbox_send(r->outbox, name, peer, &f);
 }
@@ -250,8 +249,10 @@ void retire_came(struct retire *t, struct text name, const struct parcel_in_flig
     struct user *u = user_find(t->r->users, user, strlen(user));
     if (!u && ledger_knows(t->r->ledger, user))
         u = user_get(t->r->users, user, strlen(user));
-    if (u)
+    if (u) { /* whether his state is of the one who was forgotten */
+        user_look(u, "", "", 0);
         user_ask_userdb(u);
+    }
 }
 
 void retire_run(struct retire *t)

@@ -61,6 +61,9 @@ static void on_user(void *arg, const char *name, uint64_t ops, int64_t since)
     s->users++;
     if (u)
         user_sweep(u);
+    /* Who is always open would never be looked up again. */
+    if (u && u->worker && !u->turn.asking)
+        user_ask_userdb(u);
 }
 
 static void finish(struct sweep *s)

@@ -63,6 +63,7 @@ struct user_peer {
     /* It has not said that it knows that an earlier user of this name was forgotten: until then
      * nothing else of this one goes there, and nothing of it is taken (retire.h). */
     bool untold;
+    bool apart; /* by the userdb's word it is not replicated with it, as of its last opening */
     double told_again; /* when what came of it made that to be told again */
 };
 
@@ -165,6 +166,12 @@ struct user {
     struct user_peer peer[]; /* npeers */
 };
 
+/* Nothing of it goes there now, and nothing that comes from there is taken. */
+static inline bool user_keeps_from(const struct user_peer *p)
+{
+    return p->untold || p->apart;
+}
+
 /* Something of it is not in the lane to that peer. */
 static inline bool user_lacks_some(const struct user_peer *p)
 {
@@ -249,6 +256,8 @@ void user_send(struct user *, const struct frame_parcel *);
 void user_unsent(struct user *, size_t peer, uint64_t first);
 /* So many own ops are not confirmed by it. */
 void user_unconfirmed(struct user *, size_t peer, uint64_t n);
+/* It is not replicated with these sites, u64 each, and with all others. */
+void user_apart(struct user *, struct text sites);
 /* It says that it has all own ops: nothing is sent to it again. */
 void user_all_confirmed(struct user *, size_t peer);
 

@@ -25,7 +25,7 @@ static bool passed(double moment, double now)
 bool user_may_ask(const struct user *u, size_t peer)
 {
     struct outbox *s = u->r->outbox;
-    if (u->peer[peer].untold)
+    if (user_keeps_from(&u->peer[peer]))
         return false;
     return u->joins ? outbox_answered(s, peer) : outbox_ready(s, peer) && outbox_may_try(s, peer);
 }
@@ -41,7 +41,7 @@ static void due_peer(struct user *u, size_t i, double now)
     struct replicator *r = u->r;
     struct user_peer *p = &u->peer[i];
     double most = seconds(r->config->resend_most);
-    if (p->untold) { /* as if its lane were full */
+    if (user_keeps_from(p)) { /* as if its lane were full */
         put_off(&p->resend_at, p->resend_wait, now);
         put_off(&p->exchange_at, p->exchange_wait, now);
         put_off(&p->hello_at, OUTBOX_PROBE, now);

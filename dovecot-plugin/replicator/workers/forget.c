@@ -30,7 +30,7 @@ static void say_forgotten(struct user *u, struct admin_request *q)
         if (p->removed)
             continue;
         char *other = mem_printf("+%s\t%s", p->name,
-                                 !u->peer[i].untold            ? "yes"
+                                 !u->peer[i].untold        ? "yes"
                                  : inbox_node(r->inbox, i) ? "being told"
                                                            : "is down, is told when it is back");
         row(q, other);
@@ -111,8 +111,6 @@ void forget_living(struct user *u)
     }
     if (!TAILQ_EMPTY(&u->forgets))
         forget(u);
-    else
-        user_look(u, "", "", 0); /* another site forgot him: whether his state is of that one */
 }
 
 void forget_nobody(struct user *u)

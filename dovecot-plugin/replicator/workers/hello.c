@@ -11,10 +11,23 @@ static struct text text_of(const char *s)
     return (struct text){(const uint8_t *)s, strlen(s)};
 }
 
+/* "site-a=1 site-b=2 " */
+static void name_replicas(const struct replicator *r, char text[FRAME_NAME_MAX])
+{
+    size_t n = (size_t)snprintf(text, FRAME_NAME_MAX, "%s=%llu ", r->group.name,
+                                (unsigned long long)r->group.self);
+    for (size_t i = 0; i < r->group.npeers && n < FRAME_NAME_MAX; i++)
+        n += (size_t)snprintf(text + n, FRAME_NAME_MAX - n, "%s=%llu ", r->group.peer[i].name,
+                              (unsigned long long)r->group.peer[i].site);
+    if (n >= FRAME_NAME_MAX)
+        log_fatal("the replicas' names do not fit into HELLO: shorten them");
+}
+
 void hello_encode(struct orset_buf *out, const struct replicator *r)
 {
     struct frame f = {.type = FRAME_HELLO};
     struct frame_hello *h = &f.u.hello;
+    char replicas[FRAME_NAME_MAX];
     char brake[32], percent[32], wait[32], nice_[32], timeout[32];
     bool self = false;
     h->version = FRAME_VERSION;
@@ -32,15 +45,19 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
     memcpy(h->digest, r->group.digest, sizeof h->digest);
     h->nnamespaces = r->group.nnamespaces;
     memcpy(h->ns, r->group.ns, sizeof h->ns);
+    name_replicas(r, replicas);
     snprintf(brake, sizeof brake, "%lld", (long long)r->config->brake_mails);
     snprintf(percent, sizeof percent, "%lld", (long long)r->config->brake_percent);
     snprintf(wait, sizeof wait, "%lld", (long long)r->config->brake_wait);
     snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
     snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
-    const char *settings[][2] = {
-        {"brake_count", brake},      {"brake_percent", percent},
-        {"brake_wait", wait},        {"nice", nice_},
-        {"worker_timeout", timeout}, {"public_user", r->config->replicate_public_user}};
+    const char *settings[][2] = {{"brake_count", brake},
+                                 {"brake_percent", percent},
+                                 {"brake_wait", wait},
+                                 {"nice", nice_},
+                                 {"worker_timeout", timeout},
+                                 {"replicas", replicas},
+                                 {"public_user", r->config->replicate_public_user}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         h->setting[i].key = text_of(settings[i][0]);
         h->setting[i].value = text_of(settings[i][1]);

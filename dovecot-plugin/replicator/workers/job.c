@@ -29,7 +29,7 @@ static struct text text_of(const char *s, size_t n)
 /* Something can be sent to that peer now. */
 static bool takes(const struct user *u, size_t peer)
 {
-    return outbox_ready(u->r->outbox, peer) && !u->peer[peer].untold;
+    return outbox_ready(u->r->outbox, peer) && !user_keeps_from(&u->peer[peer]);
 }
 
 /* What was wanted before the lane was full waits until there is room. */
@@ -74,7 +74,7 @@ static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame
         struct user_peer *p = &u->peer[i];
         if (!takes(u, i))
             put_off(p);
-        if (p->untold)
+        if (user_keeps_from(p))
             p->want &= 1u << FRAME_SHIP_FORGET;
         /* A resend says all that a hello and a first send would say. */
         if (p->want & 1u << FRAME_SHIP_CONFIRMED)

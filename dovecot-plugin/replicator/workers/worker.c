@@ -340,7 +340,9 @@ static void on_fail(struct worker *w, const struct frame *f)
     /* An admin would wait for nothing. */
     user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
     if (f->u.fail.permanent) {
-        if (user_may_say(u))
+        if (f->u.fail.unwanted)
+            log_debug("user=%s: %s", u->name, why);
+        else if (user_may_say(u))
             log_warning("user=%s: cannot be replicated here: %s", u->name, why);
         job_unknown(u);
     } else {
@@ -456,6 +458,7 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
     /* also of one that is warm and ended by Dovecot's master */
     case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w);
+    case FRAME_APART:
     case FRAME_ORIGINS: return w->user && (w->state == OPENING || w->state == BUSY);
     case FRAME_NOTE: return true;
     default: return false;
@@ -504,9 +507,8 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_RESERVE: on_reserve(w, f); break;
     case FRAME_ELSEWHERE: on_elsewhere(w); break;
     case FRAME_CREDENTIALS: on_credentials(w, f); break;
-    case FRAME_ORIGINS:
-        ledger_set_origins(w->all->r->ledger, w->user->name, f->u.origins);
-        break;
+    case FRAME_ORIGINS: ledger_set_origins(w->all->r->ledger, w->user->name, f->u.origins); break;
+    case FRAME_APART: user_apart(w->user, f->u.apart); break;
     default: on_note(w, f); break;
     }
     if (owes(w) && !is_overlong(w))

@@ -145,6 +145,8 @@ class Replica(Service):
         before, were = path.stat().st_mtime, path.read_text().splitlines()
         os.utime(fresh, (before + 1, before + 1))
         fresh.rename(path)
+        if not self.processes():
+            return
         for changed in {line.partition(":")[0] for line in {*were} ^ {line.rstrip() for line in lines}}:
             there = changed in fields
             eventually(f"{self.name} {'has' if there else 'has not'} {changed}",
