@@ -147,6 +147,7 @@ struct user {
     /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     bool joins;
     double tick_at, sweep_at, active_at;
+    double opened_at; /* by the worker that has it */
     bool tick_kept;  /* an earlier session wished it, of which the present one does not know */
     double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
     struct {

@@ -91,6 +91,7 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
 {
     say(w, f);
     w->state = state;
+    w->told_origins = false;
     if (w->user)
         w->user->asked_at = clock_monotonic();
     worker_set_patience(w, w->all->r->config->worker_timeout);
@@ -290,6 +291,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct replicator *r = w->all->r;
     bool first = false;
     u->open_wait = 0;
+    u->opened_at = clock_monotonic();
     u->tick_kept = u->tick_at != 0;
     u->elsewhere = false;
     u->unknown_until = 0;
@@ -458,8 +460,9 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
     /* also of one that is warm and ended by Dovecot's master */
     case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w);
-    case FRAME_APART:
-    case FRAME_ORIGINS: return w->user && (w->state == OPENING || w->state == BUSY);
+    case FRAME_APART: return w->user && (w->state == OPENING || w->state == BUSY);
+    case FRAME_ORIGINS:
+        return w->user && !w->told_origins && (w->state == OPENING || w->state == BUSY);
     case FRAME_NOTE: return true;
     default: return false;
     }
@@ -507,7 +510,10 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_RESERVE: on_reserve(w, f); break;
     case FRAME_ELSEWHERE: on_elsewhere(w); break;
     case FRAME_CREDENTIALS: on_credentials(w, f); break;
-    case FRAME_ORIGINS: ledger_set_origins(w->all->r->ledger, w->user->name, f->u.origins); break;
+    case FRAME_ORIGINS:
+        w->told_origins = true;
+        ledger_set_origins(w->all->r->ledger, w->user->name, f->u.origins);
+        break;
     case FRAME_APART: user_apart(w->user, f->u.apart); break;
     default: on_note(w, f); break;
     }

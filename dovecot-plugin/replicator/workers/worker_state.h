@@ -22,10 +22,11 @@ struct worker {
     size_t reserved; /* of out: the last answer to a RESERVE ends there; 0: it was sent */
     struct user *user;
     struct job job;
-    double slice; /* since when its user has it while others wait */
-    double used;  /* when it became warm */
-    bool leaving; /* the present question is its user's last one: others need the worker */
-    bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
+    double slice;      /* since when its user has it while others wait */
+    double used;       /* when it became warm */
+    bool leaving;      /* the present question is its user's last one: others need the worker */
+    bool told_origins; /* for the present question */
+    bool heard;        /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
     bool old;             /* to be closed when its user is (workers_renew) */
     bool root;            /* the one that opens nobody: looks users up, lists them */
