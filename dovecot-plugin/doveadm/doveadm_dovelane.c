@@ -45,7 +45,7 @@ const char *doveadm_dovelane_plugin_version = DOVECOT_ABI_VERSION;
 /* Options that take a value, handed on as they are written on the command line. */
 static const char *const options[] = {"remove", NULL};
 /* Options without one. */
-static const char *const switches[] = {"duplicates", "status", NULL};
+static const char *const switches[] = {"duplicates", "status", "force", NULL};
 
 static void add_arg(string_t *line, const char *arg)
 {
@@ -290,6 +290,11 @@ static struct doveadm_cmd_ver2 commands[] = {
      .cmd = preflight,
      DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('C', "config", CMD_PARAM_STR, 0)
          DOVEADM_CMD_PARAM('v', "verbose", CMD_PARAM_BOOL, 0) DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane forget",
+     .usage = "[-u <user> [--force]]",
+     .cmd = run,
+     DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('u', "user", CMD_PARAM_STR, 0)
+         DOVEADM_CMD_PARAM('\0', "force", CMD_PARAM_BOOL, 0) DOVEADM_CMD_PARAMS_END},
     {.name = "dovelane join",
      .usage = "-u <user> | -A | --status [-u <user> | -A]",
      .cmd = run,

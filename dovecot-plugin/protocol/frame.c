@@ -6,6 +6,8 @@
 
 /* ---- parts ---- */
 
+enum fail { FAIL_LATER, FAIL_PERMANENT, FAIL_NOBODY, FAIL_UNWANTED }; /* on the wire */
+
 static struct text read_text(struct orset_reader *r, size_t most)
 {
     struct text t;
@@ -112,6 +114,39 @@ static void read_hello(struct orset_reader *r, struct frame_hello *h)
         h->setting[i].key = read_text(r, FRAME_NAME_MAX);
         h->setting[i].value = read_text(r, FRAME_NAME_MAX);
     }
+}
+
+/* ---- origins ---- */
+
+void frame_put_origin(struct orset_buf *b, struct frame_origin o)
+{
+    orset_buf_u64(b, o.site);
+    orset_buf_u64(b, o.epoch);
+}
+
+struct frame_origin frame_origin_at(struct text origins, size_t i)
+{
+    struct orset_reader r = orset_reader_of(origins.p + i * FRAME_ORIGIN, FRAME_ORIGIN);
+    uint64_t site = orset_read_u64(&r);
+    return (struct frame_origin){site, orset_read_u64(&r)};
+}
+
+bool frame_has_origin(struct text origins, struct frame_origin o)
+{
+    for (size_t i = 0; i < origins.n / FRAME_ORIGIN; i++) {
+        struct frame_origin one = frame_origin_at(origins, i);
+        if (one.site == o.site && one.epoch == o.epoch)
+            return true;
+    }
+    return false;
+}
+
+static struct text read_origins(struct orset_reader *r)
+{
+    struct text t = read_text(r, FRAME_ORIGINS_MAX * FRAME_ORIGIN);
+    if (t.n % FRAME_ORIGIN != 0)
+        r->bad = true;
+    return t;
 }
 
 /* ---- INGEST ---- */
@@ -254,7 +289,10 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         orset_buf_num(b, f->u.ready.unconfirmed);
         break;
     case FRAME_FAIL:
-        orset_buf_u8(b, f->u.fail.permanent);
+        orset_buf_u8(b, (uint8_t)(f->u.fail.nobody      ? FAIL_NOBODY
+                                  : f->u.fail.unwanted  ? FAIL_UNWANTED
+                                  : f->u.fail.permanent ? FAIL_PERMANENT
+                                                        : FAIL_LATER));
         put_text(b, f->u.fail.text);
         break;
     case FRAME_RESERVE:
@@ -262,6 +300,9 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         orset_buf_u64(b, f->u.reserve.epoch);
         orset_buf_num(b, f->u.reserve.counter);
         break;
+    case FRAME_RETIRED:
+    case FRAME_ORIGINS: put_text(b, f->u.origins); break;
+    case FRAME_APART: put_text(b, f->u.apart); break;
     case FRAME_DONE: put_done(b, &f->u.done); break;
     case FRAME_REPLY:
         orset_buf_u8(b, f->u.reply.more);
@@ -303,6 +344,17 @@ static void read_reserve(struct orset_reader *r, struct frame *f)
     f->u.reserve.counter = orset_read_num(r, 1ULL << 48);
 }
 
+static void read_fail(struct orset_reader *r, struct frame *f)
+{
+    uint8_t how = orset_read_u8(r);
+    if (how > FAIL_UNWANTED)
+        r->bad = true;
+    f->u.fail.permanent = how != FAIL_LATER;
+    f->u.fail.nobody = how == FAIL_NOBODY;
+    f->u.fail.unwanted = how == FAIL_UNWANTED;
+    f->u.fail.text = read_text(r, FRAME_TEXT_MAX);
+}
+
 static void read_body(struct orset_reader *r, struct frame *f)
 {
     switch (f->type) {
@@ -336,9 +388,13 @@ static void read_body(struct orset_reader *r, struct frame *f)
         f->u.ready.exchange = read_bool(r);
         f->u.ready.unconfirmed = orset_read_num(r, UINT64_MAX);
         return;
-    case FRAME_FAIL:
-        f->u.fail.permanent = read_bool(r);
-        f->u.fail.text = read_text(r, FRAME_TEXT_MAX);
+    case FRAME_FAIL: read_fail(r, f); return;
+    case FRAME_RETIRED:
+    case FRAME_ORIGINS: f->u.origins = read_origins(r); return;
+    case FRAME_APART:
+        f->u.apart = read_text(r, FRAME_SITES_MAX * FRAME_SITE);
+        if (f->u.apart.n % FRAME_SITE != 0)
+            r->bad = true;
         return;
     case FRAME_RESERVE: read_reserve(r, f); return;
     case FRAME_DONE: read_done(r, &f->u.done); return;

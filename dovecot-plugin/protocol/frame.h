@@ -10,9 +10,10 @@
  *
  *     HELLO                                            once, first; not answered
  *     LOOKUP                        CREDENTIALS | FAIL
- *     OPEN                          READY | FAIL | ELSEWHERE
- *     INGEST PARCEL SHIP TICK       [SEND RESERVE NOTE]... DONE | FAIL
- *     ADMIN                         [SEND RESERVE NOTE REPLY]... DONE | FAIL
+ *     RETIRED                                          right before OPEN; not answered
+ *     OPEN                          [APART ORIGINS RESERVE NOTE]... READY | FAIL | ELSEWHERE
+ *     INGEST PARCEL SHIP TICK       [SEND RESERVE NOTE ORIGINS]... DONE | FAIL
+ *     ADMIN                         [SEND RESERVE NOTE ORIGINS REPLY]... DONE | FAIL
  *     ADMIN "users" (no user open)  REPLY per user that exists, DONE; refused: users cannot be listed
  *     CLOSE                         [RESERVE NOTE]... DONE | FAIL
  *     RESERVED                      (main's answer to RESERVE, for which the worker waits)
@@ -56,6 +57,9 @@
 /* bytes of a mailbox's or namespace's name, a setting, a verb's word */
 #define FRAME_NAME_MAX 4096
 #define FRAME_TEXT_MAX 65536 /* bytes of a reply's row, of a reason, of a note */
+#define FRAME_ORIGIN 16      /* bytes of an origin: u64 site, u64 epoch */
+#define FRAME_ORIGINS_MAX 4096
+#define FRAME_SITE 8 /* bytes of a site's number in APART */
 
 /* Seconds after which the kernel's timer ends a worker that does not go on
  * (worker/session/link.c). */
@@ -84,6 +88,7 @@ enum frame_type {
     FRAME_CLOSE,
     FRAME_RESERVED,
     FRAME_LOOKUP,
+    FRAME_RETIRED,
     FRAME_READY = 64,
     FRAME_FAIL,
     FRAME_SEND,
@@ -92,7 +97,9 @@ enum frame_type {
     FRAME_REPLY,
     FRAME_NOTE,
     FRAME_ELSEWHERE,
-    FRAME_CREDENTIALS
+    FRAME_CREDENTIALS,
+    FRAME_ORIGINS,
+    FRAME_APART
 };
 
 enum frame_ship {
@@ -231,8 +238,15 @@ struct frame {
         struct {
             /* no such user, or one that cannot be replicated: do not ask again soon */
             bool permanent;
+            bool nobody; /* the userdb has no such user; permanent, too */
+            /* by the userdb's word he is not to be replicated here; permanent, too */
+            bool unwanted;
             struct text text;
         } fail;
+        /* RETIRED: those of states of this name's users who were forgotten. ORIGINS: all that the
+         * open user's state has in its vector. */
+        struct text origins;
+        struct text apart; /* sites with which the user is not to be replicated, u64 each */
         struct {
             enum frame_reserve what;
             uint64_t epoch, counter;
@@ -260,6 +274,14 @@ int frame_split(const uint8_t *bytes, size_t n, size_t *len_r);
 /* Decodes a whole frame, header included. -1 when it is malformed: too long, too short, or
  * anything out of its bounds. */
 int frame_decode(struct frame *, const uint8_t *bytes, size_t n);
+
+/* One of the origins in a text of FRAME_ORIGIN bytes each. */
+struct frame_origin {
+    uint64_t site, epoch;
+};
+void frame_put_origin(struct orset_buf *, struct frame_origin);
+struct frame_origin frame_origin_at(struct text origins, size_t i);
+bool frame_has_origin(struct text origins, struct frame_origin);
 
 /* A user name that may stand in a frame, parcel or hint: 1 to FRAME_USER_MAX bytes, no control
  * characters, no '/', not "." or "..". */

@@ -166,6 +166,41 @@ uint64_t parcel_batch_first(struct text body)
     return orset_read_num(&in, ORSET_COUNTER_MAX) > 0 && !in.bad ? first : 0;
 }
 
+/* ---- RETIRE, RETIRED, and whom they are about ---- */
+
+bool parcel_names(unsigned kind, struct text body, struct text origins)
+{
+    struct orset_reader in = reader_of(body);
+    if (kind != PARCEL_BATCH && kind != PARCEL_QUESTION && !parcel_is_answer(kind))
+        return false;
+    if (kind == PARCEL_BATCH) {
+        size_t n;
+        const uint8_t *batch = orset_read_text(&in, PARCEL_MAX, &n);
+        in = orset_reader_of(batch, batch ? n : 0);
+        in.bad = !batch;
+    }
+    orset_read_u8(&in); /* version */
+    if (kind != PARCEL_BATCH)
+        orset_read_u8(&in); /* kind of the question */
+    for (uint64_t i = orset_read_num(&in, ORSET_ORIGINS_MAX); i > 0 && !in.bad; i--) {
+        struct frame_origin o = {orset_read_u64(&in), 0};
+        o.epoch = orset_read_u64(&in);
+        orset_read_num(&in, ORSET_COUNTER_MAX);
+        orset_read_u64(&in);
+        if (!in.bad && frame_has_origin(origins, o))
+            return true;
+    }
+    return false;
+}
+
+int parcel_origins(struct text body, size_t *n_r)
+{
+    *n_r = body.n / FRAME_ORIGIN;
+    return body.n % FRAME_ORIGIN != 0 || *n_r == 0 || *n_r > PARCEL_ORIGINS_MAX ? -1 : 0;
+}
+
+/* ---- BODIES ---- */
+
 void parcel_put_bodies(struct orset_buf *b, size_t nmails)
 {
     orset_buf_num(b, nmails);

@@ -38,11 +38,22 @@ enum parcel_kind {
     PARCEL_ANSWER_READING, /* as ANSWER, of a new state that has not read its mailboxes yet */
     PARCEL_RAISE,          /* mails get a modseq: apply/modseq_repair.c */
     PARCEL_RAISED,         /* that will be done */
+    PARCEL_RETIRE,         /* the user was forgotten: origins of his states. Main's own, as is */
+    PARCEL_RETIRED,        /* ... that this site knows of these */
     PARCEL_KINDS
 };
 
+/* of one user name: its users who were forgotten, one after the other */
+#define PARCEL_ORIGINS_MAX 1024
+
 /* READING: the sender has read its mailboxes; it asks whether the receiver has. */
 enum parcel_reading { PARCEL_HAS_READ = 0, PARCEL_HAS_IT_READ = 2 };
+
+/* What it says is of the user as such, also of one who is nobody here any more. */
+static inline bool parcel_is_retirement(unsigned kind)
+{
+    return kind == PARCEL_RETIRE || kind == PARCEL_RETIRED;
+}
 
 static inline bool parcel_is_answer(unsigned kind)
 {
@@ -93,6 +104,12 @@ uint64_t parcel_batch_first(struct text body);
 /* A BATCH without ops and modseqs whose vector has this origin's numbers up to counter, and none
  * above it: a site that has more shows that this one's state is an old copy. */
 bool parcel_confirms(struct text body, uint64_t site, uint64_t epoch, uint64_t counter);
+
+/* The sender's vector, of a BATCH, a QUESTION or an ANSWER, names one of these origins. */
+bool parcel_names(unsigned kind, struct text body, struct text origins);
+
+/* RETIRE, RETIRED = n { u64 site, u64 epoch }. -1: malformed. */
+int parcel_origins(struct text body, size_t *n_r);
 
 /* BODIES = num n, n { 32 bytes SHA-256, text mail }, within the same bounds. */
 void parcel_put_bodies(struct orset_buf *b, size_t nmails);

@@ -21,6 +21,7 @@
 #include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/resend.h"
+#include "dovecot-plugin/replicator/users/retire.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
@@ -92,6 +93,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     (void)loop, (void)events;
     struct replicator *r = p->data;
     inbox_run(r->inbox);
+    retire_run(r->retire);
     ledger_commit_seen(r->ledger);
     if (sweep_wants_list(r->sweep) && workers_list_users(r->workers))
         sweep_list_asked(r->sweep);
@@ -194,6 +196,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->progress = progress_open(r);
     r->pace = pace_open(r);
     r->unproven = unproven_open(r);
+    r->retire = retire_open(r);
     r->users = users_open(r);
     r->sched = sched_open(r);
     r->holders = holders_open();
@@ -255,6 +258,7 @@ void replicator_close(struct replicator *r)
     resend_close(r->resend);
     users_close(r->users);
     unproven_close(r->unproven);
+    retire_close(r->retire);
     pace_close(r->pace);
     progress_close(r->progress);
     inbox_free(r->inbox);

@@ -55,6 +55,7 @@ struct replicator {
     struct progress *progress;
     struct pace *pace;
     struct unproven *unproven;
+    struct retire *retire;
     struct users *users;
     struct sched *sched;
     struct holders *holders;

@@ -219,6 +219,28 @@ int reserve_raise(struct reserve *r, const uint8_t key[16], uint64_t epoch, uint
     return -1;
 }
 
+void reserve_user_key(const char *user, uint8_t key[16])
+{
+    struct orset_sum sum = orset_hash(user, strlen(user));
+    memcpy(key, &sum, 16);
+}
+
+uint64_t reserve_epoch(struct reserve *r, const uint8_t key[16])
+{
+    const struct entry *e = slot(r, key);
+    return e->used ? e->epoch : 0;
+}
+
+int reserve_forget(struct reserve *r, const uint8_t key[16])
+{
+    struct entry *e = slot(r, key);
+    if (!e->used)
+        return 0;
+    e->epoch = e->end = e->noted = e->boot = 0;
+    e->clean = false;
+    return write_entry(r, e, true);
+}
+
 int reserve_clean(struct reserve *r, const uint8_t key[16], uint64_t epoch, uint64_t counter)
 {
     struct entry *e = entry(r, key);

@@ -57,6 +57,15 @@ int reserve_note(struct reserve *, const uint8_t key[16], uint64_t counter);
  * while counter is below the end. 0, or -1 with errno: do not commit. */
 int reserve_raise(struct reserve *, const uint8_t key[16], uint64_t epoch, uint64_t counter);
 
+/* The key of a user's state. */
+void reserve_user_key(const char *user, uint8_t key[16]);
+
+/* The epoch of the state that was seen last; 0: none is known. */
+uint64_t reserve_epoch(struct reserve *, const uint8_t key[16]);
+
+/* The user is gone, and his state with him: the next state of that name is the first one. */
+int reserve_forget(struct reserve *, const uint8_t key[16]);
+
 /* The state was closed with this counter, after its own storage was flushed. */
 int reserve_clean(struct reserve *, const uint8_t key[16], uint64_t epoch, uint64_t counter);
 

@@ -12,6 +12,7 @@
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
+#include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/link.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
@@ -123,6 +124,10 @@ static enum frame_result status(struct session *s)
                    p->behind ? "\tbehind" : "", p->forgotten ? "\tforgotten" : "",
                    p->exchange != NULL ? "\texchanging" : "");
     }
+    for (unsigned i = 0; i < s->group->nsites; i++)
+        if (!choice_has(s, s->group->site[i]))
+            link_reply(s->link, "peer\tsite=%llu\tnot-replicated\tby=" CHOICE_FIELD,
+                       (unsigned long long)s->group->site[i]);
     reply_bounds(s);
     const uint64_t *messages = count_messages(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {

@@ -20,6 +20,7 @@
 #include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
@@ -466,6 +467,8 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
         session_fail(s, "site %llu is not in the group", (unsigned long long)f->site);
         return FRAME_REFUSED;
     }
+    if (retired_parcel(s, f))
+        return FRAME_REFUSED;
     bool answer = parcel_is_answer(f->kind);
     s->uncounted = s->uncounted || f->kind == PARCEL_BATCH || answer;
     if ((f->kind == PARCEL_BATCH || answer || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)

@@ -6,11 +6,14 @@
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/link.h"
+#include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
 
+#include <buffer.h>
 #include <str.h>
 
 #include <sys/resource.h>
@@ -22,6 +25,7 @@ struct server {
     struct group group;
     pool_t group_pool;
     unsigned patience; /* link_set_patience() */
+    buffer_t *retired; /* origins, of the user who is opened next, or is open */
     struct session *session;
 };
 
@@ -54,7 +58,7 @@ static void take_hello(struct server *v, const struct frame_hello *h)
     g->nnamespaces = (unsigned)h->nnamespaces;
     for (unsigned i = 0; i < g->nnamespaces; i++)
         g->ns[i] = text_dup(v->group_pool, h->ns[i]);
-    g->public_user = "";
+    g->public_user = g->replicas = "";
     g->brake_count = 20;
     g->brake_percent = 10;
     g->brake_wait = 2000;
@@ -65,6 +69,8 @@ static void take_hello(struct server *v, const struct frame_hello *h)
         unsigned n;
         if (strcmp(key, "public_user") == 0)
             g->public_user = value;
+        else if (strcmp(key, "replicas") == 0)
+            g->replicas = value;
         else if (strcmp(key, "brake_count") == 0 && str_to_uint(value, &n) == 0)
             g->brake_count = n;
         else if (strcmp(key, "brake_percent") == 0 && str_to_uint(value, &n) == 0)
@@ -89,11 +95,14 @@ static void take_hello(struct server *v, const struct frame_hello *h)
 
 /* --- questions -------------------------------------------------------------------------------- */
 
-static void send_fail(struct server *v, bool permanent, const char *text)
+static void send_fail(struct server *v, const struct failure *why)
 {
     struct frame f = {.type = FRAME_FAIL};
-    f.u.fail.permanent = permanent;
-    f.u.fail.text = (struct text){(const uint8_t *)text, I_MIN(strlen(text), FRAME_TEXT_MAX)};
+    size_t n = strlen(why->text);
+    f.u.fail.permanent = why->permanent;
+    f.u.fail.nobody = why->nobody;
+    f.u.fail.unwanted = why->unwanted;
+    f.u.fail.text = (struct text){(const uint8_t *)why->text, I_MIN(n, FRAME_TEXT_MAX)};
     (void)link_send(v->link, &f);
 }
 
@@ -131,6 +140,7 @@ static void send_done(struct server *v, enum frame_result result)
     struct frame_done *d = &f.u.done;
     const char *text = result == FRAME_OK ? "" : session_error(s);
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
+    retired_tell_origins(s);
     d->result = result;
     d->text = (struct text){(const uint8_t *)text, I_MIN(strlen(text), FRAME_TEXT_MAX)};
     for (unsigned i = 0; i < s->npeers; i++) {
@@ -157,31 +167,31 @@ static void send_done(struct server *v, enum frame_result result)
 static void look_up(struct server *v, struct text user)
 {
     struct frame f = {.type = FRAME_CREDENTIALS};
-    const char *error = "this worker has opened somebody: ask another one";
+    struct failure why = {.text = "this worker has opened somebody: ask another one"};
+    const struct failure bad_name = {
+        .permanent = TRUE,
+        .text = "the userdb gives him a name that cannot be replicated: empty, too long, or with "
+                "control characters or a slash"};
     const char *name = NULL;
-    bool permanent = FALSE;
     if (credentials_kept() == 0)
-        f.u.credentials.number = user_credentials(v->storage_service, t_strndup(user.p, user.n),
-                                                  &name, &permanent, &error);
+        f.u.credentials.number =
+            user_credentials(v->storage_service, t_strndup(user.p, user.n), &name, &why);
     if (f.u.credentials.number == 0) {
-        send_fail(v, permanent, error);
+        send_fail(v, &why);
         return;
     }
     f.u.credentials.user = (struct text){(const uint8_t *)name, strlen(name)};
     if (frame_user_ok(f.u.credentials.user.p, f.u.credentials.user.n))
         (void)link_send(v->link, &f);
     else
-        send_fail(v, TRUE,
-                  "the userdb gives him a name that cannot be replicated: empty, too long, or with "
-                  "control characters or a slash");
+        send_fail(v, &bad_name);
 }
 
-/* error_r as session_open() has it. */
-static bool open_session(struct server *v, const struct open_user *user, bool *permanent_r,
-                         const char **error_r)
+/* failure_r as session_open() has it. */
+static bool open_session(struct server *v, const struct open_user *user, struct failure *failure_r)
 {
     i_assert(v->session == NULL);
-    v->session = session_open(v->link, &v->group, v->storage_service, user, permanent_r, error_r);
+    v->session = session_open(v->link, &v->group, v->storage_service, user, failure_r);
     link_set_user_open(v->link, v->session != NULL);
     return v->session != NULL;
 }
@@ -195,18 +205,19 @@ static void close_session(struct server *v)
 static void open_user(struct server *v, const struct open_user *user)
 {
     struct frame f = {.type = FRAME_READY};
-    const char *error;
-    bool permanent;
+    struct failure why;
     uint64_t lowest;
-    (void)open_session(v, user, &permanent, &error);
-    if (v->session == NULL && error == NULL) {
+    (void)open_session(v, user, &why);
+    if (v->session == NULL && why.text == NULL) {
         send_elsewhere(v);
         return;
     }
     if (v->session == NULL) {
-        send_fail(v, permanent, error);
+        send_fail(v, &why);
         return;
     }
+    choice_tell(v->session);
+    retired_tell_origins(v->session);
     f.u.ready.created = v->session->created;
     f.u.ready.exchange = is_joining(v->session);
     (void)orset_out(v->session->os, &f.u.ready.unconfirmed, &lowest);
@@ -253,17 +264,20 @@ static bool reopen(struct server *v, const struct frame *f)
 {
     const struct open_user user = {.name = t_strdup(v->session->user->username),
                                    .existing = f->type == FRAME_ADMIN &&
-                                               frame_verb_reads(f->u.admin.arg[0])};
-    const char *error;
-    bool permanent;
+                                               frame_verb_reads(f->u.admin.arg[0]),
+                                   .retired = {v->retired->data, v->retired->used}};
+    struct failure why;
     close_session(v);
-    if (!open_session(v, &user, &permanent, &error))
-        /* Of one whose state went meanwhile main is not to forget what it knows. */
-        send_fail(v, permanent && !user.existing,
-                  error != NULL
-                      ? error
-                      : "the user has other credentials than before: a new worker will open it");
-    return v->session != NULL;
+    if (open_session(v, &user, &why)) {
+        choice_tell(v->session);
+        return TRUE;
+    }
+    if (why.text == NULL)
+        why.text = "the user has other credentials than before: a new worker will open it";
+    if (user.existing) /* of one whose state went meanwhile main is not to forget what it knows */
+        why.permanent = why.nobody = why.unwanted = FALSE;
+    send_fail(v, &why);
+    return FALSE;
 }
 
 static void serve_user(struct server *v, const struct frame *f)
@@ -298,6 +312,7 @@ static void close_user(struct server *v)
 {
     struct frame f = {.type = FRAME_DONE};
     close_session(v);
+    buffer_set_used_size(v->retired, 0);
     (void)link_send(v->link, &f);
 }
 
@@ -305,14 +320,21 @@ static void serve(struct server *v, const struct frame *f)
 {
     switch (f->type) {
     case FRAME_HELLO: take_hello(v, &f->u.hello); return;
+    case FRAME_RETIRED:
+        buffer_set_used_size(v->retired, 0);
+        buffer_append(v->retired, f->u.origins.p, f->u.origins.n);
+        return;
     case FRAME_OPEN:
         if (v->group.known && v->session == NULL) {
             const struct open_user user = {
                 .name = t_strndup(f->u.open.user.p, f->u.open.user.n),
                 .credentials = f->u.open.credentials,
                 .existing = f->u.open.existing,
+                .retired = {v->retired->data, v->retired->used},
             };
             open_user(v, &user);
+            if (v->session == NULL)
+                buffer_set_used_size(v->retired, 0);
             return;
         }
         break;
@@ -372,6 +394,7 @@ void serve_begin(int fd, struct mail_storage_service_ctx *storage_service, void 
     v->storage_service = storage_service;
     v->ended = ended;
     v->group_pool = pool_alloconly_create("group", 1024);
+    v->retired = buffer_create_dynamic(default_pool, 64);
     v->link = link_create(fd, &events, v);
 }
 
@@ -385,6 +408,7 @@ void serve_end(void)
     if (v->session != NULL)
         close_session(v);
     link_destroy(&v->link);
+    buffer_free(&v->retired);
     pool_unref(&v->group_pool);
     i_free(v);
 }

@@ -8,12 +8,14 @@
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/give.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/files.h"
 #include "dovecot-plugin/worker/session/link.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
@@ -139,11 +141,8 @@ static int read_state(struct session *s, const char **error_r)
     return r >= 0 ? 0 : state_sqlite_spoilt(s->db) ? -2 : -1;
 }
 
-static int open_state(struct session *s, const char **error_r)
+static void unread_state(struct session *s)
 {
-    int r = read_state(s, error_r);
-    if (r != -2)
-        return r;
     if (s->os != NULL)
         orset_close(s->os);
     s->os = NULL;
@@ -151,10 +150,42 @@ static int open_state(struct session *s, const char **error_r)
         state_sqlite_close(s->db);
     s->db = NULL;
     mailbox_table_clear(s);
+    for (unsigned i = 0; i < s->npeers; i++)
+        s->peer[i] = (struct peer){.site = s->peer[i].site};
+}
+
+static int open_state(struct session *s, const char **error_r)
+{
+    int r = read_state(s, error_r);
+    if (r != -2)
+        return r;
+    unread_state(s);
     state_put_aside(s, state_path(s), *error_r);
     str_truncate(s->error, 0);
     *error_r = NULL;
     return read_state(s, error_r) < 0 ? -1 : 0;
+}
+
+/* Its mailboxes are of a user who was forgotten, as far as anybody can know: another one of that
+ * name may have got mail in them since. *permanent_r: an admin has to decide. */
+static int check_retired(struct session *s, bool *permanent_r, const char **error_r)
+{
+    if (!retired_state(s))
+        return 0;
+    if (retired_unused(s)) {
+        session_note(s, NOTE_INFO,
+                     "what came of the user of this name who was forgotten is dropped");
+        unread_state(s);
+        retired_remove(state_path(s));
+        return read_state(s, error_r) < 0 ? -1 : 0;
+    }
+    *permanent_r = TRUE;
+    *error_r = t_strdup_printf(
+        "his mailboxes here are those of the user of this name who was forgotten, and nothing of "
+        "them is replicated: move his home away, with %s; or, if they are to be the present "
+        "user's, remove %s alone",
+        s->dir, s->dir);
+    return -1;
 }
 
 /* Is this state the one that gave the numbers last? Main alone has the file that knows. */
@@ -231,16 +262,17 @@ static int session_init(struct session *s, bool existing, bool *permanent_r, con
         !session_keys_ok(s, error_r))
         return -1;
     *permanent_r = FALSE;
-    for (unsigned i = 0; i < s->group->nsites; i++)
-        if (s->group->site[i] != s->group->self)
-            s->peer[s->npeers++].site = s->group->site[i];
+    for (unsigned i = 0; i < s->nsites; i++)
+        if (s->site[i] != s->group->self)
+            s->peer[s->npeers++].site = s->site[i];
     /* One of them is this site. A body_request has a bit for each other one. */
     i_assert(s->npeers < FRAME_SITES_MAX);
     if (existing && !is_there(s, error_r)) {
         *permanent_r = TRUE;
         return -1;
     }
-    if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0)
+    if (open_directory(s, error_r) < 0 || open_state(s, error_r) < 0 ||
+        check_retired(s, permanent_r, error_r) < 0)
         return -1;
     orset_bound_uid_validity(s->os, (uint32_t)I_MIN(time(NULL) + 86400, UINT32_MAX - 2));
     if (check_reserve(s, error_r) < 0 || check_root(s, error_r) < 0)
@@ -255,12 +287,24 @@ static int session_init(struct session *s, bool existing, bool *permanent_r, con
     return 0;
 }
 
-static int look_up(struct mail_storage_service_ctx *storage_service, const char *username,
-                   struct mail_storage_service_user **user_r, uint64_t *credentials_r,
-                   bool *permanent_r, const char **error_r)
+/* What the userdb says of a user. */
+struct looked_up {
+    struct mail_storage_service_user *user;
+    uint64_t credentials;
+    uint64_t site[FRAME_SITES_MAX]; /* with which he is replicated, own one too */
+    unsigned nsites;
+};
+
+/* group: NULL: whether he is replicated here does not matter. -1: *why says why not, and its text
+ * is on the data stack. */
+static int look_up(struct mail_storage_service_ctx *storage_service, const struct group *group,
+                   const char *username, struct looked_up *l, struct failure *why)
 {
     struct mail_storage_service_input input;
     const char *const *fields;
+    bool slip, wanted = TRUE;
+    i_zero(why);
+    i_zero(l);
     compat_input_init(&input, "dovelane", username);
     if (credentials_kept() != 0) {
         /* There is nothing left to drop, and root cannot be had again. */
@@ -268,58 +312,62 @@ static int look_up(struct mail_storage_service_ctx *storage_service, const char 
         input.flags_override_add = MAIL_STORAGE_SERVICE_FLAG_NO_RESTRICT_ACCESS;
     }
     pool_t pool = pool_alloconly_create("userdb fields", 512);
-    int r = compat_lookup(storage_service, &input, pool, user_r, &fields, error_r);
-    if (r > 0)
-        *credentials_r = credentials_of(*user_r, fields);
+    int r = compat_lookup(storage_service, &input, pool, &l->user, &fields, &why->text);
+    if (r > 0) {
+        l->credentials = credentials_of(l->user, fields);
+        wanted =
+            group == NULL || choice_read(group, fields, l->site, &l->nsites, &slip, &why->text);
+    }
+    if (!wanted) {
+        why->permanent = TRUE;
+        why->unwanted = !slip;
+        mail_storage_service_user_unref(&l->user);
+    }
     pool_unref(&pool);
-    *permanent_r = r == 0;
-    if (r == 0)
-        *error_r = "no such user";
-    return r > 0 ? 0 : -1;
+    if (r == 0) {
+        why->permanent = why->nobody = TRUE;
+        why->text = "no such user";
+    }
+    return r > 0 && wanted ? 0 : -1;
 }
 
 uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username,
-                          const char **name_r, bool *permanent_r, const char **error_r)
+                          const char **name_r, struct failure *failure_r)
 {
-    struct mail_storage_service_user *service_user;
-    uint64_t credentials;
-    if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
+    struct looked_up l;
+    if (look_up(storage_service, NULL, username, &l, failure_r) < 0)
         return 0;
-    *name_r = t_strdup(compat_service_username(service_user));
-    mail_storage_service_user_unref(&service_user);
-    return credentials;
+    *name_r = t_strdup(compat_service_username(l.user));
+    mail_storage_service_user_unref(&l.user);
+    return l.credentials;
 }
 
 static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service,
-                                   const struct open_user *asked, bool *permanent_r,
-                                   const char **error_r)
+                                   const struct group *group, const struct open_user *asked,
+                                   struct looked_up *l, struct failure *why)
 {
-    struct mail_storage_service_user *service_user;
     struct mail_user *user = NULL;
-    uint64_t credentials;
     uint64_t wanted = asked->credentials;
-    if (look_up(storage_service, asked->name, &service_user, &credentials, permanent_r, error_r) <
-        0)
+    if (look_up(storage_service, group, asked->name, l, why) < 0)
         return NULL;
-    if ((wanted != 0 && wanted != credentials) || !credentials_fit(service_user, credentials)) {
-        *error_r = NULL;
-    } else {
+    if ((wanted == 0 || wanted == l->credentials) && credentials_fit(l->user, l->credentials)) {
         /* Another connection might be for another user. So the listener goes before anything of
          * this one's is read. */
         master_service_stop_new_connections(master_service);
-        if (mail_storage_service_next(storage_service, service_user, &user, error_r) < 0)
+        if (mail_storage_service_next(storage_service, l->user, &user, &why->text) < 0)
             user = NULL;
-        credentials_keep(credentials);
+        credentials_keep(l->credentials);
     }
-    mail_storage_service_user_unref(&service_user); /* the mail_user has its own */
+    mail_storage_service_user_unref(&l->user); /* the mail_user has its own */
     return user;
 }
 
 struct session *session_open(struct link *link, struct group *group,
                              struct mail_storage_service_ctx *storage_service,
-                             const struct open_user *asked, bool *permanent_r, const char **error_r)
+                             const struct open_user *asked, struct failure *failure_r)
 {
-    struct mail_user *user = open_user(storage_service, asked, permanent_r, error_r);
+    struct looked_up l;
+    struct mail_user *user = open_user(storage_service, group, asked, &l, failure_r);
     if (user == NULL)
         return NULL;
     pool_t pool = pool_alloconly_create("session", 1024);
@@ -327,6 +375,11 @@ struct session *session_open(struct link *link, struct group *group,
     s->pool = pool;
     s->group = group;
     s->link = link;
+    memcpy(s->site, l.site, sizeof s->site);
+    s->nsites = l.nsites;
+    if (asked->retired.n > 0)
+        s->retired = (struct text){p_memdup(pool, asked->retired.p, asked->retired.n),
+                                   asked->retired.n};
     s->user = user;
     s->lock_fd = -1;
     s->uncounted = TRUE;
@@ -345,8 +398,8 @@ struct session *session_open(struct link *link, struct group *group,
     i_array_init(&s->scan_modseqs, 4);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;
-    if (session_init(s, asked->existing, permanent_r, error_r) < 0) {
-        *error_r = t_strdup(*error_r != NULL ? *error_r : session_error(s));
+    if (session_init(s, asked->existing, &failure_r->permanent, &failure_r->text) < 0) {
+        failure_r->text = t_strdup(failure_r->text != NULL ? failure_r->text : session_error(s));
         session_close(&s);
     }
     return s;

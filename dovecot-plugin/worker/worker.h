@@ -47,19 +47,26 @@ enum frame_result round_end(struct session *, enum frame_result);
 void serve_begin(int fd, struct mail_storage_service_ctx *, void (*ended)(void));
 void serve_end(void);
 
+/* Why a user is not opened. */
+struct failure {
+    bool permanent, nobody, unwanted; /* FAIL has the same */
+    const char *text;                 /* data stack */
+};
+
 /* The number of a user's credentials, without opening anything of his, and *name_r (data stack),
- * what Dovecot calls him. 0: *permanent_r, *error_r (data stack) say why not. */
+ * what Dovecot calls him. 0: *failure_r says why not. */
 uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username,
-                          const char **name_r, bool *permanent_r, const char **error_r);
+                          const char **name_r, struct failure *failure_r);
 struct open_user {
     const char *name;
     uint64_t credentials; /* those he should have; 0: whatever they are */
     bool existing;        /* nothing is made: neither his home nor a state */
+    struct text retired;  /* origins (session/retired.h) */
 };
-/* NULL: *permanent_r, *error_r (data stack) say why not; *error_r is NULL when another process
- * has to be asked, since he has other credentials, or this one has. */
+/* NULL: *failure_r says why not; its text is NULL when another process has to be asked, since he
+ * has other credentials, or this one has. */
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *,
-                             const struct open_user *, bool *permanent_r, const char **error_r);
+                             const struct open_user *, struct failure *failure_r);
 void session_close(struct session **);
 uint64_t session_state_bytes(struct session *); /* of the file and what SQLite has beside it */
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no

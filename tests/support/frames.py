@@ -5,11 +5,12 @@ docs/envelope.md, docs/replicator.md and docs/replication-protocol.md say what i
 import struct
 
 # Frames to a worker, and its own.
-HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(1, 11)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
+(HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP,
+ RETIRED_ORIGINS) = range(1, 12)
+READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS, ORIGINS = range(64, 74)
 # Kinds of parcels between sites.
 (BATCH, QUESTION, ANSWER, WANT, BODY, UID_DIRTY, UID_ASK, UID_ANSWER, BODIES, READING,
- ANSWER_READING) = range(1, 12)
+ ANSWER_READING, RAISE, RAISED, RETIRE, RETIRED) = range(1, 16)
 # What a SHIP asks for: HELLO_TOO is "new", and a batch without ops where nothing is.
 NEW, CONFIRMED, HELLO_TOO, EXCHANGE, FORGET = range(5)
 

@@ -251,12 +251,15 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert version in (2, 6) and own == self.site.number
+        assert version in (2, 7) and own == self.site.number
         self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))
         if not self.old:
             self.write(NOTE, bytes([3]) + text("the process is there"))
+
+    def nobody(self):
+        return b"\x01" if self.old else b"\x02"
 
     def lookup(self, r):
         user = r.text().decode()
@@ -264,7 +267,7 @@ class Worker:
         assert self.user is None and self.kept is None, "it has opened somebody"
         self.site.lookups.append(user)
         if user in self.site.unknown:
-            self.write(FAIL, b"\x01" + text("no such user"))
+            self.write(FAIL, self.nobody() + text("no such user"))
         elif user in self.site.failing:
             self.write(FAIL, b"\x00" + text("cannot be opened now"))
         else:
@@ -276,7 +279,7 @@ class Worker:
         r.end()
         assert self.user is None, "a user is open already"
         if user in self.site.unknown:
-            self.write(FAIL, b"\x01" + text("no such user"))
+            self.write(FAIL, self.nobody() + text("no such user"))
             return
         if user in self.site.failing:
             self.write(FAIL, b"\x00" + text("cannot be opened now"))

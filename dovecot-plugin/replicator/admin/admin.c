@@ -13,9 +13,11 @@
 #include "lib/base/assert.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/pace.h"
+#include "dovecot-plugin/replicator/users/retire.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
+#include "dovecot-plugin/replicator/workers/forget.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define LINE_MAX_SIZE 65536
@@ -279,7 +281,7 @@ static void follow_up(const struct admin_request *q)
     struct replicator *r = u->r;
     bool exchange = !strcmp(q->arg[0], "resync") || !strcmp(q->arg[0], "new-epoch") ||
                     !strcmp(q->arg[0], "join");
-    if (q->reads)
+    if (q->reads || !strcmp(q->arg[0], "forget"))
         return;
     for (size_t i = 0; exchange && i < r->group.npeers; i++)
         if (!r->group.peer[i].removed)
@@ -393,6 +395,7 @@ static void peers(struct client *c)
         }
         inbox_remove_peer(r->inbox, index);
         users_each(r->users, unwanted, &index);
+        retire_remove_peer(r->retire);
         workers_renew(r->workers);
     } else if (c->nfields > 2) {
         error(c, NULL, "usage: doveadm dovelane peers [--remove <site id>]", DONE_USAGE);
@@ -428,10 +431,18 @@ static void ask_user(struct client *c, const char *name)
     q->arg[q->n++] = mem_strdup(c->field[0]);
     for (size_t i = 2; i < c->nfields && q->n < FRAME_ARGS_MAX; i++)
         q->arg[q->n++] = mem_strdup(c->field[i]);
-    TAILQ_INSERT_TAIL(&u->admin, q, link);
     c->open++;
     u->open_after = 0; /* somebody waits for the answer, also a failure */
-    user_plan(u);
+    if (!strcmp(q->arg[0], "forget")) {
+        TAILQ_INSERT_TAIL(&u->forgets, q, link);
+        user_ask_userdb(u);
+    } else {
+        TAILQ_INSERT_TAIL(&u->admin, q, link);
+        if (!strcmp(q->arg[0], "resync")) /* what it says of him may be another thing now */
+            user_ask_userdb(u);
+        else
+            user_plan(u);
+    }
 }
 
 static bool is_join_status(const struct client *c)
@@ -472,11 +483,18 @@ static void next_users(struct client *c)
 static bool known_verb(const char *verb)
 {
     static const char *const verbs[] = {"status",  "verify",    "resync", "accept",
-                                        "restore", "new-epoch", "join"};
+                                        "restore", "new-epoch", "join",   "forget"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i], verb))
             return true;
     return false;
+}
+
+/* Of one user alone: all of them is said by nobody who means it. */
+static bool is_forget_wrong(const struct client *c)
+{
+    bool forced = c->nfields == 3 && !strcmp(c->field[2], FORGET_FORCED);
+    return !strcmp(c->field[1], "*") || (c->nfields > 2 && !forced);
 }
 
 static void for_users(struct client *c)
@@ -484,6 +502,8 @@ static void for_users(struct client *c)
     const char *user = c->field[1];
     if (strcmp(c->field[0], "lag") && !known_verb(c->field[0])) {
         error(c, NULL, "no such verb", DONE_USAGE);
+    } else if (!strcmp(c->field[0], "forget") && is_forget_wrong(c)) {
+        error(c, NULL, "usage: doveadm dovelane forget [-u <user> [--force]]", DONE_USAGE);
     } else if (!strcmp(user, "*")) {
         c->all = true;
         c->after = mem_strdup("");
@@ -534,6 +554,8 @@ static void begin(struct client *c)
         answer(c, answer_join);
     else if (!strcmp(verb, "peers"))
         peers(c);
+    else if (!strcmp(verb, "forget") && c->nfields == 2)
+        answer(c, answer_forget);
     else
         error(c, NULL, known_verb(verb) ? "needs a user (-u) or all (-A)" : "no such verb",
               DONE_USAGE);
@@ -655,7 +677,7 @@ void admin_client(struct admin *a, int fd)
 static void one_that_waits(struct user *u, void *arg)
 {
     struct user **found = arg;
-    if (!*found && !TAILQ_EMPTY(&u->admin))
+    if (!*found && !(TAILQ_EMPTY(&u->admin) && TAILQ_EMPTY(&u->forgets)))
         *found = u;
 }
 

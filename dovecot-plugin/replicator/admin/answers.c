@@ -1,6 +1,7 @@
 /* answers - status, peers, lag and join as rows. */
 #include "dovecot-plugin/replicator/admin/answers.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/clock.h"
@@ -150,6 +151,35 @@ const char *answer_lag_user(struct replicator *r, const char *name, const char *
                    placing, holding, u ? u->nparcels : 0);
     }
     return "replica\tsite\tchanges\toldest\tbehind\tunplaced\theld\tparcels";
+}
+
+/* ---- forget ---- */
+
+struct untold {
+    struct buf *rows;
+    const char *replica;
+    char *last;
+};
+
+static void untold_row(void *arg, const char *name, uint64_t ops, int64_t since)
+{
+    struct untold *t = arg;
+    (void)ops;
+    buf_printf(t->rows, "+%s\t%s\t%.0fs\n", name, t->replica, age(since));
+    free(t->last);
+    t->last = mem_strdup(name);
+}
+
+const char *answer_forget(struct replicator *r, struct buf *rows)
+{
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        struct untold t = {rows, r->group.peer[i].name, mem_strdup("")};
+        while (ledger_each_untold(r->ledger, r->group.peer[i].site, t.last, 1000, untold_row, &t) ==
+               1000)
+            ;
+        free(t.last);
+    }
+    return "user\tnot known to\tsince";
 }
 
 /* ---- join --status ---- */

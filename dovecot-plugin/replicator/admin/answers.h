@@ -9,6 +9,8 @@
 const char *answer_status(struct replicator *, struct buf *rows);
 const char *answer_lag(struct replicator *, struct buf *rows);
 const char *answer_peers(struct replicator *, struct buf *rows);
+/* Whom other sites have not yet forgotten. */
+const char *answer_forget(struct replicator *, struct buf *rows);
 /* How far this site is filled. */
 const char *answer_join(struct replicator *, struct buf *rows);
 

@@ -1,7 +1,6 @@
 /* ledger - replicator.db's tables: reads them at start, gathers writes for a second. */
 #include "dovecot-plugin/replicator/site/ledger.h"
 
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/site/ledger_statement.h"
 
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
@@ -29,6 +29,7 @@ enum {
     SET_WAITING,
     DROP_WAITING,
     ADD_LOOK,
+    DROP_LOOK,
     DROP_LOOKS,
     GET_LOOKS,
     GET_USERS,
@@ -39,6 +40,8 @@ enum {
     SET_NAMES,
     DROP_NAMES,
     GET_NAMES,
+    GET_UNTOLD,
+    DROP_UNTOLD,
     STATEMENTS
 };
 
@@ -58,6 +61,7 @@ static const char *const sql[STATEMENTS] = {
     "INSERT OR REPLACE INTO waiting VALUES (?1, ?2, ?3)",
     "DELETE FROM waiting WHERE name = ?1",
     "INSERT OR IGNORE INTO look VALUES (?1)",
+    "DELETE FROM look WHERE name = ?1",
     "DELETE FROM look WHERE name <= ?1",
     "SELECT name, 0, 0 FROM look WHERE name > ?1 ORDER BY name LIMIT ?2",
     "SELECT name, 0, 0 FROM users WHERE name > ?1 ORDER BY name LIMIT ?2",
@@ -70,6 +74,8 @@ static const char *const sql[STATEMENTS] = {
     "INSERT OR REPLACE INTO names VALUES (?1, ?2)",
     "DELETE FROM names WHERE name = ?1",
     "SELECT coalesce(sum(folders), 0), 0 FROM names WHERE name = ?1 OR ?1 IS NULL",
+    "SELECT name, 0, since FROM untold WHERE site = ?3 AND name > ?1 ORDER BY name LIMIT ?2",
+    "DELETE FROM untold WHERE site = ?1",
 };
 
 static const char schema[] =
@@ -83,6 +89,13 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, folders INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS look (name TEXT PRIMARY KEY) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS of_user ON unconfirmed (name);"
+    "CREATE TABLE IF NOT EXISTS origins (name TEXT, site INTEGER, epoch INTEGER, "
+    "PRIMARY KEY (name, site, epoch)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS retired (name TEXT, site INTEGER, epoch INTEGER, since INTEGER, "
+    "PRIMARY KEY (name, site, epoch)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS untold (site INTEGER, name TEXT, since INTEGER, "
+    "PRIMARY KEY (site, name)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS met (site INTEGER PRIMARY KEY);"
     "CREATE TABLE IF NOT EXISTS peers (site INTEGER PRIMARY KEY);";
 
 /* In a file of a program that did not have it: an upgrade is no join. Who is new is so by his
@@ -177,10 +190,20 @@ static sqlite3_stmt *prepared(struct ledger *l, int which)
     return l->statement[which];
 }
 
-/* Binds by the format: s text, n number. Returns how many rows that changed. */
-static int write_row(struct ledger *l, int which, const char *format, ...)
+static void bind(sqlite3_stmt *s, const char *format, va_list ap)
 {
-    sqlite3_stmt *s = prepared(l, which);
+    for (int i = 0; format[i]; i++) {
+        if (format[i] == 's')
+            sqlite3_bind_text(s, i + 1, va_arg(ap, const char *), -1, SQLITE_STATIC);
+        else
+            sqlite3_bind_int64(s, i + 1, va_arg(ap, int64_t));
+    }
+}
+
+/* Binds by the format: s text, n number. Returns how many rows that changed. */
+static int write_by(struct ledger *l, sqlite3_stmt *s, const char *what, const char *format,
+                    va_list ap)
+{
     if (!s) {
         undone(l);
         return 0;
@@ -194,24 +217,56 @@ static int write_row(struct ledger *l, int which, const char *format, ...)
         ev_timer_set(&l->gather, GATHER, 0.);
         ev_timer_start(l->r->loop, &l->gather);
     }
-    va_list ap;
-    va_start(ap, format);
-    for (int i = 0; format[i]; i++) {
-        if (format[i] == 's')
-            sqlite3_bind_text(s, i + 1, va_arg(ap, const char *), -1, SQLITE_STATIC);
-        else
-            sqlite3_bind_int64(s, i + 1, va_arg(ap, int64_t));
-    }
-    va_end(ap);
+    bind(s, format, ap);
     bool ok = sqlite3_step(s) == SQLITE_DONE;
     if (!ok) {
-        failed(l, sql[which]);
+        failed(l, what);
         undone(l);
     }
     int changed = ok ? sqlite3_changes(l->db) : 0;
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
     return changed;
+}
+
+static int write_row(struct ledger *l, int which, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    int changed = write_by(l, prepared(l, which), sql[which], format, ap);
+    va_end(ap);
+    return changed;
+}
+
+static sqlite3_stmt *prepare_once(struct ledger *l, const char *text)
+{
+    sqlite3_stmt *s = NULL;
+    if (sqlite3_prepare_v2(l->db, text, -1, &s, NULL) != SQLITE_OK)
+        failed(l, text);
+    return s;
+}
+
+int ledger_write(struct ledger *l, const char *text, const char *format, ...)
+{
+    va_list ap;
+    sqlite3_stmt *s = prepare_once(l, text);
+    va_start(ap, format);
+    int changed = write_by(l, s, text, format, ap);
+    va_end(ap);
+    sqlite3_finalize(s);
+    flush_soon(l);
+    return changed;
+}
+
+sqlite3_stmt *ledger_read(struct ledger *l, const char *text, const char *format, ...)
+{
+    va_list ap;
+    sqlite3_stmt *s = prepare_once(l, text);
+    va_start(ap, format);
+    if (s)
+        bind(s, format, ap);
+    va_end(ap);
+    return s;
 }
 
 /* A row is there. An error ends the transaction for some of its kinds, also of a statement that
@@ -224,6 +279,11 @@ static bool next_row(struct ledger *l, sqlite3_stmt *s)
         undone(l);
     }
     return r == SQLITE_ROW;
+}
+
+bool ledger_next_row(struct ledger *l, sqlite3_stmt *s)
+{
+    return s && next_row(l, s);
 }
 
 static bool finds(struct ledger *l, int which, const char *name)
@@ -453,6 +513,7 @@ struct ledger *ledger_open(struct replicator *r)
     if (!run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)"))
         undone(l);
     counted(l, 0, 0);
+    ledger_meet(l, &r->group);
     return l;
 }
 
@@ -499,6 +560,7 @@ void ledger_forget_user(struct ledger *l, const char *name)
     write_row(l, DROP_USERS_OPS, "s", name);
     write_row(l, DROP_WAITING, "s", name);
     write_row(l, DROP_NAMES, "s", name);
+    write_row(l, DROP_LOOK, "s", name);
 }
 
 void ledger_note(struct ledger *l, const char *key, uint64_t value)
@@ -588,6 +650,7 @@ bool ledger_remove_peer(struct ledger *l, uint64_t site)
 {
     write_row(l, REMOVE_PEER, "n", (int64_t)site);
     write_row(l, DROP_PEERS_OPS, "n", (int64_t)site);
+    write_row(l, DROP_UNTOLD, "n", (int64_t)site);
     flush_soon(l);
     return ledger_flush(l);
 }
@@ -606,7 +669,7 @@ static size_t each(struct ledger *l, int which, uint64_t site, const char *after
     if (s) {
         sqlite3_bind_text(s, 1, after, -1, SQLITE_STATIC);
         sqlite3_bind_int64(s, 2, (int64_t)most);
-        if (which == GET_OPS)
+        if (which == GET_OPS || which == GET_UNTOLD)
             sqlite3_bind_int64(s, 3, (int64_t)site);
         while (n < most && next_row(l, s)) {
             const char *name = (const char *)sqlite3_column_text(s, 0);
@@ -634,6 +697,12 @@ size_t ledger_each_unconfirmed(struct ledger *l, uint64_t site, const char *afte
                                ledger_fn *fn, void *arg)
 {
     return each(l, GET_OPS, site, after, most, fn, arg);
+}
+
+size_t ledger_each_untold(struct ledger *l, uint64_t site, const char *after, size_t most,
+                          ledger_fn *fn, void *arg)
+{
+    return each(l, GET_UNTOLD, site, after, most, fn, arg);
 }
 
 void ledger_look(struct ledger *l, const char *name)

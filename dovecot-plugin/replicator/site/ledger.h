@@ -7,6 +7,10 @@
  *     look         (name)                        who was to be looked at when the last run was stopped
  *     peers        (site)                        removed for ever
  *     joined       (name)                        whose state has what the other sites have
+ *     origins      (name, site, epoch)           what his state has in its vector, as a worker said last
+ *     retired      (name, site, epoch)           the same of users of that name who were forgotten
+ *     untold       (site, name)                  who is to be told of that, and has not said that he knows
+ *     met          (site)                        who was told of all users forgotten before he came into the group
  *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is;
  *                                                filling, placed, placed_bytes: progress.h; instance: replicator.c
  *
@@ -46,6 +50,25 @@ void ledger_on_loss(struct ledger *, void (*write_users)(void *arg), void *arg);
 void ledger_write_user(struct ledger *, const char *name, bool joined);
 void ledger_forget_user(struct ledger *, const char *name);
 
+/* ---- ledger_retired.c: origins of users' states, n times FRAME_ORIGIN bytes ---- */
+
+/* In the place of those that were told before. */
+void ledger_set_origins(struct ledger *, const char *name, struct text origins);
+/* Appended to b, the newest last. */
+void ledger_get_origins(struct ledger *, const char *name, struct orset_buf *b);
+void ledger_get_retired(struct ledger *, const char *name, struct orset_buf *b);
+/* Whether one of his state's is of a user who was forgotten. */
+bool ledger_is_retired(struct ledger *, const char *name);
+/* Returns how many of them were not retired before. */
+size_t ledger_retire(struct ledger *, const char *name, struct text origins);
+/* His state is gone. */
+void ledger_drop_origins(struct ledger *, const char *name);
+/* That site is to be told of his retired origins; false: it knows them. */
+void ledger_untold(struct ledger *, uint64_t site, const char *name, bool untold);
+bool ledger_is_untold(struct ledger *, uint64_t site, const char *name);
+uint64_t ledger_count_untold(struct ledger *);
+uint64_t ledger_count_retired(struct ledger *);
+
 /* His state has what the other sites have; false: not yet. Only of users who are known. */
 void ledger_joined(struct ledger *, const char *name, bool joined);
 bool ledger_has_joined(struct ledger *, const char *name);
@@ -79,6 +102,10 @@ typedef void ledger_fn(void *arg, const char *name, uint64_t ops, int64_t since)
 size_t ledger_users(struct ledger *, const char *after, size_t most, ledger_fn *, void *arg);
 size_t ledger_each_unconfirmed(struct ledger *, uint64_t site, const char *after, size_t most,
                                ledger_fn *, void *arg);
+
+/* ops: 0; since: when he was forgotten. */
+size_t ledger_each_untold(struct ledger *, uint64_t site, const char *after, size_t most,
+                          ledger_fn *, void *arg);
 
 /* Calls fn for those who were to be looked at, and forgets them. */
 void ledger_looks(struct ledger *, ledger_fn *, void *arg);

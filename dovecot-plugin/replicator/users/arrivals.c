@@ -6,6 +6,7 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/resend.h"
+#include "dovecot-plugin/replicator/users/retire.h"
 #include "dovecot-plugin/replicator/users/unproven.h"
 
 #define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
@@ -29,12 +30,22 @@ static bool is_unwilling(const struct user *u, size_t bytes)
 
 static struct user *came(struct replicator *r, struct text name, const struct parcel_in_flight *p)
 {
-    const struct user *named = user_find(r->users, (const char *)name.p, name.n);
+    if (parcel_is_retirement(p->kind)) {
+        retire_came(r->retire, name, p);
+        return NULL;
+    }
+    struct user *named = user_find(r->users, (const char *)name.p, name.n);
     if (parcel_is_answer(p->kind) && (!named || !named->worker)) /* who asked is gone */
         return NULL;
     if (!unproven_may_name(r->unproven, p->peer, name, named))
         return NULL;
     struct user *u = user_get(r->users, (const char *)name.p, name.n);
+    if (u && u->peer[p->peer].untold) {
+        retire_tell_again(u, p->peer);
+        return NULL;
+    }
+    if (u && u->peer[p->peer].apart && u->worker)
+        return NULL;
     pace_came(r->pace, u, p->peer, p->kind, p->body);
     return u && !is_unwilling(u, p->body.n) && !is_in_flight(u, p) ? u : NULL;
 }
@@ -72,6 +83,7 @@ static void room(struct replicator *r)
 static void resend(struct replicator *r, size_t peer)
 {
     resend_all(r->resend, peer);
+    retire_resend(r->retire, peer);
 }
 
 const struct inbox_calls arrivals_from_inbox = {came, user_parcel, crowded};

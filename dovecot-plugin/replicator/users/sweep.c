@@ -61,6 +61,10 @@ static void on_user(void *arg, const char *name, uint64_t ops, int64_t since)
     s->users++;
     if (u)
         user_sweep(u);
+    /* Who is always open would never be looked up again. */
+    if (u && u->worker && !u->turn.asking && u->unplaced == 0 &&
+        clock_monotonic() - u->opened_at >= seconds(s->r->config->sweep_all))
+        user_ask_userdb(u);
 }
 
 static void finish(struct sweep *s)

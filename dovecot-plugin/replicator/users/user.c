@@ -113,13 +113,26 @@ void user_parcel(struct user *u, struct parcel_in_flight *p)
     user_plan(u);
 }
 
-void user_fail_requests(struct user *u, const char *why, bool later)
+void user_ask_userdb(struct user *u)
+{
+    u->ask_userdb = true;
+    u->open_after = 0;
+    user_plan(u);
+}
+
+static void fail_all(struct admin_requests *list, const char *why, bool later)
 {
     struct admin_request *q;
-    while ((q = TAILQ_FIRST(&u->admin))) {
-        TAILQ_REMOVE(&u->admin, q, link);
+    while ((q = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, q, link);
         q->calls->failed(q, why, later);
     }
+}
+
+void user_fail_requests(struct user *u, const char *why, bool later)
+{
+    fail_all(&u->admin, why, later);
+    fail_all(&u->forgets, why, later);
 }
 
 void user_fail_reads(struct user *u, const char *why, bool later)

@@ -61,6 +61,11 @@ struct user_peer {
     double expected, each;
     double may;                /* bytes that the answer may bring */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
+    /* It has not said that it knows that an earlier user of this name was forgotten: until then
+     * nothing else of this one goes there, and nothing of it is taken (retire.h). */
+    bool untold;
+    bool apart; /* by the userdb's word it is not replicated with it, as of its last opening */
+    double told_again; /* when what came of it made that to be told again */
 };
 
 /* USER_IN_TURN: it waits for its turn to exchange (turn_is_free). */
@@ -126,6 +131,9 @@ struct user {
     double waiting_until;    /* 0: none waits */
     uint64_t epoch, counter; /* own numbers, as a worker noted them last; 0: none did in this run */
     struct admin_requests admin;
+    /* Requests to forget it. */
+    struct admin_requests forgets;
+    bool ask_userdb; /* before anything else: whether it has this user */
 
     size_t hints; /* since it was looked at */
     /* until it is looked at again, while so much happens that it is longer than hint_wait; else
@@ -140,6 +148,7 @@ struct user {
     /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     bool joins;
     double tick_at, sweep_at, active_at;
+    double opened_at; /* by the worker that has it */
     bool tick_kept;  /* an earlier session wished it, of which the present one does not know */
     double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
     struct {
@@ -159,6 +168,12 @@ struct user {
     size_t named_by; /* while it is: the peer whose parcel named it, from 1 on; 0: a hint did */
     struct user_peer peer[]; /* npeers */
 };
+
+/* Nothing of it goes there now, and nothing that comes from there is taken. */
+static inline bool user_keeps_from(const struct user_peer *p)
+{
+    return p->untold || p->apart;
+}
 
 /* Something of it is not in the lane to that peer. */
 static inline bool user_lacks_some(const struct user_peer *p)
@@ -204,6 +219,8 @@ void user_asked_to_look(struct user *);
 void user_sweep(struct user *);
 /* A parcel to apply; owned by the user until user_parcel_done. */
 void user_parcel(struct user *, struct parcel_in_flight *);
+/* The userdb is asked anew whether it has this user, who is closed before. */
+void user_ask_userdb(struct user *);
 /* The admins' requests that no worker was asked yet. later: another time they may work. */
 void user_fail_requests(struct user *, const char *why, bool later);
 void user_fail_reads(struct user *, const char *why, bool later); /* those that only read */
@@ -243,6 +260,8 @@ void user_send(struct user *, const struct frame_parcel *);
 void user_unsent(struct user *, size_t peer, uint64_t first);
 /* So many own ops are not confirmed by it. */
 void user_unconfirmed(struct user *, size_t peer, uint64_t n);
+/* It is not replicated with these sites, u64 each, and with all others. */
+void user_apart(struct user *, struct text sites);
 /* It says that it has all own ops: nothing is sent to it again. */
 void user_all_confirmed(struct user *, size_t peer);
 

@@ -29,6 +29,12 @@ void user_unsent(struct user *u, size_t peer, uint64_t first)
 static void send_to(struct user *u, size_t peer, const struct frame_parcel *send)
 {
     struct user_peer *p = &u->peer[peer];
+    if (p->apart)
+        return;
+    if (p->untold && !parcel_is_retirement(send->kind)) {
+        user_unsent(u, peer, send->first);
+        return;
+    }
     if (p->missing && send->first > p->missing) {
         /* The peer would meet a gap: ops before it did not come into the lane. */
         metric_add(replicator_unsent, 1);
@@ -88,6 +94,29 @@ void user_unconfirmed(struct user *u, size_t i, uint64_t n)
         /* another peer may still need what this one does not get */
         p->forget_after = now + FORGET_EVERY;
         p->since = clock_wall();
+    }
+}
+
+static bool names_site(struct text sites, uint64_t site)
+{
+    struct orset_reader r = orset_reader_of(sites.p, sites.n);
+    while (r.at != r.end && !r.bad)
+        if (orset_read_u64(&r) == site)
+            return true;
+    return false;
+}
+
+void user_apart(struct user *u, struct text sites)
+{
+    for (size_t i = 0; i < u->r->group.npeers; i++) {
+        struct user_peer *p = &u->peer[i];
+        p->apart = names_site(sites, u->r->group.peer[i].site);
+        if (!p->apart)
+            continue;
+        user_all_confirmed(u, i);
+        p->want = 0;
+        p->hello_at = p->exchange_at = p->resend_at = 0;
+        p->behind = p->owed = false;
     }
 }
 

@@ -25,7 +25,15 @@ static bool passed(double moment, double now)
 bool user_may_ask(const struct user *u, size_t peer)
 {
     struct outbox *s = u->r->outbox;
+    if (user_keeps_from(&u->peer[peer]))
+        return false;
     return u->joins ? outbox_answered(s, peer) : outbox_ready(s, peer) && outbox_may_try(s, peer);
+}
+
+static void put_off(double *moment, double wait, double now)
+{
+    if (passed(*moment, now))
+        *moment = now + wait;
 }
 
 static void due_peer(struct user *u, size_t i, double now)
@@ -33,6 +41,12 @@ static void due_peer(struct user *u, size_t i, double now)
     struct replicator *r = u->r;
     struct user_peer *p = &u->peer[i];
     double most = seconds(r->config->resend_most);
+    if (user_keeps_from(p)) { /* as if its lane were full */
+        put_off(&p->resend_at, p->resend_wait, now);
+        put_off(&p->exchange_at, p->exchange_wait, now);
+        put_off(&p->hello_at, OUTBOX_PROBE, now);
+        return;
+    }
     if (user_lacks_some(p) && now >= p->ship_after && outbox_ready(r->outbox, i))
         p->want |= 1u << FRAME_SHIP_NEW;
     if (passed(p->resend_at, now)) {
@@ -106,7 +120,9 @@ enum user_class user_class(struct user *u, double now)
 {
     if (now < u->open_after)
         return USER_NOTHING;
-    return TAILQ_EMPTY(&u->admin) ? class_of_work(u, now) : USER_FIRST;
+    if (!TAILQ_EMPTY(&u->admin) || u->ask_userdb)
+        return USER_FIRST;
+    return class_of_work(u, now);
 }
 
 bool user_is_only_read(const struct user *u, double now)
@@ -144,6 +160,10 @@ void user_plan(struct user *u)
     double now = clock_monotonic();
     due(u, now);
     enum user_class c = user_class(u, now);
+    if (u->ask_userdb && !u->worker && u->credentials != 0) {
+        sched_dequeue(r->sched, u);
+        u->credentials = 0;
+    }
     if (u->worker)
         u->stirred = true;
     else if (!u->ending)

@@ -10,6 +10,7 @@
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/progress.h"
+#include "dovecot-plugin/replicator/users/retire.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/users/unproven.h"
 
@@ -63,6 +64,7 @@ struct user *user_get(struct users *us, const char *name, size_t n)
     u->queued = USER_NOTHING;
     TAILQ_INIT(&u->parcels);
     TAILQ_INIT(&u->admin);
+    TAILQ_INIT(&u->forgets);
     ev_timer_init(&u->timer, on_timer, 0., 0.);
     u->timer.data = u;
     for (size_t i = 0; i < npeers; i++) {
@@ -74,6 +76,7 @@ struct user *user_get(struct users *us, const char *name, size_t n)
         p->exchange_wait = seconds(us->r->config->exchange_after);
     }
     progress_load(u);
+    retire_load(u);
     LIST_INSERT_HEAD(&us->all, u, in_all);
     LIST_INSERT_HEAD(&us->bucket[bucket_of(name, n)], u, in_hash);
     metric_set(replicator_users, (long long)++us->n);
@@ -116,7 +119,7 @@ static bool needed(const struct user *u, double now)
 {
     const struct replicator *r = u->r;
     bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels ||
-                user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
+                user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin) || u->ask_userdb;
     bool waits = u->tick_at != 0;
     for (size_t i = 0; i < r->group.npeers; i++)
         waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 ||
@@ -178,6 +181,14 @@ void users_close(struct users *us)
     free(us);
 }
 
+static void hand_over(struct admin_requests *to, struct admin_requests *from, struct user *real)
+{
+    struct admin_request *q;
+    TAILQ_FOREACH (q, from, link)
+        q->user = real;
+    TAILQ_CONCAT(to, from, link);
+}
+
 bool user_is_another(struct user *u, const char *name, size_t n)
 {
     struct user *real =
@@ -195,10 +206,10 @@ bool user_is_another(struct user *u, const char *name, size_t n)
         user_parcel_remove(u, p);
         user_parcel(real, p);
     }
-    struct admin_request *q;
-    TAILQ_FOREACH (q, &u->admin, link)
-        q->user = real;
-    TAILQ_CONCAT(&real->admin, &u->admin, link);
+    hand_over(&real->admin, &u->admin, real);
+    hand_over(&real->forgets, &u->forgets, real);
+    real->ask_userdb = real->ask_userdb || !TAILQ_EMPTY(&real->forgets);
+    u->ask_userdb = false;
     user_plan(real);
     return true;
 }

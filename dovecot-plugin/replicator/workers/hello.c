@@ -11,10 +11,23 @@ static struct text text_of(const char *s)
     return (struct text){(const uint8_t *)s, strlen(s)};
 }
 
+/* "site-a=1 site-b=2 " */
+static void name_replicas(const struct replicator *r, char text[FRAME_NAME_MAX])
+{
+    size_t n = (size_t)snprintf(text, FRAME_NAME_MAX, "%s=%llu ", r->group.name,
+                                (unsigned long long)r->group.self);
+    for (size_t i = 0; i < r->group.npeers && n < FRAME_NAME_MAX; i++)
+        n += (size_t)snprintf(text + n, FRAME_NAME_MAX - n, "%s=%llu ", r->group.peer[i].name,
+                              (unsigned long long)r->group.peer[i].site);
+    if (n >= FRAME_NAME_MAX)
+        log_fatal("the replicas' names do not fit into HELLO: shorten them");
+}
+
 void hello_encode(struct orset_buf *out, const struct replicator *r)
 {
     struct frame f = {.type = FRAME_HELLO};
     struct frame_hello *h = &f.u.hello;
+    char replicas[FRAME_NAME_MAX];
     char brake[32], percent[32], wait[32], nice_[32], timeout[32];
     bool self = false;
     h->version = FRAME_VERSION;
@@ -32,6 +45,7 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
     memcpy(h->digest, r->group.digest, sizeof h->digest);
     h->nnamespaces = r->group.nnamespaces;
     memcpy(h->ns, r->group.ns, sizeof h->ns);
+    name_replicas(r, replicas);
     snprintf(brake, sizeof brake, "%lld", (long long)r->config->brake_mails);
     snprintf(percent, sizeof percent, "%lld", (long long)r->config->brake_percent);
     snprintf(wait, sizeof wait, "%lld", (long long)r->config->brake_wait);
@@ -44,6 +58,7 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
         {"nice", nice_},
         {"worker_timeout", timeout},
         {"log_placed", r->config->log_placed == LOG_PLACED_YES ? "yes" : "no"},
+        {"replicas", replicas},
         {"public_user", r->config->replicate_public_user}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         h->setting[i].key = text_of(settings[i][0]);

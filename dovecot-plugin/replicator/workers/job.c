@@ -26,6 +26,12 @@ static struct text text_of(const char *s, size_t n)
 
 /* ---- what is next ---- */
 
+/* Something can be sent to that peer now. */
+static bool takes(const struct user *u, size_t peer)
+{
+    return outbox_ready(u->r->outbox, peer) && !user_keeps_from(&u->peer[peer]);
+}
+
 /* What was wanted before the lane was full waits until there is room. */
 static void put_off(struct user_peer *p)
 {
@@ -66,8 +72,10 @@ static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame
 {
     for (size_t i = 0; i < u->r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
-        if (!outbox_ready(u->r->outbox, i))
+        if (!takes(u, i))
             put_off(p);
+        if (user_keeps_from(p))
+            p->want &= 1u << FRAME_SHIP_FORGET;
         /* A resend says all that a hello and a first send would say. */
         if (p->want & 1u << FRAME_SHIP_CONFIRMED)
             p->want &= ~(1u << FRAME_SHIP_NEW | 1u << FRAME_SHIP_HELLO);

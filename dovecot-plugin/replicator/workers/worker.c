@@ -12,6 +12,8 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/users/holders.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
+#include "dovecot-plugin/replicator/workers/forget.h"
 #include "dovecot-plugin/replicator/workers/hello.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -89,9 +91,19 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
 {
     say(w, f);
     w->state = state;
+    w->told_origins = false;
     if (w->user)
         w->user->asked_at = clock_monotonic();
     worker_set_patience(w, w->all->r->config->worker_timeout);
+}
+
+void worker_tell_retired(struct worker *w, const struct user *u)
+{
+    struct orset_buf b = {.alloc = &replicator_heap};
+    ledger_get_retired(w->all->r->ledger, u->name, &b);
+    if (b.len > 0)
+        say(w, &(struct frame){.type = FRAME_RETIRED, .u.origins = {b.data, b.len}});
+    orset_buf_free(&b);
 }
 
 void worker_ask_close(struct worker *w)
@@ -269,6 +281,8 @@ static void on_credentials(struct worker *w, const struct frame *f)
     if (ws->credentials == 0)
         ws->credentials = number;
     ws->several = ws->several || number != ws->credentials;
+    if (w->user->ask_userdb)
+        forget_living(w->user);
     release(w);
 }
 
@@ -278,6 +292,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct replicator *r = w->all->r;
     bool first = false;
     u->open_wait = 0;
+    u->opened_at = clock_monotonic();
     u->tick_kept = u->tick_at != 0;
     u->elsewhere = false;
     u->unknown_until = 0;
@@ -331,10 +346,14 @@ static void on_fail(struct worker *w, const struct frame *f)
     }
     job_failed(&w->job, why);
     job_again(&w->job, u);
+    if (f->u.fail.nobody)
+        forget_nobody(u);
     /* An admin would wait for nothing. */
     user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
     if (f->u.fail.permanent) {
-        if (user_may_say(u))
+        if (f->u.fail.unwanted)
+            log_of(LOG_LEVEL_DEBUG, LOG_FIELD_user, u->name, "%s", why);
+        else if (user_may_say(u))
             log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name, "cannot be replicated here: %s",
                    why);
         job_unknown(u);
@@ -403,9 +422,8 @@ static bool reads_answers(const struct worker *w)
 static void on_reserve(struct worker *w, const struct frame *f)
 {
     struct replicator *r = w->all->r;
-    struct orset_sum user = orset_hash(w->user->name, strlen(w->user->name));
     uint8_t key[16];
-    memcpy(key, &user, sizeof key);
+    reserve_user_key(w->user->name, key);
     w->user->epoch = f->u.reserve.epoch;
     w->user->counter = f->u.reserve.counter;
     struct frame a = {.type = FRAME_RESERVED};
@@ -452,6 +470,9 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
     /* also of one that is warm and ended by Dovecot's master */
     case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w);
+    case FRAME_APART: return w->user && (w->state == OPENING || w->state == BUSY);
+    case FRAME_ORIGINS:
+        return w->user && !w->told_origins && (w->state == OPENING || w->state == BUSY);
     case FRAME_NOTE: return true;
     default: return false;
     }
@@ -499,6 +520,11 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_RESERVE: on_reserve(w, f); break;
     case FRAME_ELSEWHERE: on_elsewhere(w); break;
     case FRAME_CREDENTIALS: on_credentials(w, f); break;
+    case FRAME_ORIGINS:
+        w->told_origins = true;
+        ledger_set_origins(w->all->r->ledger, w->user->name, f->u.origins);
+        break;
+    case FRAME_APART: user_apart(w->user, f->u.apart); break;
     default: on_note(w, f); break;
     }
     if (owes(w) && !is_overlong(w))

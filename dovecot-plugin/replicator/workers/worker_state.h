@@ -22,10 +22,11 @@ struct worker {
     size_t reserved; /* of out: the last answer to a RESERVE ends there; 0: it was sent */
     struct user *user;
     struct job job;
-    double slice; /* since when its user has it while others wait */
-    double used;  /* when it became warm */
-    bool leaving; /* the present question is its user's last one: others need the worker */
-    bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
+    double slice;      /* since when its user has it while others wait */
+    double used;       /* when it became warm */
+    bool leaving;      /* the present question is its user's last one: others need the worker */
+    bool told_origins; /* for the present question */
+    bool heard;        /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
     bool existing;        /* its user is opened only if there is a state of his */
     bool old;             /* to be closed when its user is (workers_renew) */
@@ -52,6 +53,8 @@ struct worker *worker_connect(struct workers *, bool root);
 /* Asks what leads to that state, and sends it in the same turn (workers_flush). */
 void worker_ask(struct worker *, enum state, const struct frame *);
 void worker_ask_close(struct worker *);
+/* Goes before OPEN, where users of this name were forgotten. */
+void worker_tell_retired(struct worker *, const struct user *);
 void worker_flush(struct worker *);
 /* So long, from now on, an answer is waited for, or an idle user stays open. */
 void worker_set_patience(struct worker *, int64_t ms);

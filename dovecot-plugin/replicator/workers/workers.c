@@ -66,6 +66,7 @@ static void open_user(struct worker *w, struct user *u, bool in_turn)
 {
     ASSERT(!u->worker && !u->ending && !u->turn.has);
     struct frame f = {.type = FRAME_OPEN};
+    worker_tell_retired(w, u);
     f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
     f.u.open.credentials = u->credentials;
     f.u.open.existing = w->existing = user_is_only_read(u, clock_monotonic());
@@ -116,7 +117,7 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
     bool wanted = waiting > 0 || (u->turn.asking && sched_in_turn(r->sched) > 0);
     if (!wanted)
         w->slice = now;
-    if (r->stopping || w->old) {
+    if (r->stopping || w->old || u->ask_userdb) {
         worker_ask_close(w);
         return;
     }

@@ -281,7 +281,7 @@ int uid_rounds_run(struct session *s, settled_fn *settled)
     for (uint32_t i = 0; r == 0 && i < orset_folders(s->os); i++) {
         T_BEGIN
         {
-            uint64_t keeper = orset_keeper(s->os, i, s->group->site, s->group->nsites);
+            uint64_t keeper = orset_keeper(s->os, i, s->site, s->nsites);
             if (!is_home(s, i)) {
                 ;
             } else if (keeper == s->group->self) {
@@ -321,9 +321,9 @@ void uid_rounds_wanted(struct session *s)
     if (!is_joining(s) && round_under_way(s))
         session_want_tick(s, SETTLE_SECS * 1000);
     for (uint32_t i = 0; !is_joining(s) && i < orset_folders(s->os); i++)
-        if (is_home(s, i) && orset_uid_dirty(s->os, i,
-                                             orset_keeper(s->os, i, s->group->site,
-                                                          s->group->nsites) == s->group->self)) {
+        if (is_home(s, i) &&
+            orset_uid_dirty(s->os, i,
+                            orset_keeper(s->os, i, s->site, s->nsites) == s->group->self)) {
             unsigned wait = step_wait(s, i);
             bool fills = plan_goes_on(s, i);
             session_want_tick(s, wait > 0 ? wait * 1000 : fills ? FILLING_MSECS : QUIET_MSECS);

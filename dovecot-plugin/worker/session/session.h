@@ -29,6 +29,7 @@ struct group {
     unsigned nnamespaces;
     const char *ns[FRAME_NAMESPACES_MAX];
     const char *public_user;
+    const char *replicas;   /* "NAME=SITE " each, own one too */
     uint64_t backlog;       /* own ops kept for a peer */
     unsigned brake_count;   /* removals without a client's request, per folder and hour, ... */
     unsigned brake_percent; /* ... or this share of the folder, if that is more */
@@ -88,6 +89,10 @@ struct session {
     struct state_sqlite *db;
     struct orset_store store;
     struct orset *os;
+    uint64_t site[FRAME_SITES_MAX]; /* with which he is replicated, own one too, ascending */
+    unsigned nsites;
+    struct text retired; /* origins of users of this name who were forgotten (retired.h) */
+    unsigned origins;    /* so many of the state's vector were told to main */
     bool created;
     bool fully_open; /* opened: its state may be called clean at the end */
 

@@ -252,24 +252,31 @@ def text(base, name, log, ports, form, number, *, path=None, root=None, listed=T
     return made + more
 
 
+def passwd_line(user, homes, extra=""):
+    """Of a passwd-file. extra: more fields of the userdb, each "userdb_NAME=VALUE"."""
+    account = pwd.getpwnam(MAIL_USER)
+    name, _, domain = user.partition("@")
+    return (f"{user}:{{PLAIN}}{PASSWORD}:{account.pw_uid}:{account.pw_gid}::"
+            f"{homes}/{domain}/{name}::{extra}\n")
+
+
 def write_config(base, mark, ports, log, storage="sdbox", root=None, users=None, more="",
-                 number=None):
+                 number=None, anybody=True):
     """A stack's Dovecot, of either version; what is worth knowing of it. `more` is at the end."""
     if os.geteuid() != 0:
         raise StackError("Dovecot's master must be started by root: run this as root, or without --dovecot")
     number = number or version(root)
-    account = prepare_folders(base)
+    prepare_folders(base)
     homes = seen(base / "mail", root)
-    (base / "users").write_text("".join(
-        f"{user}:{{PLAIN}}{PASSWORD}:{account.pw_uid}:{account.pw_gid}::"
-        f"{homes}/{user.partition('@')[2]}/{user.partition('@')[0]}::\n" for user in users or USERS))
+    (base / "users").write_text("".join(passwd_line(user, homes) for user in users or USERS))
     at = {"imap": ports.take(), "lmtp": ports.take()}
     config = base / "dovecot.conf"
     config.write_text(text(base, instance(mark), log, at, storage, number, root=root,
-                           more=LIMITS + more))
+                           anybody=anybody, more=LIMITS + more))
     return {"config": str(config), "lmtp": f"127.0.0.1:{at['lmtp']}",
             "lmtp_socket": str(base / "run" / "lmtp"), "imap": f"127.0.0.1:{at['imap']}",
             "password": PASSWORD, "mail": str(base / "mail"), "storage": storage,
+            "users": str(base / "users"), "homes": str(homes),
             "version": ".".join(map(str, number))}
 
 

@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..waiting import eventually
 from . import dovecot, modules, probe, process, programs
 from .failure import StackError
 from .imap import Imap
@@ -147,6 +148,31 @@ class Replica(Service):
 
     def imap(self, user, **how):
         return Imap(self.note["imap"], user, **how)
+
+    def set_users(self, users):
+        """Whom the userdb lists from now on; of a dictionary each user's further fields, "userdb_NAME=VALUE" with blanks between."""
+        fields = users if isinstance(users, dict) else dict.fromkeys(users, "")
+        lines = [dovecot.passwd_line(user, self.note["homes"], extra) for user, extra in fields.items()]
+        path = Path(self.note["users"])
+        fresh = path.with_name("users.new")
+        fresh.write_text("".join(lines))
+        # Dovecot looks at the file's time and size, once a second at most.
+        before, were = path.stat().st_mtime, path.read_text().splitlines()
+        os.utime(fresh, (before + 1, before + 1))
+        fresh.rename(path)
+        if not self.processes():
+            return
+        for changed in {line.partition(":")[0] for line in {*were} ^ {line.rstrip() for line in lines}}:
+            there = changed in fields
+            eventually(f"{self.name} {'has' if there else 'has not'} {changed}",
+                       lambda name=changed, wanted=there: self.has_user(name) == wanted)
+
+    def has_user(self, user):
+        """By the userdb."""
+        try:
+            return bool(self.doveadm("user", user))
+        except StackError:
+            return False
 
     def home(self, user):
         name, _, domain = user.partition("@")
@@ -284,8 +310,8 @@ class Group(Stack):
     ORDER = ("dovecot-", "links", "redis-")
 
     def __init__(self, *specs, replication="dovelane", users=None, settings=FAST, workers=4, directory=None, debug=False, links=True,
-                 extras=(), more=None, **options):
-        """extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf."""
+                 extras=(), more=None, anybody=True, **options):
+        """users: whom the userdb lists; anybody: all others exist, too. extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf."""
         super().__init__(directory, Shape(postfix="none", nodes=0, relays=False, **options))
         if replication not in REPLICATIONS:
             raise StackError(f"replication {replication!r}: one of {', '.join(REPLICATIONS)}")
@@ -293,7 +319,7 @@ class Group(Stack):
         self.specs = [Spec.parse(text, self.known, number) for number, text in enumerate(specs)]
         self.replication, self.users, self.workers, self.debug = replication, users, workers, debug
         self.settings, self.linked, self.links = dict(settings or {}), links, {}
-        self.extras, self.more = extras, more or {}
+        self.extras, self.more, self.anybody = extras, more or {}, anybody
         self.states = {}
 
     # -- making it -------------------------------------------------------------------------------------------------------
@@ -348,7 +374,7 @@ class Group(Stack):
             more += self.dovelane_part(letter, spec, base, root, letters, nodes)
         more += "".join(dovecot.EXTRAS[name][spec.family] for name in self.extras)
         more += self.more.get(spec.family, "")
-        note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number)
+        note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number, self.anybody)
         inner = str(dovecot.seen(note["config"], root))
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
         argv = [*enter, "dovecot", "-F", "-c", inner]

@@ -478,6 +478,15 @@ START_TEST(test_the_reserve_tells_a_state_that_lost_numbers)
     ck_assert_int_eq(reserve_check(r, key, 51, 10), RESERVE_GO_ON);
     ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
     ck_assert_int_eq(reserve_check(r, key, 51, 9), RESERVE_NEW_EPOCH);
+    /* Who is made again under the name of one who was forgotten begins with the first number. */
+    ck_assert_int_eq(reserve_forget(r, (uint8_t[16]){3}), 0);
+    ck_assert_uint_eq(reserve_epoch(r, (uint8_t[16]){3}), 0);
+    ck_assert_uint_eq(reserve_epoch(r, other), 61);
+    ck_assert_int_eq(reserve_forget(r, other), 0);
+    ck_assert_uint_eq(reserve_epoch(r, other), 0);
+    reserve_close(r);
+    ck_assert_int_eq(reserve_open(&r, path, 9), 0);
+    ck_assert_int_eq(reserve_check(r, other, 62, 0), RESERVE_GO_ON);
     reserve_close(r);
     unlink(path);
 }

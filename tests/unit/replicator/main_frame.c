@@ -166,6 +166,31 @@ START_TEST(questions_of_main_come_through)
 }
 END_TEST
 
+START_TEST(origins_come_through)
+{
+    struct frame f = {.type = FRAME_RETIRED}, g;
+    struct orset_buf b, origins = {.alloc = &HEAP};
+    const struct frame_origin one = {1, UINT64_MAX}, two = {7, 3}, other = {1, 3};
+    frame_put_origin(&origins, one);
+    frame_put_origin(&origins, two);
+    for (int i = 0; i < 2; i++) {
+        f.type = i == 0 ? FRAME_RETIRED : FRAME_ORIGINS;
+        f.u.origins = (struct text){origins.data, origins.len};
+        round_trip(&f, &g, &b);
+        ck_assert_uint_eq(g.u.origins.n, 2 * FRAME_ORIGIN);
+        ck_assert_uint_eq(frame_origin_at(g.u.origins, 1).site, 7);
+        ck_assert(frame_has_origin(g.u.origins, one) && frame_has_origin(g.u.origins, two));
+        ck_assert(!frame_has_origin(g.u.origins, other));
+        orset_buf_free(&b);
+        f.u.origins.n--;
+        b = (struct orset_buf){.alloc = &HEAP};
+        ck_assert_int_eq(frame_encode(&b, &f), -1);
+        orset_buf_free(&b);
+    }
+    orset_buf_free(&origins);
+}
+END_TEST
+
 START_TEST(answers_of_a_worker_come_through)
 {
     struct frame f = {.type = FRAME_READY}, g;
@@ -181,7 +206,11 @@ START_TEST(answers_of_a_worker_come_through)
     f.u.fail.permanent = true;
     f.u.fail.text = TEXT("no such user");
     round_trip(&f, &g, &b);
-    ck_assert(g.u.fail.permanent && is(g.u.fail.text, "no such user"));
+    ck_assert(g.u.fail.permanent && !g.u.fail.nobody && is(g.u.fail.text, "no such user"));
+    orset_buf_free(&b);
+    f.u.fail.nobody = true;
+    round_trip(&f, &g, &b);
+    ck_assert(g.u.fail.permanent && g.u.fail.nobody);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_SEND};
@@ -300,6 +329,7 @@ TCase *frame_tests(void)
     tcase_add_test(t, hello_carries_group_and_settings);
     tcase_add_test(t, hello_without_own_site_or_out_of_order_is_refused);
     tcase_add_test(t, questions_of_main_come_through);
+    tcase_add_test(t, origins_come_through);
     tcase_add_test(t, answers_of_a_worker_come_through);
     tcase_add_test(t, what_the_decoder_would_refuse_is_not_encoded);
     tcase_add_test(t, a_length_out_of_bounds_is_no_frame);

@@ -219,6 +219,39 @@ START_TEST(a_vector_confirms_what_it_has_of_a_site)
 }
 END_TEST
 
+START_TEST(a_vector_names_whom_it_speaks_of)
+{
+    static const struct vector_entry vector[] = {{2, 77, 0}, {1, 76, 900}};
+    struct orset_buf b = {.alloc = &HEAP}, origins = {.alloc = &HEAP}, q = {.alloc = &HEAP};
+    size_t n;
+    frame_put_origin(&origins, (struct frame_origin){1, 77});
+    put_hello(&b, vector, 2, 0, 0);
+    ck_assert(!parcel_names(PARCEL_BATCH, all(&b), all(&origins)));
+    frame_put_origin(&origins, (struct frame_origin){2, 77}); /* which has given nothing yet */
+    ck_assert(parcel_names(PARCEL_BATCH, all(&b), all(&origins)));
+    ck_assert(!parcel_names(PARCEL_UID_DIRTY, all(&b), all(&origins)));
+    ck_assert(!parcel_names(PARCEL_BATCH, (struct text){b.data, 12}, all(&origins)));
+    orset_buf_u8(&q, 1);
+    orset_buf_u8(&q, 1);
+    orset_buf_num(&q, 1);
+    orset_buf_u64(&q, 2);
+    orset_buf_u64(&q, 77);
+    orset_buf_num(&q, 5);
+    orset_buf_u64(&q, 0);
+    ck_assert(parcel_names(PARCEL_QUESTION, all(&q), all(&origins)));
+    ck_assert(parcel_names(PARCEL_ANSWER_READING, all(&q), all(&origins)));
+    ck_assert_int_eq(parcel_origins(all(&origins), &n), 0);
+    ck_assert_uint_eq(n, 2);
+    origins.len--;
+    ck_assert_int_eq(parcel_origins(all(&origins), &n), -1);
+    origins.len = 0;
+    ck_assert_int_eq(parcel_origins(all(&origins), &n), -1);
+    orset_buf_free(&b);
+    orset_buf_free(&q);
+    orset_buf_free(&origins);
+}
+END_TEST
+
 START_TEST(mails_beyond_the_bounds_are_malformed)
 {
     uint8_t sha[32] = {0}, *bytes = calloc(1, PARCEL_MAIL_MAX + 1);
@@ -291,6 +324,7 @@ TCase *parcel_tests(void)
     tcase_add_test(t, a_batch_carries_its_mails);
     tcase_add_test(t, a_batch_tells_where_it_begins);
     tcase_add_test(t, a_vector_confirms_what_it_has_of_a_site);
+    tcase_add_test(t, a_vector_names_whom_it_speaks_of);
     tcase_add_test(t, mails_beyond_the_bounds_are_malformed);
     tcase_add_test(t, wants_and_bodies_come_through);
     return t;
