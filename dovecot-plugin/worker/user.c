@@ -378,8 +378,8 @@ struct session *session_open(struct link *link, struct group *group,
     memcpy(s->site, l.site, sizeof s->site);
     s->nsites = l.nsites;
     if (asked->retired.n > 0)
-        s->retired = (struct text){p_memdup(pool, asked->retired.p, asked->retired.n),
-                                   asked->retired.n};
+        s->retired =
+            (struct text){p_memdup(pool, asked->retired.p, asked->retired.n), asked->retired.n};
     s->user = user;
     s->lock_fd = -1;
     s->uncounted = TRUE;

@@ -165,7 +165,8 @@ static void untold_row(void *arg, const char *name, uint64_t ops, int64_t since)
 {
     struct untold *t = arg;
     (void)ops;
-    buf_printf(t->rows, "+%s\t%s\t%.0fs\n", name, t->replica, age(since));
+    char told[CELL];
+    buf_printf(t->rows, "+%s\t%s\t%s\n", name, t->replica, age_text(since, "s", told));
     free(t->last);
     t->last = mem_strdup(name);
 }
