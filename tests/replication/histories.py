@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--specs", default="sdbox mdbox maildir")
     parser.add_argument("--keep", default=str(BUILD / "histories"))
     parser.add_argument("--until-caught", action="store_true")
-    parser.add_argument("--within", type=float, default=rounds.WITHIN, help="seconds to become equal")
+    parser.add_argument("--within", type=float, default=rounds.WITHIN, help="seconds until equal")
     parser.add_argument("--judge")
     options = parser.parse_args()
     if options.judge:

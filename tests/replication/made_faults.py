@@ -99,9 +99,8 @@ FAULTS = [
     Fault("an unsubscription is taken for damage", "worker/metadata/subscriptions.c",
           "    bool said = journal_subscription(l->journal, vname, FALSE);",
           "    bool said = FALSE;"),
-    Fault("a subscription from elsewhere is taken for a client's",
-          "worker/metadata/subscriptions.c",
-          "        add(a->on ? &seen : &former, a->vname);\n", ""),
+    Fault("an unsubscription from elsewhere is not done", "worker/metadata/subscriptions.c",
+          "    a.on = orset_subscribed(s->os, a.name, a.len);", "    a.on = TRUE;"),
     Fault("DELETE is taken for damage", "worker/ingest/mailbox_diff.c",
           "        } else if (journal_deleted(t->journal, x->guid)) {\n            leaves(x);\n"
           "            if (fate == FATE_LIVE",

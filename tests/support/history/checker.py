@@ -68,7 +68,7 @@ def check_user(history, user, verdict):
         else:
             told += phase.judge(verdict.counts)
         before = rest
-    return told + uids_twice(ops, rests, verdict) + missed_by_qresync(ops, verdict)
+    return told + uids_twice(ops, rests) + missed_by_qresync(ops, verdict)
 
 
 class Names:
@@ -509,24 +509,18 @@ def overlaps(step, since, until):
 # -- UIDs -----------------------------------------------------------------------------------------
 
 
-def uids_twice(ops, rests, verdict):
+def uids_twice(ops, rests):
     """No UID names two mails within a site's UIDVALIDITY, none comes back, UIDNEXT never falls,
-    and nothing new comes below it (RFC 9051, 2.3.1.1). A folder that its site deletes, and that
-    comes back, may not know of the last UIDs it gave: what is wrong there is counted."""
+    and nothing new comes below it (RFC 9051, 2.3.1.1)."""
     named, told = {}, []
-    deleted = {(op.site, op["folder"]) for op in ops if op.kind == "delete"}
     for site, name, validity, uid, mail, op in seen_uids(ops, rests):
         first = named.setdefault((site, name, validity, uid), (mail, op))
-        if first[0] == mail:
-            continue
-        if (site, name) in deleted:
-            verdict.counts["UIDs of deleted folders left open"] += 1
-        else:
+        if first[0] != mail:
             told.append(
                 f"{name} at {site}: UID {uid} of UIDVALIDITY {validity} is {first[0]} "
                 f"({first[1]}) and {mail} ({op})"
             )
-    return told + below_uidnext(ops, deleted) + validity_changes(ops)
+    return told + below_uidnext(ops) + validity_changes(ops)
 
 
 def seen_uids(ops, rests):
@@ -543,11 +537,11 @@ def seen_uids(ops, rests):
                     yield site, name, folder["validity"], uid, mail, f"rest {rest.phase}"
 
 
-def below_uidnext(ops, deleted):
+def below_uidnext(ops):
     """Of reads of one folder, one after the other."""
     told, reads = [], defaultdict(list)
     for op in ops:
-        if op.kind == "read" and op.ok and op["whole"] and (op.site, op["folder"]) not in deleted:
+        if op.kind == "read" and op.ok and op["whole"]:
             reads[op.site, op["folder"], op["validity"]].append(op)
     for (site, name, _), found in reads.items():
         best = None  # the read with the highest UIDNEXT that is over, and all that was shown

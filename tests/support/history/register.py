@@ -25,7 +25,8 @@ says what it could have seen. That keeps all outcomes, and few configurations.
 from dataclasses import dataclass
 from itertools import product
 
-MOST = 4000  # configurations; beyond it a register is left undecided
+# Beyond these a register is left undecided: configurations at once, and views tried in all.
+MOST, TRIES = 1000, 50_000
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,15 @@ class Config:
     read: frozenset
 
 
+def can_all(one, other):
+    """Whether one can do all that the other can, which has the same changes."""
+    return all(
+        a <= b for low, high in zip(one.seen, other.seen) for a, b in zip(low, high)
+    ) and all(
+        a >= b for low, high in zip(one.available, other.available) for a, b in zip(low, high)
+    )
+
+
 class Search:
     """Judges one register of one phase."""
 
@@ -144,7 +154,7 @@ class Search:
         self.base = {BASE - n: label for n, label in enumerate(base)}
         self.open = self.everything()
         self.moments = self.timeline(steps, links)
-        self.undecided = False
+        self.undecided, self.tries = False, 0
 
     def everything(self):
         return frozenset((i, j) for i in range(len(self.sites)) for j in range(i))
@@ -210,6 +220,7 @@ class Search:
         the ones that have seen least: they may see the rest later."""
         site, found = self.at[step.site], {}
         for seen in self.views(config, site):
+            self.tries += 1
             alive = self.alive(config, seen)
             if step.act == "read":
                 outcomes = [None] if self.kind.shows(step.value, alive.values()) else []
@@ -273,10 +284,22 @@ class Search:
                     if fresh not in found:
                         found.add(fresh)
                         work.append(fresh)
-            if len(found) > self.limit:
+            if len(found) > self.limit or self.tries > TRIES:
                 self.undecided = True
                 return set()
         return found if until is None else reached
+
+    @staticmethod
+    def kept(configs):
+        """Without those that another one can do all for: it has seen less, and may see more."""
+        alike = {}
+        for config in configs:
+            others = alike.setdefault((config.done, config.read), [])
+            if any(can_all(other, config) for other in others):
+                continue
+            others[:] = [other for other in others if not can_all(config, other)]
+            others.append(config)
+        return {config for others in alike.values() for config in others}
 
     # -- the verdict -----------------------------------------------------------------------------
 
@@ -291,9 +314,9 @@ class Search:
             elif what == "responded":
                 configs = self.reach(configs, pending, thing.id)
                 pending.remove(thing.id)
-                configs = {
-                    Config(c.done, c.seen, c.available, c.read - {thing.id}) for c in configs
-                }
+                configs = self.kept(
+                    {Config(c.done, c.seen, c.available, c.read - {thing.id}) for c in configs}
+                )
             elif what == "healed":
                 self.open = self.open | thing
                 configs = {self.spread(config) for config in configs}

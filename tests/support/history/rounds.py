@@ -53,16 +53,14 @@ class Faults:
         if what == "cut one":
             letter = self.dice.choice(self.letters)
             how = self.dice.choice(("cut", "silence"))
-            self.link(
-                lambda: (self.group.heal(), self.group.cut(letter, how=how)), self.pairs(letter)
-            )
+            self.link(self.group.heal, self.pairs())
+            self.link(lambda: self.group.cut(letter, how=how), self.pairs(letter))
             return self.tell(f"{how} {letter}")
         if what == "cut two":
             one, other = sorted(self.dice.sample(self.letters, 2))
-            self.link(
-                lambda: (self.group.heal(), self.group.cut(one, other)),
-                [pair for pair in self.pairs() if pair != f"{one}-{other}"],
-            )
+            self.link(self.group.heal, self.pairs())  # for a moment all is open
+            left = [pair for pair in self.pairs() if pair != f"{one}-{other}"]
+            self.link(lambda: self.group.cut(one, other), left)
             return self.tell(f"cut {one} from {other}")
         if what == "slow":
             milliseconds = self.dice.choice((30, 120, 400))
