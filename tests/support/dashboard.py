@@ -47,7 +47,7 @@ def spoken(value, unit):
         return f"{value:.3g} s" if value < 60 else f"{value / 60:.3g} min"
     if unit in ("bytes", "decbytes"):
         return f"{value / 1e6:.3g} MB"
-    return f"{100 * value:.0f} %" if unit == "percentunit" else f"{value:.4g}"
+    return f"{100 * value:.3g} %" if unit == "percentunit" else f"{value:.4g}"
 
 
 def draw_one(axes, panel, lines):
@@ -88,7 +88,7 @@ def draw(prometheus, begin, end, path):
         )
         if panel["type"] == "row":
             axes.set_axis_off()
-            axes.text(0, 0, panel["title"], fontsize=11, weight="bold")
+            axes.text(0, 1.2, panel["title"], fontsize=11, weight="bold")
         else:
             draw_one(axes, panel, series(prometheus, panel, begin, end))
     figure.savefig(path, dpi=72)

@@ -69,11 +69,6 @@ class Prometheus:
         except OSError:
             return {}
 
-    def query(self, expression):
-        """The series of an expression now: labels and number of each."""
-        result = self.ask("query?" + urllib.parse.urlencode({"query": expression})).get("result", [])
-        return [(one["metric"], float(one["value"][1])) for one in result]
-
     def query_range(self, expression, begin, end, step):
         """Labels, and [time, number] of each point, of each series between two times of day."""
         words = {"query": expression, "start": begin, "end": end, "step": step}

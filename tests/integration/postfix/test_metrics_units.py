@@ -34,8 +34,9 @@ def send(system):
 
 def filtered(service):
     """What the kernel says of the program, not of the Python that became it."""
-    status = Path(f"/proc/{service.pid}/status").read_text()
-    return "Seccomp:\t2" in status and Path(f"/proc/{service.pid}/comm").read_text().startswith("dovelane")
+    of = Path(f"/proc/{service.pid}")
+    status, name = (of / "status").read_text(), (of / "comm").read_text()
+    return "Seccomp:\t2" in status and name.startswith("dovelane")
 
 
 def nices(service):
