@@ -51,6 +51,15 @@ static void begin(struct sweep *s)
     ev_timer_again(s->r->loop, &s->step);
 }
 
+/* Who is always open would never be looked up again. An exchange that would be cut off has one
+ * sweep more; one that never ends is not waited for. */
+static bool is_open_for_long(const struct user *u)
+{
+    double every = seconds(u->r->config->sweep_all), since = clock_monotonic() - u->opened_at;
+    bool busy = u->turn.asking || u->unplaced > 0;
+    return since >= (busy ? 2 * every : every);
+}
+
 static void on_user(void *arg, const char *name, uint64_t ops, int64_t since)
 {
     struct sweep *s = arg;
@@ -61,9 +70,7 @@ static void on_user(void *arg, const char *name, uint64_t ops, int64_t since)
     s->users++;
     if (u)
         user_sweep(u);
-    /* Who is always open would never be looked up again. */
-    if (u && u->worker && !u->turn.asking && u->unplaced == 0 &&
-        clock_monotonic() - u->opened_at >= seconds(s->r->config->sweep_all))
+    if (u && u->worker && is_open_for_long(u))
         user_ask_userdb(u);
 }
 

@@ -149,8 +149,8 @@ struct user {
     bool joins;
     double tick_at, sweep_at, active_at;
     double opened_at; /* by the worker that has it */
-    bool tick_kept;  /* an earlier session wished it, of which the present one does not know */
-    double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
+    bool tick_kept;   /* an earlier session wished it, of which the present one does not know */
+    double asked_at;  /* a worker owes an answer, or its end, since then; 0: none does */
     struct {
         double until, wait; /* the second: for how long, the next time longer */
     } kind[USER_KINDS];
