@@ -172,6 +172,7 @@ def test_traffic_partitions_and_kills(there):
         if partition:
             partition.heal()
         judged(there, USERS, journal)
+    assert not there.logs("dovelane.*modseq tracking is corrupted", 5)
     for replica in there.replicas:
         for user in USERS:
             said = replica.doveadm("dovelane", "verify", "-u", user).decode()

@@ -185,7 +185,7 @@ static void drop_raised(struct settling *t, struct mail_index_view *view)
     if (!array_is_empty(&gone)) {
         ARRAY_TYPE(seq_range) known;
         t_array_init(&known, 8);
-        if (mailbox_get_expunged_uids(t->box, row->raise - 1, &gone, &known))
+        if (modseq_expunged_since(t->box, row->raise, &known))
             seq_range_array_remove_seq_range(&gone, &known);
         else
             array_clear(&gone); /* so old that all that is gone is told */

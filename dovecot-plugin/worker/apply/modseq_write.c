@@ -66,6 +66,41 @@ bool modseq_is_believed(struct mailbox *box, uint64_t modseq)
     return modseq <= mail_index_modseq_get_highest(box->view) + MODSEQ_AHEAD_MOST;
 }
 
+static void add_expunges(const struct mail_transaction_header *hdr, const void *data,
+                         ARRAY_TYPE(seq_range) * uids)
+{
+    const struct mail_transaction_expunge *range = data;
+    const struct mail_transaction_expunge_guid *one = data;
+    if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) == 0)
+        return; /* asked for, no more */
+    switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK & ~MAIL_TRANSACTION_EXPUNGE_PROT) {
+    case MAIL_TRANSACTION_EXPUNGE:
+        for (size_t n = hdr->size / sizeof *range; n > 0; n--, range++)
+            seq_range_array_add_range(uids, range->uid1, range->uid2);
+        break;
+    case MAIL_TRANSACTION_EXPUNGE_GUID:
+        for (size_t n = hdr->size / sizeof *one; n > 0; n--, one++)
+            seq_range_array_add(uids, one->uid);
+        break;
+    default: break;
+    }
+}
+
+bool modseq_expunged_since(struct mailbox *box, uint64_t modseq, ARRAY_TYPE(seq_range) * uids)
+{
+    struct mail_transaction_log_view *log = mail_transaction_log_view_open(box->index->log);
+    const struct mail_transaction_header *hdr;
+    const void *data;
+    int r = mail_transaction_log_view_set_all(log);
+    bool reaches = r >= 0 && mail_transaction_log_view_get_prev_modseq(log) < modseq;
+    while (reaches && (r = mail_transaction_log_view_next(log, &hdr, &data)) > 0) {
+        if (mail_transaction_log_view_get_prev_modseq(log) >= modseq)
+            add_expunges(hdr, data, uids);
+    }
+    mail_transaction_log_view_close(&log);
+    return reaches && r == 0;
+}
+
 static void put_modseq(buffer_t *b, uint32_t uid, uint64_t value)
 {
     const struct mail_transaction_modseq_update u = {
@@ -102,6 +137,14 @@ static void write_set(struct mail_transaction_log_append_ctx *log, struct mail_i
     seq_range_array_iter_init(&iter, &below);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
         put_modseq(modseqs, uid, value);
+    if (modseqs->used == 0)
+        return;
+    mail_transaction_log_append_add(log, MAIL_TRANSACTION_MODSEQ_UPDATE, modseqs->data,
+                                    modseqs->used);
+    /* Raises nothing. Where the last record jumps over a modseq that a client asks for, the library
+     * takes the log for spoilt and rotates it. */
+    buffer_set_used_size(modseqs, 0);
+    put_modseq(modseqs, 0, value);
     mail_transaction_log_append_add(log, MAIL_TRANSACTION_MODSEQ_UPDATE, modseqs->data,
                                     modseqs->used);
 }

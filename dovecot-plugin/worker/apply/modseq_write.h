@@ -27,4 +27,9 @@ bool modseq_write(struct mailbox *, struct mail_index_view *view, uint64_t now,
                   const ARRAY_TYPE(seq_range) * uids, uint64_t value,
                   const ARRAY_TYPE(seq_range) * others, uint64_t other);
 
+/* UIDs that the log has as expunged under this modseq or a later one. FALSE: it does not reach
+ * back so far. (mailbox_get_expunged_uids() takes a log whose last record jumps over the modseq for
+ * spoilt.) */
+bool modseq_expunged_since(struct mailbox *, uint64_t modseq, ARRAY_TYPE(seq_range) * uids);
+
 #endif
