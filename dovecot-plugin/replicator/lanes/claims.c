@@ -35,6 +35,7 @@ struct claim {
     size_t which;
     struct node *node; /* NULL: not connected */
     bool asked;        /* it has answered since */
+    bool writes, ours; /* it was asked by SET; the key is ours */
     double said;
 };
 
@@ -148,9 +149,28 @@ static void tell(struct claims *c)
 
 /* ---- asking ---- */
 
+static void on_written(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w, (void)reply, (void)arg; /* the next question sees what came of it */
+}
+
+/* At nodes that the other one has not reached yet: it would find this one there. */
+static void give_up(struct claims *c)
+{
+    for (size_t i = 0; i <= CLAIM_OWN; i++) {
+        struct claim *n = &c->node[i];
+        if (n->ours && n->node && node_ready(n->node))
+            (void)wire_sendf(node_wire(n->node), on_written, n, "SET %s %s XX PX 1", c->key,
+                             c->value);
+        n->ours = false;
+    }
+}
+
 static void judge(struct claims *c)
 {
     bool refused = clock_monotonic() < c->first_until, again = c->refused && !refused;
+    if (refused && !c->refused)
+        give_up(c);
     c->refused = refused;
     tell(c);
     for (size_t i = 0; again && i <= CLAIM_OWN; i++)
@@ -160,11 +180,6 @@ static void judge(struct claims *c)
 static bool send(struct claim *n, wire_reply_fn *fn, const char *format, const char *key)
 {
     return wire_sendf(node_wire(n->node), fn, n, format, key, n->claims->value, CLAIM_LASTS);
-}
-
-static void on_written(struct wire *w, redisReply *reply, void *arg)
-{
-    (void)w, (void)reply, (void)arg; /* the next question sees what came of it */
 }
 
 static void cannot_ask(struct claim *n, const char *why)
@@ -188,6 +203,7 @@ static void on_asked(struct wire *w, redisReply *reply, void *arg)
     if (!reply)
         return;
     bool before = claims_may(c, n->which);
+    n->ours = n->writes && reply->type == REDIS_REPLY_NIL;
     if (reply->type == REDIS_REPLY_ERROR) {
         cannot_ask(n, reply->str);
     } else if (reply->type != REDIS_REPLY_NIL) {
@@ -196,11 +212,14 @@ static void on_asked(struct wire *w, redisReply *reply, void *arg)
             c->first_until = clock_monotonic() + CLAIM_AWAY;
             (void)send(n, on_written, "SET %s %s PX %d", c->mark);
         } else if (!c->refused) {
+            n->ours = true;
             (void)send(n, on_written, "SET %s %s PX %d", c->key);
         }
     }
     n->asked = true;
     judge(c);
+    if (c->refused && n->ours) /* it was on its way */
+        give_up(c);
     if (!before && claims_may(c, n->which))
         c->calls->may(c->r, n->which);
 }
@@ -223,6 +242,7 @@ static void ask(struct claim *n)
     struct claims *c = n->claims;
     if (!n->node || !node_ready(n->node) || c->r->stopping)
         return;
+    n->writes = !c->refused;
     if (c->refused) {
         (void)wire_sendf(node_wire(n->node), on_asked, n, "GET %s", c->key);
         return;
@@ -244,7 +264,7 @@ void claims_node(struct claims *c, size_t which, struct node *node)
 {
     struct claim *n = &c->node[which];
     n->node = node;
-    n->asked = false;
+    n->asked = n->ours = false;
     ask(n);
 }
 
@@ -300,10 +320,7 @@ struct claims *claims_open(struct replicator *r, uint64_t instance,
 /* Another host may begin at once. */
 void claims_stop(struct claims *c)
 {
-    for (size_t i = 0; i <= CLAIM_OWN && !c->refused; i++)
-        if (c->node[i].node && node_ready(c->node[i].node) && c->node[i].asked)
-            (void)wire_sendf(node_wire(c->node[i].node), on_written, &c->node[i],
-                             "SET %s %s XX PX 1", c->key, c->value);
+    give_up(c);
 }
 
 void claims_close(struct claims *c)

@@ -1,5 +1,6 @@
-"""Every mend that `dovelane check replicas` names, tried; test_ctl_mends.py counts these with the others. Dovecot's settings are what
-`doveconf` shows of a file; the nodes are real."""
+"""Every mend that `dovelane check replicas` names, tried; test_ctl_mends.py counts these with the
+others. Dovecot's settings are what `doveconf` shows of a file; the nodes are real."""
+
 import os
 import re
 import shutil
@@ -12,13 +13,26 @@ from support.mends import Check, command, mends, settings
 from support.waiting import eventually
 from test_ctl_mends_nodes import jump
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here"),
+]
 REPLICATOR = BUILD / "dovecot-plugin" / "replicator" / "dovelane-replicator"
 LISTS = "#!/bin/sh\nprintf 'anna@example.org\\nbert@example.org\\n'\n"
-STORAGE = {"2.3": {"sdbox": "mail_location = sdbox:~/sdbox", "maildir": "mail_location = maildir:~/Maildir", "mbox": "mail_location = mbox:~/mail",
-                   "memory": "mail_location = sdbox:~/sdbox:INDEX=MEMORY"},
-           "2.4": {"sdbox": "mail_driver = sdbox\nmail_path = ~/sdbox", "maildir": "mail_driver = maildir\nmail_path = ~/Maildir",
-                   "mbox": "mail_driver = mbox\nmail_path = ~/mail", "memory": "mail_driver = sdbox\nmail_path = ~/sdbox\nmail_index_path = MEMORY"}}
+STORAGE = {
+    "2.3": {
+        "sdbox": "mail_location = sdbox:~/sdbox",
+        "maildir": "mail_location = maildir:~/Maildir",
+        "mbox": "mail_location = mbox:~/mail",
+        "memory": "mail_location = sdbox:~/sdbox:INDEX=MEMORY",
+    },
+    "2.4": {
+        "sdbox": "mail_driver = sdbox\nmail_path = ~/sdbox",
+        "maildir": "mail_driver = maildir\nmail_path = ~/Maildir",
+        "mbox": "mail_driver = mbox\nmail_path = ~/mail",
+        "memory": "mail_driver = sdbox\nmail_path = ~/sdbox\nmail_index_path = MEMORY",
+    },
+}
 
 
 class Site:
@@ -31,16 +45,41 @@ class Site:
         (directory / "dirty").mkdir()
         (directory / "dirty").chmod(0o1733)
         self.conf, self.dovecot = directory / "dovelane.conf", directory / "dovecot.conf"
-        version = subprocess.run(["dovecot", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()[0].partition("-")[0]
+        version = (
+            subprocess.run(
+                ["dovecot", "--version"], capture_output=True, text=True, timeout=60, check=True
+            )
+            .stdout.split()[0]
+            .partition("-")[0]
+        )
         self.version = version[:3]
-        self.form = "" if self.version == "2.3" else f"dovecot_config_version = {version}\ndovecot_storage_version = {version}\n"
+        self.form = (
+            ""
+            if self.version == "2.3"
+            else f"dovecot_config_version = {version}\ndovecot_storage_version = {version}\n"
+        )
         self.mail = STORAGE[self.version]["sdbox"]
         self.namespace = "  inbox = yes\n  separator = /\n"
         self.more = self.plugins("dovelane")
-        self.services = (ROOT / "packaging/examples/dovecot-replication-services.conf").read_text().replace("user = dovelane-replicator", "user = root")
-        self.services = self.services.replace("executable = dovelane-replicator -n site-a", f"executable = {REPLICATOR} -n {name} -C {self.conf}")
+        self.services = (
+            (ROOT / "packaging/examples/dovecot-replication-services.conf")
+            .read_text()
+            .replace("user = dovelane-replicator", "user = root")
+        )
+        self.services = self.services.replace(
+            "executable = dovelane-replicator -n site-a",
+            f"executable = {REPLICATOR} -n {name} -C {self.conf}",
+        )
         self.ids, self.namespaces, self.settings = {"site-a": 1, "site-b": 2}, ["inbox"], {}
-        self.check = Check(lambda *words: command(self.conf, "--dovecot-config", self.dovecot, *words, before=("env", f"PATH={directory}/bin:{os.environ['PATH']}")))
+        self.check = Check(
+            lambda *words: command(
+                self.conf,
+                "--dovecot-config",
+                self.dovecot,
+                *words,
+                before=("env", f"PATH={directory}/bin:{os.environ['PATH']}"),
+            )
+        )
         self.doveadm(LISTS)
         self.write()
 
@@ -52,15 +91,34 @@ class Site:
         if self.version == "2.3":
             text = f"mail_plugins = {' '.join(names)}\n"
         else:
-            text = "mail_plugins {\n" + "".join(f"  {name} = yes\n" for name in names) + "".join(f"  {name} = no\n" for name in gone) + "}\n"
+            text = (
+                "mail_plugins {\n"
+                + "".join(f"  {name} = yes\n" for name in names)
+                + "".join(f"  {name} = no\n" for name in gone)
+                + "}\n"
+            )
         return f"protocol {protocol} {{\n{text}}}\n" if protocol else text
 
     def write(self):
-        self.dovecot.write_text(f"{self.form}protocols = imap lmtp\n{self.mail}\n{self.more}dovelane_dirty\nnamespace inbox {{\n{self.namespace}}}\n{self.services}".replace(
-            "dovelane_dirty\n", self.dirty(self.directory / "dirty")))
-        words = {"copies": 1, "replicator_dir": f'"{self.directory}/state"', "dirty_dir": f'"{self.directory}/dirty"', "replicate_namespaces": "{ " + ", ".join(self.namespaces) + " }", **self.settings}
-        self.conf.write_text("".join(f"{key} = {value}\n" for key, value in words.items()) +
-                             "".join(f'replica {name} {{ id = {n}  redis = "{self.address[name]}" }}\n' for name, n in self.ids.items()))
+        marks = self.dirty(self.directory / "dirty")
+        self.dovecot.write_text(
+            f"{self.form}protocols = imap lmtp\n{self.mail}\n{self.more}{marks}"
+            f"namespace inbox {{\n{self.namespace}}}\n{self.services}"
+        )
+        words = {
+            "copies": 1,
+            "replicator_dir": f'"{self.directory}/state"',
+            "dirty_dir": f'"{self.directory}/dirty"',
+            "replicate_namespaces": "{ " + ", ".join(self.namespaces) + " }",
+            **self.settings,
+        }
+        self.conf.write_text(
+            "".join(f"{key} = {value}\n" for key, value in words.items())
+            + "".join(
+                f'replica {name} {{ id = {n}  redis = "{self.address[name]}" }}\n'
+                for name, n in self.ids.items()
+            )
+        )
 
     def dirty(self, path):
         return f"plugin {{\n  dovelane_dirty_dir = {path}\n}}\n" if self.version == "2.3" else ""
@@ -79,7 +137,10 @@ class Site:
 
 @pytest.fixture
 def sites(tmp_path):
-    servers = {name: LaneServer(tmp_path, "--lane.node", name, name=f"redis-{name}", module_line=True) for name in ("site-a", "site-b")}
+    servers = {
+        name: LaneServer(tmp_path, "--lane.node", name, name=f"redis-{name}", module_line=True)
+        for name in ("site-a", "site-b")
+    }
     for server in servers.values():
         server.start()
     address = {name: f"unix:{server.path}" for name, server in servers.items()}
@@ -101,7 +162,10 @@ def test_a_good_group_has_no_finding(sites):
     """The first one to look has nobody to compare with; then each has the other's word."""
     a, b = sites
     found = a.finds("replica-unchecked", about="site-b")
-    assert "`dovelane check replicas` there" in found.mend and "(right until it is checked there, too)" in found.text
+    assert (
+        "`dovelane check replicas` there" in found.mend
+        and "(right until it is checked there, too)" in found.text
+    )
     assert re.fullmatch(r"0 critical, 0 warnings, \d+ good\n", b.check.run("replicas"))
     a.lacks("replica-unchecked")
     assert re.fullmatch(r"0 critical, 0 warnings, \d+ good\n", a.check.run("replicas"))
@@ -133,7 +197,14 @@ def test_a_dovecot_whose_file_is_wrong_and_one_without_the_service(site):
     site.lacks("replicator-service")
 
 
-@pytest.mark.parametrize("spoilt, says", [("-n site-x", "no replica of that name"), ("", "-n NAME is not in its executable"), ("-n site-a -C /nowhere", "it reads /nowhere")])
+@pytest.mark.parametrize(
+    "spoilt, says",
+    [
+        ("-n site-x", "no replica of that name"),
+        ("", "-n NAME is not in its executable"),
+        ("-n site-a -C /nowhere", "it reads /nowhere"),
+    ],
+)
 @mends("replicator-start")
 def test_a_replicator_that_would_not_start(site, spoilt, says):
     good = f"-n site-a -C {site.conf}"
@@ -152,9 +223,14 @@ def test_a_replicator_without_its_directory(site):
     site.lacks("replicator-start")
 
 
-OF_SERVICES = [("replicator-processes", "process_min_avail = 1", "process_min_avail = 0"), ("worker-processes", "process_limit = 10 ", "process_limit = 9 "),
-               ("worker-processes", "client_limit = 1\n", ""), ("worker-socket", "mode = 0600\n    user = root", "mode = 0600\n    user = daemon"),
-               ("hint-socket", "mode = 0622", "mode = 0600"), ("admin-socket", "  unix_listener dovelane-admin {\n    mode = 0600\n  }\n", "")]
+OF_SERVICES = [
+    ("replicator-processes", "process_min_avail = 1", "process_min_avail = 0"),
+    ("worker-processes", "process_limit = 10 ", "process_limit = 9 "),
+    ("worker-processes", "client_limit = 1\n", ""),
+    ("worker-socket", "mode = 0600\n    user = root", "mode = 0600\n    user = daemon"),
+    ("hint-socket", "mode = 0622", "mode = 0600"),
+    ("admin-socket", "  unix_listener dovelane-admin {\n    mode = 0600\n  }\n", ""),
+]
 
 
 @pytest.mark.parametrize("name, good, bad", OF_SERVICES, ids=str)
@@ -163,7 +239,11 @@ def test_a_setting_of_the_services(site, name, good, bad):
     kept = site.services
     site.change(good, bad)
     mend = site.finds(name).mend
-    named = good.split(" = ")[0].strip().split()[-1] if " {" not in good else "unix_listener dovelane-admin"
+    named = (
+        good.split(" = ")[0].strip().split()[-1]
+        if " {" not in good
+        else "unix_listener dovelane-admin"
+    )
     assert named in mend and (name != "worker-socket" or "user = root" in mend), mend
     site.services = kept
     site.write()
@@ -190,7 +270,10 @@ def test_directories_as_the_mends_make_them(site):
     do(site.finds("replicator-directory").mend)
     site.lacks("replicator-directory")
     assert stat.S_IMODE((site.directory / "state").stat().st_mode) == 0o700
-    for spoil in ((site.directory / "dirty").rmdir, lambda: (site.directory / "dirty").chmod(0o700)):
+    for spoil in (
+        (site.directory / "dirty").rmdir,
+        lambda: (site.directory / "dirty").chmod(0o700),
+    ):
         spoil()
         do(site.finds("dirty-directory").mend)
         site.lacks("dirty-directory")
@@ -199,7 +282,9 @@ def test_directories_as_the_mends_make_them(site):
 @mends("dirty-setting")
 def test_a_plugin_that_leaves_its_marks_elsewhere(site):
     good = site.dirty
-    site.dirty = lambda path: good("/var/elsewhere") if site.version == "2.3" else "dovelane_dirty_dir = /var/elsewhere\n"
+    site.dirty = lambda path: (
+        good("/var/elsewhere") if site.version == "2.3" else "dovelane_dirty_dir = /var/elsewhere\n"
+    )
     site.write()
     name, value = settings(site.finds("dirty-setting").mend)
     assert (name, value) == ("dovelane_dirty_dir", str(site.directory / "dirty"))
@@ -246,19 +331,28 @@ def test_plugins(site):
     site.write()
     site.lacks("plugin-missing")
     found = site.finds("plugin-acts")
-    assert "the workers load lazy_expunge" in found.text and found.mend.startswith("protocol dovelane { mail_plugins")
+    assert "the workers load lazy_expunge" in found.text and found.mend.startswith(
+        "protocol dovelane { mail_plugins"
+    )
     site.more += site.plugins("dovelane", protocol="dovelane", gone=("acl", "lazy_expunge"))
     site.write()
     site.lacks("plugin-acts")
-    assert site.finds("acl-left-out").mend == "acl in the mail_plugins of protocol dovelane { }, too"
-    site.more = site.plugins("dovelane", "acl", "lazy_expunge") + site.plugins("dovelane", "acl", protocol="dovelane", gone=("lazy_expunge",))
+    assert (
+        site.finds("acl-left-out").mend == "acl in the mail_plugins of protocol dovelane { }, too"
+    )
+    site.more = site.plugins("dovelane", "acl", "lazy_expunge") + site.plugins(
+        "dovelane", "acl", protocol="dovelane", gone=("lazy_expunge",)
+    )
     site.write()
     site.lacks("acl-left-out")
 
 
 @mends("users-unlisted")
 def test_a_userdb_that_lists_nobody(site):
-    for script, says in (("#!/bin/sh\nexit 0\n", "a user comes with his first change"), ("#!/bin/sh\necho 'Fatal: userdb is away' >&2\nexit 75\n", "Fatal: userdb is away")):
+    for script, says in (
+        ("#!/bin/sh\nexit 0\n", "a user comes with his first change"),
+        ("#!/bin/sh\necho 'Fatal: userdb is away' >&2\nexit 75\n", "Fatal: userdb is away"),
+    ):
         site.doveadm(script)
         found = site.finds("users-unlisted")
         assert says in found.text and "iterate_query" in found.mend
@@ -266,7 +360,8 @@ def test_a_userdb_that_lists_nobody(site):
     site.lacks("users-unlisted")
 
 
-SAID = {"2.3": """# 2.3.19.1 (9b53102964): /etc/dovecot/dovecot.conf
+SAID = {
+    "2.3": """# 2.3.19.1 (9b53102964): /etc/dovecot/dovecot.conf
 mail_location = mdbox:~/mdbox
 mail_plugins = quota dovelane
 namespace inbox {
@@ -306,7 +401,8 @@ protocol imap {
 protocol lmtp {
   mail_plugins = quota sieve
 }
-""", "2.4": """# 2.4.1-4 (7d8c0e5759): /etc/dovecot/dovecot.conf
+""",
+    "2.4": """# 2.4.1-4 (7d8c0e5759): /etc/dovecot/dovecot.conf
 dovecot_config_version = 2.4.1
 dovelane_dirty_dir = DIRTY
 mail_driver = mdbox
@@ -360,13 +456,18 @@ service dovelane-worker {
     user = root
   }
 }
-"""}
+""",
+}
 
 
 @pytest.mark.parametrize("version", list(SAID))
 def test_what_either_version_says_is_understood(site, version):
     """By what doveconf of that version printed: the other one is not on this host."""
-    text = SAID[version].replace("DIRTY", f"{site.directory}/dirty").replace("EXECUTABLE", f"{REPLICATOR} -n site-a -C {site.conf}")
+    text = (
+        SAID[version]
+        .replace("DIRTY", f"{site.directory}/dirty")
+        .replace("EXECUTABLE", f"{REPLICATOR} -n site-a -C {site.conf}")
+    )
     (site.directory / "said").write_text(text)
     (site.directory / "bin" / "doveconf").write_text(f"#!/bin/sh\ncat {site.directory}/said\n")
     (site.directory / "bin" / "doveconf").chmod(0o755)
@@ -374,11 +475,19 @@ def test_what_either_version_says_is_understood(site, version):
     found = {each.name: each.text for each in site.check.look("replicas")[0]}
     assert set(found) == {"plugin-missing", "acl-left-out", "replica-unchecked"}, out
     assert found["plugin-missing"].startswith("the plugin dovelane is not loaded for lmtp:"), out
-    for good in ("keeps mail as mdbox", "its separator is /", "it is site-a, and can start", "there is one process of it", "dirty takes marks", "the workers load no plugin that acts"):
+    for good in (
+        "keeps mail as mdbox",
+        "its separator is /",
+        "it is site-a, and can start",
+        "there is one process of it",
+        "dirty takes marks",
+        "the workers load no plugin that acts",
+    ):
         assert good in out, (good, out)
 
 
 # ---- between sites ----
+
 
 @mends("replica-silent")
 def test_a_site_whose_redis_is_away(sites):
@@ -404,19 +513,48 @@ def test_a_site_with_another_clock(sites, tmp_path, monkeypatch):
     a.lacks("replica-clock")
     jump(file, -3600)
     found = a.finds("replica-clock", about="site-b")
-    assert re.search(r"its clock is (3599|3600|3601) s behind this host's", found.text) and found.mend == "chrony or systemd-timesyncd on every host"
+    assert (
+        re.search(r"its clock is (3599|3600|3601) s behind this host's", found.text)
+        and found.mend == "chrony or systemd-timesyncd on every host"
+    )
     jump(file, 0)
     a.lacks("replica-clock")
 
 
-OTHERWISE = [("replica-separator", "separators are inbox:. , and here inbox:/", lambda b: setattr(b, "namespace", "  inbox = yes\n  separator = .\n")),
-             ("replica-prefix", "prefixes of its namespaces are inbox:Mail/, and here inbox:", lambda b: setattr(b, "namespace", "  inbox = yes\n  separator = /\n  prefix = Mail/\n")),
-             ("replica-limits", "keeps mail as inbox:maildir/maildir++, and this one as inbox:sdbox/fs", lambda b: setattr(b, "mail", STORAGE[b.version]["maildir"])),
-             ("replica-acl", "its workers load acl, and those here do not", lambda b: setattr(b, "more", b.plugins("dovelane", "acl"))),
-             ("replica-group", "of another group, ids 1 2 3, namespaces inbox, and this one of ids 1 2, namespaces inbox", lambda b: b.ids.update({"site-c": 3}))]
+OTHERWISE = [
+    (
+        "replica-separator",
+        "separators are inbox:. , and here inbox:/",
+        lambda b: setattr(b, "namespace", "  inbox = yes\n  separator = .\n"),
+    ),
+    (
+        "replica-prefix",
+        "prefixes of its namespaces are inbox:Mail/, and here inbox:",
+        lambda b: setattr(b, "namespace", "  inbox = yes\n  separator = /\n  prefix = Mail/\n"),
+    ),
+    (
+        "replica-limits",
+        "keeps mail as inbox:maildir/maildir++, and this one as inbox:sdbox/fs",
+        lambda b: setattr(b, "mail", STORAGE[b.version]["maildir"]),
+    ),
+    (
+        "replica-acl",
+        "its workers load acl, and those here do not",
+        lambda b: setattr(b, "more", b.plugins("dovelane", "acl")),
+    ),
+    (
+        "replica-group",
+        "of another group, ids 1 2 3, namespaces inbox, and this one of ids 1 2, namespaces inbox",
+        lambda b: b.ids.update({"site-c": 3}),
+    ),
+]
 
 
-@pytest.mark.parametrize("name, says, spoil", OTHERWISE, ids=lambda value: value if isinstance(value, str) and "-" in value[:9] else "")
+@pytest.mark.parametrize(
+    "name, says, spoil",
+    OTHERWISE,
+    ids=lambda value: value if isinstance(value, str) and "-" in value[:9] else "",
+)
 @mends(*(row[0] for row in OTHERWISE), each=True)
 def test_a_site_that_differs(sites, name, says, spoil):
     """Seen from either one, once both were checked."""
@@ -441,35 +579,57 @@ def test_a_node_that_does_not_take_what_a_site_says(sites):
     a, b = sites
     b.server.client().call("ACL", "SETUSER", "default", "-set")
     found = a.finds("facts-refused", about="site-b")
-    assert found.mend == "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD" and "NOPERM" in found.text
+    assert (
+        found.mend == "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
+        and "NOPERM" in found.text
+    )
     b.server.client().call("ACL", "SETUSER", "default", "+@all")
     a.lacks("facts-refused")
 
 
 @mends("name-twice")
 def test_a_host_that_says_it_is_the_other_one(sites):
-    """Before either has run: by what was said; once one runs: by its own word; and once the second one was refused."""
+    """Before either has run: by what was said; once one runs: by its own word; and once the second
+    one was refused."""
     a, b = sites
-    own = subprocess.run(["hostname"], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    own = subprocess.run(
+        ["hostname"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.strip()
     elsewhere = ("unshare", "--uts", "sh", "-c", 'hostname mx9 && exec "$0" "$@"')
-    assert "name-twice" not in command(a.conf, "--dovecot-config", a.dovecot, "replicas", before=elsewhere)
+    assert "name-twice" not in command(
+        a.conf, "--dovecot-config", a.dovecot, "replicas", before=elsewhere
+    )
     found = a.finds("name-twice")
-    assert f"host mx9 said of itself that it is site-a, and this host, {own}, says so, too" in found.text and found.level == "WARNING"
-    a.lacks("name-twice")   # it has taken that one's place
+    assert (
+        f"host mx9 said of itself that it is site-a, and this host, {own}, says so, too"
+        in found.text
+        and found.level == "WARNING"
+    )
+    a.lacks("name-twice")  # it has taken that one's place
     client = b.server.client()
-    for key, text in (("dovelane.site:site-a", "mx9 runs under this name, and this host"), ("dovelane.site:site-a:second", f"one on {own}, and one on mx9, which is refused")):
+    for key, text in (
+        ("dovelane.site:site-a", "mx9 runs under this name, and this host"),
+        ("dovelane.site:site-a:second", f"one on {own}, and one on mx9, which is refused"),
+    ):
         client.call("SET", key, "1 1f 2f 3f 77 mx9")
         if key.endswith("second"):
             client.call("SET", "dovelane.site:site-a", f"1 1f 2f 3f 77 {own}")
         found = a.finds("name-twice")
-        assert text in found.text and found.level == "CRITICAL" and "-n in the executable" in found.mend, found
+        assert (
+            text in found.text
+            and found.level == "CRITICAL"
+            and "-n in the executable" in found.mend
+        ), found
         client.call("DEL", key)
     a.lacks("name-twice")
 
 
 def test_a_host_that_is_not_a_replica_hears_nothing_of_it(site):
-    """`dovelane check` without a word, where the group has replicas and this host's Dovecot is none."""
+    """`dovelane check` without a word, where the group has replicas and this host is none."""
     site.services = ""
     site.write()
     assert not re.search("replica|dovelane-", site.check.run("config"))
-    eventually("no finding", lambda: "[replicator-service]" not in command(site.conf, "--dovecot-config", site.dovecot))
+    eventually(
+        "no finding",
+        lambda: "[replicator-service]" not in command(site.conf, "--dovecot-config", site.dovecot),
+    )

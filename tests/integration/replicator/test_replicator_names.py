@@ -1,4 +1,5 @@
 """Two hosts that run under one replica's name: the later one is refused, and both say so."""
+
 import shutil
 
 import pytest
@@ -18,7 +19,12 @@ def told(replica):
 
 def refused(replica):
     code, errors, here = told(replica)
-    return code == 1 and TWO in errors and "this one takes and sends nothing" in errors and here == "here, refused"
+    return (
+        code == 1
+        and TWO in errors
+        and "this one takes and sends nothing" in errors
+        and here == "here, refused"
+    )
 
 
 def warned(replica):
@@ -41,10 +47,13 @@ def test_the_later_of_two_hosts_of_one_name_is_refused(world):  # noqa: F811
     eventually("the later one is refused", lambda: refused(twin))
     eventually("the first one is told", lambda: warned(w[0]))
     for replica in (twin, w[0]):
-        eventually("the metric", lambda replica=replica: replica.metric("replicator_name_twice") == 1)
+        eventually(
+            "the metric", lambda replica=replica: replica.metric("replicator_name_twice") == 1
+        )
         eventually("the log", lambda replica=replica: replica.says(TWO))
     assert w[1].metric("replicator_name_twice") == 0 and not w[1].says("two replicators")
-    # what the other site sends comes to the first one, all of it; what the later one has stays with it
+    # what the other site sends comes to the first one, all of it
+    # what the later one has stays with it
     for n in range(20):
         w[1].change("u", f"y{n}")
         twin.change("v", f"t{n}")
@@ -63,7 +72,9 @@ def test_the_later_of_two_hosts_of_one_name_is_refused(world):  # noqa: F811
     eventually("the first one is told by its new node", lambda: warned(w[0]))
     assert refused(twin) and twin.metric("replicator_taken") == 0
     twin.stop()
-    eventually("the first one is alone", lambda: alone(w[0]) and w[0].metric("replicator_name_twice") == 0)
+    eventually(
+        "the first one is alone", lambda: alone(w[0]) and w[0].metric("replicator_name_twice") == 0
+    )
     assert w[0].says("nobody else runs as site-a any more")
 
 
@@ -108,5 +119,9 @@ def test_a_node_that_does_not_take_the_name(world):  # noqa: F811
     w[0].change("u", "x")
     w.quiet(["u"])
     for r in w.replicas:
-        eventually("the log", lambda r=r: r.says("does not take the key dovelane.site:") and r.says("`dovelane acl` again"))
+        eventually(
+            "the log",
+            lambda r=r: r.says("does not take the key dovelane.site:")
+            and r.says("`dovelane acl` again"),
+        )
     assert alone(w[0])
