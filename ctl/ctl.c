@@ -10,6 +10,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
+#include "lib/redis/endpoint.h"
 #include "ctl/escape.h"
 #include "ctl/out.h"
 
@@ -90,7 +91,7 @@ char *ctl_caller(void)
 }
 
 /* Where the log is stderr, and that is JSON. */
-static void log_as_json(enum log_level level, const char *line)
+static void say_log(enum log_level level, const char *line)
 {
     (void)level;
     out_log(line);
@@ -105,10 +106,15 @@ void ctl_log(struct ctl *ctl, const char *format, ...)
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     escape_for_terminal(&shown, text, strlen(text), "");
-    if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
-        out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);
+    /* What goes to stderr with -j is an object already. */
+    log_as_json(ctl->config->log_format == LOG_FORMAT_JSON &&
+                !(out_is_json() && !strcmp(ctl->config->log, "stderr")));
+    char *where = endpoint_file_of(ctl->config->log, "dovelane");
+    if (log_open("dovelane", where, LOG_LEVEL_INFO) < 0)
+        out_error("dovelane: log = %s cannot be opened\n", where);
+    free(where);
     if (out_is_json())
-        log_stderr_to(log_as_json);
+        log_stderr_to(say_log);
     log_info("%s", shown.data ? shown.data : "");
     buf_free(&shown);
 }

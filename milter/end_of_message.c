@@ -28,12 +28,13 @@
 #include "milter/received.h"
 #include "milter/divert_rules.h"
 
+#define WHY_MOST 1024 /* bytes of a reason with its details */
 /* that are deleted: for each Postfix looks through the header from its beginning */
 #define FOREIGN_IDS_MOST 32
 
 /* ---- log ---- */
 
-static void log_mail(const struct milter_session *s, const char *action)
+static void log_outcome(const struct milter_session *s, const char *action, const char *reason)
 {
     const struct envelope *e = &s->mail.envelope;
     mailline_say(&(struct mailline){.id = e->queue_id,
@@ -43,14 +44,24 @@ static void log_mail(const struct milter_session *s, const char *action)
                                     .message_id = e->message_id,
                                     .client_name = s->client_name,
                                     .client_addr = s->client_addr,
+                                    .held = !*reason && s->entries.held > 0,
                                     .began = s->stored ? s->began : 0,
                                     .stored = &s->entries.request},
-                 action);
+                 action, reason);
 }
 
 static const char *name_of(const struct milter_session *s)
 {
     return s->mail.envelope.queue_id ? s->mail.envelope.queue_id : "NOQUEUE";
+}
+
+/* Without its size: Postfix's qmgr is going to log that. */
+static void log_left(const struct milter_session *s, const char *action, const char *reason)
+{
+    mailline_say_left(&(struct mailline){.id = name_of(s),
+                                         .sender = s->mail.envelope.sender,
+                                         .nrecipients = s->mail.nrecipients},
+                      action, reason);
 }
 
 /* ---- answers ---- */
@@ -64,14 +75,14 @@ static void take_back(struct milter_session *s)
         return;
     }
     if (s->stored && mail_entries_count_done(&s->entries))
-        log_warning("%s: some recipients have it already: they may be sent it more than once",
-                    name_of(s));
+        log_mail(LOG_LEVEL_WARNING, name_of(s),
+                 "some recipients have it already: they may be sent it more than once");
     milter_session_mail_over(s);
 }
 
 static void leave_it(struct milter_session *s, const char *why)
 {
-    log_warning("%s: %s: what is stored is taken back", name_of(s), why);
+    log_mail(LOG_LEVEL_WARNING, name_of(s), "%s: what is stored is taken back", why);
     milter_session_gone(s);
     take_back(s);
 }
@@ -103,10 +114,9 @@ static void to_queue(struct milter_session *s, const char *reason, const char *d
     metric_add(mails_queued, 1);
     measure(s, ANSWER_QUEUE);
     ingress_queued(reason);
-    /* Without its size: Postfix's qmgr is going to log that. */
-    log_info("%s: from=<%.256s>, nrcpt=%zu, action=queue reason=%s%s%s", name_of(s),
-             s->mail.envelope.sender ? s->mail.envelope.sender : "", s->mail.nrecipients, reason,
-             *detail ? " " : "", detail);
+    char text[WHY_MOST];
+    snprintf(text, sizeof text, "%s%s%s", reason, *detail ? " " : "", detail);
+    log_left(s, "queue", text);
     answer(s, ENGINE_ACCEPT, NULL);
 }
 
@@ -114,19 +124,18 @@ static void refuse(struct milter_session *s)
 {
     metric_add(mails_refused, 1);
     measure(s, ANSWER_REFUSE);
-    log_info("%s: from=<%.256s>, nrcpt=%zu, action=refuse reason=" ENTRYID_HEADER " lines: %u",
-             name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "",
-             s->mail.nrecipients, s->mail.foreign_ids);
+    char reason[64];
+    snprintf(reason, sizeof reason, ENTRYID_HEADER " lines: %u", s->mail.foreign_ids);
+    log_left(s, "refuse", reason);
     answer(s, ENGINE_REPLY, "550 5.6.0 Too many " ENTRYID_HEADER " header lines");
 }
 
 /* The line of a mail that was not stored as a whole says why. */
 static void log_failed(const struct milter_session *s, const char *action)
 {
-    char text[MAIL_ENTRIES_WHY + 32], why[MAIL_ENTRIES_WHY];
+    char why[MAIL_ENTRIES_WHY];
     mail_entries_why(&s->entries, why);
-    snprintf(text, sizeof text, "%s reason=%s", action, why);
-    log_mail(s, text);
+    log_outcome(s, action, why);
 }
 
 static bool promised(struct milter_session *);
@@ -175,7 +184,7 @@ static void decide(struct milter_session *s)
 {
     switch (verdict(s)) {
     case VERDICT_LANES:
-        log_mail(s, s->entries.held ? "lane, hold=rule" : "lane");
+        log_outcome(s, "lane", "");
         if (!promised(s))
             return;
         metric_add(mails_diverted, 1);
@@ -250,12 +259,12 @@ static void store(struct milter_session *s)
     make_entries(s);
     const char *detail, *reason = cannot_store(s, &detail);
     if (reason) {
-        char action[200];
+        char text[200];
         metric_add(mails_queued, 1);
         measure(s, ANSWER_QUEUE);
         ingress_queued(reason);
-        snprintf(action, sizeof action, "queue reason=%s %s", reason, detail);
-        log_mail(s, action);
+        snprintf(text, sizeof text, "%s %s", reason, detail);
+        log_outcome(s, "queue", text);
         answer(s, ENGINE_ACCEPT, NULL);
         return;
     }
@@ -341,9 +350,9 @@ void divert_begin(struct milter_session *s)
 
 void divert_gone(struct milter_session *s)
 {
-    log_warning("%s: Postfix hung up before the answer, or may not wait for it any more: what is "
-                "stored is taken back",
-                name_of(s));
+    log_mail(LOG_LEVEL_WARNING, name_of(s),
+             "Postfix hung up before the answer, or may not wait for it any more: what is "
+             "stored is taken back");
     if (s->stage == STAGE_MAPS) {
         ASSERT(s->lookup);
         lookup_forget(s->lookup);

@@ -20,6 +20,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
+#include "lib/base/logline.h"
 #include "lib/base/metrics.h"
 #include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/mailline.h"
@@ -30,7 +31,7 @@ static void step(struct proxy_session *s);
 
 /* ---- log ---- */
 
-static void log_outcome(const struct proxy_session *s, const char *action)
+static void log_outcome(const struct proxy_session *s, const char *action, const char *reason)
 {
     const struct engine *e = &s->engine;
     mailline_say(&(struct mailline){.id = s->id,
@@ -40,9 +41,11 @@ static void log_outcome(const struct proxy_session *s, const char *action)
                                     .message_id = e->content.message_id,
                                     .client_name = e->xforward[XFORWARD_NAME],
                                     .client_addr = e->xforward[XFORWARD_ADDR],
+                                    .next = *reason && *s->handed_next ? s->handed_next : NULL,
+                                    .held = !*reason && s->entries.held > 0,
                                     .began = s->started,
                                     .stored = &s->entries.request},
-                 action);
+                 action, reason);
 }
 
 /* Why it is not, or not all, in lanes. */
@@ -58,9 +61,10 @@ static void say_why(const struct proxy_session *s, char out[MAIL_ENTRIES_WHY])
 
 static void warn_twice(const struct proxy_session *s)
 {
-    log_warning("%s: some recipients have it although it is answered %.3s: they may be sent it "
-                "more than once",
-                s->id, s->refusal);
+    log_mail(LOG_LEVEL_WARNING, s->id,
+             "some recipients have it although it is answered %.3s: they may be sent it "
+             "more than once",
+             s->refusal);
 }
 
 /* ---- whose is what ---- */
@@ -140,7 +144,8 @@ static void over(struct proxy_session *s, const char *reply)
     ASSERT(*reply != '2' || all_have_it(s));
     bool told = !s->gone && proxy_session_answer(s, reply);
     if (!told && *reply == '2' && !s->gone)
-        log_warning("%s: Postfix did not hear the answer: it may be sent more than once", s->id);
+        log_mail(LOG_LEVEL_WARNING, s->id,
+                 "Postfix did not hear the answer: it may be sent more than once");
     s->gone |= !told;
     proxy_session_mail_over(s);
 }
@@ -167,13 +172,7 @@ static void accept_mail(struct proxy_session *s)
                      : s->entries.request.nentries ? ANSWER_FAILOVER
                                                    : ANSWER_QUEUE,
                      clock_monotonic() - s->ended);
-    char action[sizeof s->handed + 16];
-    snprintf(action, sizeof action, "queue reason=%s", s->handed);
-    log_outcome(s, all_passed && *s->handed ? action
-                   : all_passed             ? "queue"
-                   : split                  ? "split"
-                   : s->entries.held        ? "lane, hold=rule"
-                                            : "lane");
+    log_outcome(s, all_passed ? "queue" : split ? "split" : "lane", all_passed ? s->handed : "");
     over(s, reply);
 }
 
@@ -185,11 +184,11 @@ static void refuse_mail(struct proxy_session *s)
         metric_add(mails_tempfailed, 1);
     ingress_answered(*s->refusal == '4' ? ANSWER_TEMPFAIL : ANSWER_REFUSE,
                      clock_monotonic() - s->ended);
-    char action[1024], why[MAIL_ENTRIES_WHY];
+    char reason[1024], why[MAIL_ENTRIES_WHY];
     say_why(s, why);
-    snprintf(action, sizeof action, "%s reason=%.650s (%.300s)",
-             *s->refusal == '4' ? "tempfail" : "refuse", why, s->refusal);
-    log_outcome(s, action);
+    snprintf(reason, sizeof reason, "%.650s (%.300s)", why, s->refusal);
+    *s->handed_next = '\0';
+    log_outcome(s, *s->refusal == '4' ? "tempfail" : "refuse", reason);
     over(s, s->refusal);
 }
 
@@ -283,17 +282,33 @@ static void submit(struct proxy_session *s)
 
 /* ---- proxy_next ---- */
 
+static void log_passed(const struct proxy_session *s, size_t n, const char *why, const char *reply)
+{
+    struct logline l;
+    logline_begin(&l, LOG_EVENT_passed_on, s->id);
+    LOGLINE(&l, ": recipients passed on: ");
+    logline_number(&l, n);
+    LOGLINE(&l, " of ");
+    logline_field_number(&l, LOG_FIELD_nrcpt, s->engine.nrecipients);
+    LOGLINE(&l, ", reason=");
+    logline_field(&l, LOG_FIELD_reason, why, MAIL_ENTRIES_WHY);
+    LOGLINE(&l, ", next=");
+    logline_field(&l, LOG_FIELD_next, reply, 300);
+    logline_say(&l);
+}
+
 /* Of a mail that is proxy_next's as a whole the last line says it all. */
 static void passed_on(struct proxy_session *s, const char *reply)
 {
     char why[MAIL_ENTRIES_WHY];
     size_t n = mark_passed(s);
     say_why(s, why);
-    if (n == s->engine.nrecipients)
-        snprintf(s->handed, sizeof s->handed, "%s, next=%.300s", why, reply);
-    else
-        log_info("%s: recipients passed on: %zu of %zu, reason=%s, next=%.300s", s->id, n,
-                 s->engine.nrecipients, why, reply);
+    if (n < s->engine.nrecipients) {
+        log_passed(s, n, why, reply);
+        return;
+    }
+    snprintf(s->handed, sizeof s->handed, "%s", why);
+    snprintf(s->handed_next, sizeof s->handed_next, "%s", reply);
 }
 
 void outcome_next(struct proxy_session *s, enum next_event event, const char *reply, bool unsure)
@@ -314,9 +329,8 @@ void outcome_next(struct proxy_session *s, enum next_event event, const char *re
         return;
     case NEXT_REFUSED:
         if (unsure)
-            log_warning(
-                "%s: proxy_next was lost behind the last dot: it may be sent more than once",
-                s->id);
+            log_mail(LOG_LEVEL_WARNING, s->id,
+                     "proxy_next was lost behind the last dot: it may be sent more than once");
         /* What it refuses for good is refused for all; before anything is stored that is all
          * there is to it. While the store is at work, its outcome is awaited: it asks then. */
         if (s->outcome == OUTCOME_STORE) {
@@ -396,8 +410,8 @@ void outcome_begin(struct proxy_session *s)
 void outcome_gone(struct proxy_session *s)
 {
     bool dotted = (s->outcome == OUTCOME_DOT || s->outcome == OUTCOME_REST) && s->next;
-    log_warning("%s: Postfix hung up before the answer%s", s->id,
-                dotted || any_passed(s) ? ": it may be sent more than once" : "");
+    log_mail(LOG_LEVEL_WARNING, s->id, "Postfix hung up before the answer%s",
+             dotted || any_passed(s) ? ": it may be sent more than once" : "");
     switch (s->outcome) {
     case OUTCOME_STORE:
     case OUTCOME_LATE:

@@ -14,6 +14,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "lib/ingress/ingress_metrics.h"
+#include "lib/ingress/mailline.h"
 #include "lib/postfix/postfix.h"
 #include "proxy/proxy.h"
 
@@ -87,9 +88,9 @@ static void lose(struct proxy_session *s)
     ev_io_stop(proxy.loop, &s->writing);
     s->gone = true;
     if (s->course == COURSE_STREAM && s->engine.state == ENGINE_ANSWERING)
-        log_warning("%s: Postfix hung up before the answer: proxy_next has the last dot, and it "
-                    "may be sent more than once",
-                    s->id);
+        log_mail(LOG_LEVEL_WARNING, s->id,
+                 "Postfix hung up before the answer: proxy_next has the last dot, and it "
+                 "may be sent more than once");
     if (s->course == COURSE_OUTCOME)
         outcome_gone(s);
     else
@@ -195,7 +196,7 @@ static void begin(struct proxy_session *s)
     struct engine *e = &s->engine;
     ASSERT(s->course == COURSE_NONE && !s->which && !s->stored);
     make_id(s->id);
-    *s->detail = *s->refusal = *s->unstored = *s->handed = '\0';
+    *s->detail = *s->refusal = *s->unstored = *s->handed = *s->handed_next = '\0';
     s->started = clock_monotonic();
     s->reason = rules_envelope(e, s->detail);
     if (!rules_diverted(e)) {
@@ -246,9 +247,10 @@ static void finish_stream(struct proxy_session *s, enum next_event event, const 
                           bool unsure)
 {
     const struct engine *e = &s->engine;
+    const char *name = e->xforward[XFORWARD_NAME];
     if (unsure)
-        log_warning("%s: proxy_next was lost behind the last dot: it may be sent more than once",
-                    s->id);
+        log_mail(LOG_LEVEL_WARNING, s->id,
+                 "proxy_next was lost behind the last dot: it may be sent more than once");
     if (event == NEXT_DONE) {
         metric_add(mails_queued, 1);
         ingress_queued(s->reason);
@@ -256,16 +258,18 @@ static void finish_stream(struct proxy_session *s, enum next_event event, const 
     ingress_answered(event == NEXT_DONE ? ANSWER_QUEUE : ANSWER_REFUSE,
                      s->ended ? clock_monotonic() - s->ended : 0.);
     /* Without its size: Postfix's qmgr is going to log that. */
-    log_info(
-        "%s: from=<%.256s>, nrcpt=%zu, client=%.256s[%.64s], action=%s reason=%s%s%s, next=%.300s",
-        s->id, e->sender.address ? e->sender.address : "", e->nrecipients,
-        e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown",
-        e->xforward[XFORWARD_ADDR] ? e->xforward[XFORWARD_ADDR] : "",
-        event == NEXT_DONE ? "queue" : "refuse", s->reason, *s->detail ? " " : "", s->detail,
-        reply);
+    char reason[1024];
+    snprintf(reason, sizeof reason, "%s%s%s", s->reason, *s->detail ? " " : "", s->detail);
+    mailline_say_left(&(struct mailline){.id = s->id,
+                                         .sender = e->sender.address,
+                                         .nrecipients = e->nrecipients,
+                                         .client_name = name ? name : "unknown",
+                                         .client_addr = e->xforward[XFORWARD_ADDR],
+                                         .next = reply},
+                      event == NEXT_DONE ? "queue" : "refuse", reason);
     if (!proxy_session_answer(s, reply)) {
-        log_warning("%s: Postfix did not hear the answer%s", s->id,
-                    event == NEXT_DONE ? ": it may be sent more than once" : "");
+        log_mail(LOG_LEVEL_WARNING, s->id, "Postfix did not hear the answer%s",
+                 event == NEXT_DONE ? ": it may be sent more than once" : "");
         s->gone = true;
     }
     proxy_session_mail_over(s);

@@ -55,6 +55,7 @@ struct proxy_session {
     char unstored[MAIL_ENTRIES_WHY]; /* "store (...)" when not all of it is stored; else "" */
     /* all recipients went to proxy_next: why, and what it answered; else "" */
     char handed[1024];
+    char handed_next[301]; /* what proxy_next said to it */
     char refusal[620];
     struct postfix_header header;
     struct lookup *lookup;

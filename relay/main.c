@@ -179,6 +179,8 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     struct config *config = config_read(r->config_path, &error);
     const char *why = config ? unfit(r, config) : error;
     if (why) {
+        if (log_reopen() < 0)
+            log_error("log = %s cannot be opened anew: %s", r->config->log, strerror(errno));
         log_error("%s: the config stays as it was: %s", r->config_path, why);
         config_free(config);
         free(error);

@@ -9,6 +9,7 @@
 #include "dovecot-plugin/compat.h"
 
 #include <ioloop.h>
+#include <lib-signals.h>
 #include <master-interface.h>
 #include <restrict-access.h>
 #include <str.h>
@@ -40,7 +41,7 @@
 #define WORKER_SOCKET "dovelane-worker"
 #define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
 #define OPTIONS "C:n:"
-#define START_AGAIN 10 /* seconds */
+#define START_AGAIN 10  /* seconds */
 #define LISTENERS_MAX 8 /* that the service has in dovecot.conf; asked of no other */
 
 static struct replicator *replicator;
@@ -235,8 +236,17 @@ static void open_log(const struct config *c)
 {
     if (strcmp(c->log, "stderr") == 0)
         log_stderr_to(to_dovecots_log);
-    if (log_open("dovelane-replicator", c->log, (enum log_level)c->log_level) < 0)
-        i_fatal("log = %s: %m", c->log);
+    log_as_json(c->log_format == LOG_FORMAT_JSON);
+    char *where = endpoint_file_of(c->log, "dovelane-replicator");
+    if (log_open("dovelane-replicator", where, (enum log_level)c->log_level) < 0)
+        i_fatal("log = %s: %m", where);
+    free(where);
+}
+
+static void reopen_log(const siginfo_t *si, void *arg)
+{
+    if (log_reopen() < 0)
+        i_error("the log cannot be opened anew, and stays as it is: %m");
 }
 
 static void serve_metrics(const struct config *c)
@@ -284,7 +294,9 @@ int main(int argc, char *argv[])
     atexit(end_of_process);
     struct config *config = read_config(path, name, &self);
     program_name_set("dovelane-replicator");
+    log_node(name);
     open_log(config);
+    lib_signals_set_handler(SIGHUP, LIBSIG_FLAG_DELAYED | LIBSIG_FLAG_RESTART, reopen_log, NULL);
     /* libc's: mail clients go first. */
     if (setpriority(PRIO_PROCESS, 0, (int)config->replicator_nice) < 0)
         i_warning("replicator_nice = %d: %m", (int)config->replicator_nice);

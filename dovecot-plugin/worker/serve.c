@@ -58,6 +58,7 @@ static void take_hello(struct server *v, const struct frame_hello *h)
     g->brake_count = 20;
     g->brake_percent = 10;
     g->brake_wait = 2000;
+    g->log_placed = FALSE;
     for (size_t i = 0; i < h->nsettings; i++) {
         const char *key = t_strndup(h->setting[i].key.p, h->setting[i].key.n);
         const char *value = text_dup(v->group_pool, h->setting[i].value);
@@ -70,6 +71,8 @@ static void take_hello(struct server *v, const struct frame_hello *h)
             g->brake_percent = n;
         else if (strcmp(key, "worker_timeout") == 0 && str_to_uint(value, &n) == 0)
             v->patience = frame_patience(n);
+        else if (strcmp(key, "log_placed") == 0)
+            g->log_placed = strcmp(value, "yes") == 0;
         else if (strcmp(key, "brake_wait") == 0 && str_to_uint(value, &n) == 0)
             g->brake_wait = n;
         else if (strcmp(key, "nice") == 0 && str_to_uint(value, &n) == 0 &&

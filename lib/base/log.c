@@ -14,9 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/base/log_journal.h"
+#include "lib/base/log_json.h"
+
 static char program_name[128] = "dovelane", host_name[65] = "localhost";
 static int fd = STDERR_FILENO;
-static int use_syslog;
+static char *file_path; /* of fd; NULL: it is stderr */
+static enum { TO_FD, TO_SYSLOG, TO_JOURNAL } use;
+static bool json;
+static const char *node;
 static void (*instead)(enum log_level, const char *line);
 static enum log_level most = LOG_LEVEL_INFO;
 static bool gathering;
@@ -49,6 +55,29 @@ void log_gather(void)
     gathering = true;
 }
 
+/* Other threads may be writing: the descriptor keeps its number. */
+static int open_file(const char *path)
+{
+    int f = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    if (f < 0)
+        return -1;
+    log_flush();
+    if (fd == STDERR_FILENO) {
+        fd = f;
+    } else {
+        int failed = dup3(f, fd, O_CLOEXEC) < 0 ? errno : 0;
+        close(f);
+        errno = failed;
+        if (failed)
+            return -1;
+    }
+    if (path != file_path) {
+        free(file_path);
+        file_path = strdup(path);
+    }
+    return 0;
+}
+
 int log_open(const char *tag, const char *where, enum log_level level)
 {
     snprintf(program_name, sizeof program_name, "%s", tag);
@@ -57,25 +86,38 @@ int log_open(const char *tag, const char *where, enum log_level level)
     if (!strcmp(where, "syslog")) {
         /* LOG_NDELAY: a chroot or a lost descriptor table must not end logging later. */
         openlog(program_name, LOG_PID | LOG_NDELAY, LOG_MAIL);
-        use_syslog = 1;
+        use = TO_SYSLOG;
         return 0;
     }
-    use_syslog = 0;
-    if (!strncmp(where, "file:", 5)) {
-        int f = open(where + 5, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-        if (f < 0)
+    if (!strncmp(where, "journal", 7) && (!where[7] || where[7] == ':')) {
+        if (log_journal_open(where[7] ? where + 8 : NULL) < 0)
             return -1;
-        log_flush();
-        if (fd != STDERR_FILENO)
-            close(fd);
-        fd = f;
+        use = TO_JOURNAL;
         return 0;
     }
+    use = TO_FD;
+    if (!strncmp(where, "file:", 5))
+        return open_file(where + 5);
     if (strcmp(where, "stderr")) {
         errno = EINVAL;
         return -1;
     }
     return 0;
+}
+
+void log_as_json(bool yes)
+{
+    json = yes;
+}
+
+void log_node(const char *name)
+{
+    node = name;
+}
+
+int log_reopen(void)
+{
+    return file_path && use == TO_FD ? open_file(file_path) : 0;
 }
 
 void log_stderr_to(void (*fn)(enum log_level, const char *line))
@@ -164,27 +206,12 @@ static size_t stamp(char *out, size_t size)
     return date_len + 6 + rest_len;
 }
 
-static void emit(enum log_level level, char *text)
+static const char *const level_word[] = {"error: ", "warning: ", "", "debug: "};
+
+/* One write per line: lines of several threads and processes do not mix (O_APPEND). */
+static void put(enum log_level level, const char *line, size_t n)
 {
-    static const char *const word[] = {"error: ", "warning: ", "", "debug: "};
-    size_t len = strlen(text);
-    clean(text, len);
-    if (use_syslog) {
-        syslog(syslog_priority(level), "%s%s", word[level], text);
-        return;
-    }
-    if (instead && fd == STDERR_FILENO) {
-        instead(level, text);
-        return;
-    }
-    char line[LOG_TEXT_MAX + 400];
-    size_t n = stamp(line, 300), kind = strlen(word[level]);
-    memcpy(line + n, word[level], kind);
-    memcpy(line + n + kind, text, len);
-    n += kind + len;
-    line[n++] = '\n';
     if (!gathering) {
-        /* One write per line: lines of several threads and processes do not mix (O_APPEND). */
         write_all(line, n);
         return;
     }
@@ -196,6 +223,60 @@ static void emit(enum log_level level, char *text)
         log_flush();
 }
 
+static void emit_json(enum log_level level, const char *text, const struct log_marks *m)
+{
+    char line[LOG_JSON_MAX + 2], when[300];
+    size_t n = stamp(when, sizeof when);
+    const struct log_json_origin origin = {.time = when,
+                                           .time_len = strcspn(when, n ? " " : ""),
+                                           .host = host_name,
+                                           .program = program_name,
+                                           .pid = (int)getpid(),
+                                           .node = node};
+    n = log_json(line, &origin, level, text, m);
+    if (use == TO_SYSLOG) {
+        syslog(syslog_priority(level), "%s", line);
+    } else if (instead && fd == STDERR_FILENO) {
+        instead(level, line);
+    } else {
+        line[n++] = '\n';
+        put(level, line, n);
+    }
+}
+
+static void emit_text(enum log_level level, const char *text, size_t len)
+{
+    char line[LOG_TEXT_MAX + 400];
+    size_t n = stamp(line, 300), kind = strlen(level_word[level]);
+    memcpy(line + n, level_word[level], kind);
+    memcpy(line + n + kind, text, len);
+    n += kind + len;
+    line[n++] = '\n';
+    put(level, line, n);
+}
+
+static void emit(enum log_level level, char *text, const struct log_marks *m)
+{
+    size_t len = strlen(text);
+    clean(text, len);
+    if (use == TO_JOURNAL) {
+        /* Without the journal the line goes where the program's own errors go. */
+        if (!log_journal_send(syslog_priority(level), program_name, node, level_word[level], text,
+                              m))
+            emit_text(level, text, len);
+    } else if (json) {
+        emit_json(level, text, m);
+    } else if (use == TO_SYSLOG) {
+        syslog(syslog_priority(level), "%s%s", level_word[level], text);
+    } else if (instead && fd == STDERR_FILENO) {
+        instead(level, text);
+    } else {
+        emit_text(level, text, len);
+    }
+}
+
+static const struct log_marks no_marks;
+
 static void format_line(enum log_level level, const char *format, va_list ap)
 {
     char text[LOG_TEXT_MAX + 1];
@@ -204,16 +285,43 @@ static void format_line(enum log_level level, const char *format, va_list ap)
         return;
     if ((size_t)n >= sizeof text)
         memcpy(text + sizeof text - 5, "[..]", 5);
-    emit(level, text);
+    emit(level, text, &no_marks);
 }
 
-void log_text(enum log_level level, char *text)
+void log_marked(enum log_level level, char *text, const struct log_marks *m)
 {
     if (level > most)
         return;
     if (strlen(text) > LOG_TEXT_MAX)
         memcpy(text + LOG_TEXT_MAX - 4, "[..]", 5);
-    emit(level, text);
+    emit(level, text, m);
+}
+
+#define VALUE_MOST 300
+
+void log_of(enum log_level level, enum log_field field, const char *value, const char *format, ...)
+{
+#define FIELD(name, kind, before, help) before,
+    static const char *const before[] = {
+#include "lib/base/log_fields.def"
+    };
+    if (level > most)
+        return;
+    char text[LOG_TEXT_MAX + 1];
+    size_t from = strlen(before[field]), len = value ? strnlen(value, VALUE_MOST) : 0,
+           n = from + len;
+    struct log_marks m = {.n = 1, .mark = {{(uint16_t)from, (uint16_t)len, (uint8_t)field}}};
+    memcpy(text, before[field], from);
+    if (len)
+        memcpy(text + from, value, len);
+    memcpy(text + n, ": ", 2);
+    va_list ap;
+    va_start(ap, format);
+    int more = vsnprintf(text + n + 2, sizeof text - n - 2, format, ap);
+    va_end(ap);
+    if (more >= 0 && n + 2 + (size_t)more >= sizeof text)
+        memcpy(text + sizeof text - 5, "[..]", 5);
+    emit(level, text, &m);
 }
 
 void log_line(enum log_level level, const char *format, ...)

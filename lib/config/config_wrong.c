@@ -347,8 +347,10 @@ static char *check_places(const struct config *c, const char *path)
     char *error = check_metrics_listen(c, path);
     if (error)
         return error;
-    if (strcmp(c->log, "stderr") && strcmp(c->log, "syslog") && strncmp(c->log, "file:/", 6))
-        return mem_printf("%s: log = %s, allowed is stderr, syslog or file:/path", path, c->log);
+    if (strcmp(c->log, "stderr") && strcmp(c->log, "syslog") && strcmp(c->log, "journal") &&
+        strncmp(c->log, "journal:/", 9) && strncmp(c->log, "file:/", 6))
+        return mem_printf("%s: log = %s, allowed is stderr, syslog, journal or file:/path", path,
+                          c->log);
     return NULL;
 }
 

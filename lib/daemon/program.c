@@ -24,7 +24,13 @@ int program_log(const struct config *c, const char *name)
 {
     char tag[128];
     snprintf(tag, sizeof tag, "%s%s%s", c->syslog_name, *c->syslog_name ? "/" : "", name);
-    return log_open(tag, c->log, (enum log_level)c->log_level);
+    log_as_json(c->log_format == LOG_FORMAT_JSON);
+    char *where = endpoint_file_of(c->log, name);
+    int r = log_open(tag, where, (enum log_level)c->log_level);
+    int failed = errno;
+    free(where);
+    errno = failed;
+    return r;
 }
 
 void program_start(struct program *p, const char *name, bool node_needed, program_check *check,
@@ -83,6 +89,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         exit(0);
     }
     signal(SIGPIPE, SIG_IGN);
+    log_node(p->node);
     if (program_log(p->config, name) < 0) {
         fprintf(stderr, "%s: log = %s: %s\n", name, p->config->log, strerror(errno));
         exit(2);

@@ -7,6 +7,7 @@
 #include "lib/base/clock.h"
 #include "lib/ingress/hold_rules.h"
 #include "lib/base/log.h"
+#include "lib/base/logline.h"
 
 void mail_recipient_free(struct mail_recipient *r)
 {
@@ -147,6 +148,24 @@ static const char *outcome_word(const struct store_entry *e)
     return word[e->outcome];
 }
 
+static void log_entry(const struct mail_entries *m, const struct store_entry *e)
+{
+    char hex[ENTRYID_HEX];
+    struct logline l;
+    entryid_hex(e->id, hex);
+    logline_begin(&l, LOG_EVENT_store, m->request.queue_id);
+    LOGLINE(&l, ": id=");
+    logline_field(&l, LOG_FIELD_entry_id, hex, sizeof hex);
+    LOGLINE(&l, ", dest=");
+    logline_field(&l, LOG_FIELD_destination, e->destination, 300);
+    LOGLINE(&l, ", store=");
+    logline_field(&l, LOG_FIELD_store, outcome_word(e), 16);
+    LOGLINE(&l, " (");
+    logline_field(&l, LOG_FIELD_reason, e->reason, 300);
+    LOGLINE(&l, ")");
+    logline_warn(&l);
+}
+
 void mail_entries_log(const struct mail_entries *m)
 {
     char hex[ENTRYID_HEX];
@@ -154,10 +173,10 @@ void mail_entries_log(const struct mail_entries *m)
         const struct store_entry *e = &m->request.entry[i];
         entryid_hex(e->id, hex);
         if (e->outcome == STORE_STORED)
-            log_debug("%s: id=%s, dest=%s, store=held", m->request.queue_id, hex, e->destination);
+            log_mail(LOG_LEVEL_DEBUG, m->request.queue_id, "id=%s, dest=%s, store=held", hex,
+                     e->destination);
         else
-            log_warning("%s: id=%s, dest=%s, store=%s (%s)", m->request.queue_id, hex,
-                        e->destination, outcome_word(e), e->reason);
+            log_entry(m, e);
     }
 }
 

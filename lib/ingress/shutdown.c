@@ -1,8 +1,10 @@
 /* shutdown - waits after a signal until no session, connection or revocation is left, then ends
- * the loop. */
+ * the loop. SIGHUP: the log is opened anew. */
 #include "lib/ingress/shutdown.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 #include "lib/base/log.h"
 #include "lib/daemon/notify.h"
@@ -14,7 +16,7 @@ bool shutdown_begun;
 
 static const struct shutdown *calls;
 static ev_timer tick;
-static ev_signal stop_signal[3];
+static ev_signal stop_signal[2], reopen_signal;
 static double left;
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
@@ -42,12 +44,20 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
     ev_timer_start(loop, &tick);
 }
 
+static void on_reopen(struct ev_loop *loop, ev_signal *w, int events)
+{
+    if (log_reopen() < 0)
+        log_error("the log cannot be opened anew, and stays as it is: %s", strerror(errno));
+}
+
 void shutdown_catch_signals(const struct shutdown *c)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[] = {SIGTERM, SIGINT};
     calls = c;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         ev_signal_init(&stop_signal[i], on_stop, numbers[i]);
         ev_signal_start(c->loop, &stop_signal[i]);
     }
+    ev_signal_init(&reopen_signal, on_reopen, SIGHUP);
+    ev_signal_start(c->loop, &reopen_signal);
 }

@@ -1,4 +1,4 @@
-/* shutdown - how the milter and the proxy end: SIGTERM, SIGINT or SIGHUP, then each mail that is
+/* shutdown - how the milter and the proxy end: SIGTERM or SIGINT, then each mail that is
  * under way gets its answer, also one whose connection waits to be taken; then the loop ends. */
 #ifndef DOVELANE_LIB_INGRESS_SHUTDOWN_H
 #define DOVELANE_LIB_INGRESS_SHUTDOWN_H

@@ -288,8 +288,8 @@ static void recorded(struct entry *e, const redisReply *answer)
         return;
     }
     if (!is_word(answer, "OK"))
-        log_warning("%s: META on node %s: %s", entry_queue_id(e), e->relay->node,
-                    answer->str ? answer->str : "no word");
+        log_mail(LOG_LEVEL_WARNING, entry_queue_id(e), "META on node %s: %s", e->relay->node,
+                 answer->str ? answer->str : "no word");
     e->calls->recorded(e, held);
 }
 
@@ -498,7 +498,7 @@ static void on_returned(struct wire *w, redisReply *reply, void *arg)
     struct entry *e = arg;
     /* Refused, or the connection is lost: the lease ends by itself, and then it is taken again. */
     if (reply && reply->type == REDIS_REPLY_ERROR)
-        log_warning("%s: NACK was refused: %s", entry_queue_id(e), reply->str);
+        log_mail(LOG_LEVEL_WARNING, entry_queue_id(e), "NACK was refused: %s", reply->str);
     ASSERT(e->state == ENTRY_RETURNING && e->lane->commands);
     e->lane->commands--;
     inflight_release(e);

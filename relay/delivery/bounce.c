@@ -83,8 +83,9 @@ static void without_port(struct entry *e)
             continue;
         e->tried[i] |= TRIED_BOUNCE;
         count_try(e, i);
-        log_warning("%s: to=<%s>: cannot be bounced, bounce_port is not set; stays in lane=%s",
-                    entry_queue_id(e), e->envelope.recipient[i].address, e->lane->name);
+        log_mail(LOG_LEVEL_WARNING, entry_queue_id(e),
+                 "to=<%s>: cannot be bounced, bounce_port is not set; stays in lane=%s",
+                 e->envelope.recipient[i].address, e->lane->name);
     }
 }
 
@@ -181,8 +182,7 @@ void bounce_results(struct entry *e, const char *relay)
             to->state = RECIPIENT_BOUNCED;
             e->dirty = true;
             metric_add(relay_bounced, 1);
-            log_info("%s: to=<%s>, relay=%s: given to the bounce port (%s)", entry_queue_id(e),
-                     to->address, relay, from->text);
+            delivery_log_bounced(e, to, relay, from->text);
             continue;
         }
         if (from->verdict == SMTP_UNTRIED && e->leave)
@@ -191,8 +191,6 @@ void bounce_results(struct entry *e, const char *relay)
         const char *reason = from->text       ? from->text
                              : e->at->trouble ? e->at->trouble
                                               : "no connection";
-        log_warning(
-            "%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s%s",
-            entry_queue_id(e), to->address, relay, reason, e->lane->name, bounce_cure(reason));
+        delivery_log_stays(e, to, relay, "the bounce port", reason, bounce_cure(reason));
     }
 }

@@ -57,10 +57,10 @@ char *delivery_seconds(double s, char out[16])
     return p;
 }
 
-static void add_seconds(struct logline *l, double s)
+static void add_seconds(struct logline *l, enum log_field field, double s)
 {
     char out[16];
-    logline_add(l, delivery_seconds(s, out), sizeof out);
+    logline_field(l, field, delivery_seconds(s, out), sizeof out);
 }
 
 static void add_place(struct logline *l, const struct entry *e)
@@ -68,23 +68,22 @@ static void add_place(struct logline *l, const struct entry *e)
     char hex[ENTRYID_HEX];
     entryid_hex(e->id, hex);
     LOGLINE(l, ", lane=");
-    logline_add(l, e->lane->name, 300);
+    logline_field(l, LOG_FIELD_lane, e->lane->name, 300);
     LOGLINE(l, ", id=");
-    logline_add(l, hex, sizeof hex);
+    logline_field(l, LOG_FIELD_entry_id, hex, sizeof hex);
 }
 
 /* Who, and by which relay, after how long in all. */
-static void begin(struct logline *l, const struct entry *e, const struct recipient *to,
-                  const char *relay)
+static void begin(struct logline *l, enum log_event event, const struct entry *e,
+                  const struct recipient *to, const char *relay)
 {
-    l->len = 0;
-    logline_add(l, entry_queue_id(e), 100);
+    logline_begin(l, event, entry_queue_id(e));
     LOGLINE(l, ": to=<");
-    logline_add(l, to->address, 256);
+    logline_field(l, LOG_FIELD_to, to->address, 256);
     LOGLINE(l, ">, relay=");
-    logline_add(l, relay, 300);
+    logline_field(l, LOG_FIELD_relay, relay, 300);
     LOGLINE(l, ", delay=");
-    add_seconds(l, (double)(clock_wall() - e->envelope.arrived) / 1e6);
+    add_seconds(l, LOG_FIELD_delay, (double)(clock_wall() - e->envelope.arrived) / 1e6);
 }
 
 void delivery_phases(const struct entry *e, const struct smtp_mail *m,
@@ -114,21 +113,21 @@ void delivery_log(const struct entry *e, const double phase[DELIVERY_PHASES],
                   const char *why)
 {
     struct logline l;
-    begin(&l, e, to, relay);
+    begin(&l, LOG_EVENT_delivery, e, to, relay);
     LOGLINE(&l, ", delays=");
     for (int i = 0; i < DELIVERY_PHASES; i++) {
         if (i)
             LOGLINE(&l, "/");
-        add_seconds(&l, phase[i]);
+        add_seconds(&l, LOG_FIELD_delay_lane + (unsigned)i, phase[i]);
     }
     LOGLINE(&l, ", dsn=");
-    logline_add(&l, from->dsn, SMTP_DSN_MAX);
+    logline_field(&l, LOG_FIELD_dsn, from->dsn, SMTP_DSN_MAX);
     LOGLINE(&l, ", status=");
-    logline_add(&l, status(from->verdict), 16);
+    logline_field(&l, LOG_FIELD_status, status(from->verdict), 16);
     LOGLINE(&l, " (");
-    logline_add(&l, from->text, 512);
+    logline_field(&l, LOG_FIELD_reply, from->text, 512);
     LOGLINE(&l, "), why=");
-    logline_add(&l, why, 32);
+    logline_field(&l, LOG_FIELD_why, why, 32);
     add_place(&l, e);
     logline_say(&l);
 }
@@ -137,13 +136,15 @@ void delivery_log_away(const struct entry *e, const struct recipient *to, const 
                        const char *reason)
 {
     struct logline l;
-    begin(&l, e, to, "none");
+    begin(&l, LOG_EVENT_delivery, e, to, "none");
     LOGLINE(&l, ", dsn=");
-    logline_add(&l, dsn, SMTP_DSN_MAX);
-    LOGLINE(&l, ", status=deferred (");
-    logline_add(&l, reason, 512);
+    logline_field(&l, LOG_FIELD_dsn, dsn, SMTP_DSN_MAX);
+    LOGLINE(&l, ", status=");
+    logline_field(&l, LOG_FIELD_status, "deferred", 16);
+    LOGLINE(&l, " (");
+    logline_field(&l, LOG_FIELD_reply, reason, 512);
     LOGLINE(&l, "), why=");
-    logline_add(&l, delivery_why(e, to), 32);
+    logline_field(&l, LOG_FIELD_why, delivery_why(e, to), 32);
     add_place(&l, e);
     logline_say(&l);
 }
@@ -155,11 +156,11 @@ void delivery_log_spilled(const struct entry *e, const struct recipient *to, con
     static const char *const why[] = {"none",   "requeue", "drain",   "lane_time",
                                       "memory", "poison",  "8bitmime"};
     struct logline l;
-    begin(&l, e, to, relay);
+    begin(&l, LOG_EVENT_handed_over, e, to, relay);
     LOGLINE(&l, ": given to Postfix's queue (");
-    logline_add(&l, reply, 512);
+    logline_field(&l, LOG_FIELD_reply, reply, 512);
     LOGLINE(&l, "), why=");
-    logline_add(&l, why[e->spill], 32);
+    logline_field(&l, LOG_FIELD_why, why[e->spill], 32);
     add_place(&l, e);
     logline_say(&l);
 }
@@ -167,10 +168,9 @@ void delivery_log_spilled(const struct entry *e, const struct recipient *to, con
 void delivery_log_aside(const struct entry *e, const char *why)
 {
     struct logline l;
-    l.len = 0;
-    logline_add(&l, entry_queue_id(e), 100);
+    logline_begin(&l, LOG_EVENT_out_of_order, entry_queue_id(e));
     LOGLINE(&l, ": out of order: ");
-    logline_add(&l, why, 200);
+    logline_field(&l, LOG_FIELD_reply, why, 200);
     LOGLINE(&l, "; those behind it go first");
     add_place(&l, e);
     logline_say(&l);
@@ -179,8 +179,50 @@ void delivery_log_aside(const struct entry *e, const char *why)
 void delivery_log_removed(const struct entry *e)
 {
     struct logline l;
-    l.len = 0;
-    logline_add(&l, entry_queue_id(e), 100);
+    logline_begin(&l, LOG_EVENT_removed, entry_queue_id(e));
     LOGLINE(&l, ": removed");
     logline_say(&l);
+}
+
+void delivery_log_deleted(const struct entry *e)
+{
+    struct logline l;
+    logline_begin(&l, LOG_EVENT_deleted, entry_queue_id(e));
+    LOGLINE(&l, ": deleted, as an admin's mark says");
+    add_place(&l, e);
+    logline_say(&l);
+}
+
+void delivery_log_bounced(const struct entry *e, const struct recipient *to, const char *relay,
+                          const char *reply)
+{
+    struct logline l;
+    logline_begin(&l, LOG_EVENT_bounce, entry_queue_id(e));
+    LOGLINE(&l, ": to=<");
+    logline_field(&l, LOG_FIELD_to, to->address, 256);
+    LOGLINE(&l, ">, relay=");
+    logline_field(&l, LOG_FIELD_relay, relay, 300);
+    LOGLINE(&l, ": given to the bounce port (");
+    logline_field(&l, LOG_FIELD_reply, reply, 512);
+    LOGLINE(&l, ")");
+    logline_say(&l);
+}
+
+void delivery_log_stays(const struct entry *e, const struct recipient *to, const char *relay,
+                        const char *port, const char *reply, const char *hint)
+{
+    struct logline l;
+    logline_begin(&l, LOG_EVENT_stays, entry_queue_id(e));
+    LOGLINE(&l, ": to=<");
+    logline_field(&l, LOG_FIELD_to, to->address, 256);
+    LOGLINE(&l, ">, relay=");
+    logline_field(&l, LOG_FIELD_relay, relay, 300);
+    LOGLINE(&l, ": ");
+    logline_add(&l, port, 32);
+    LOGLINE(&l, " did not take it (");
+    logline_field(&l, LOG_FIELD_reply, reply, 512);
+    LOGLINE(&l, "); stays in lane=");
+    logline_field(&l, LOG_FIELD_lane, e->lane->name, 300);
+    logline_add(&l, hint, 400);
+    logline_warn(&l);
 }

@@ -46,6 +46,13 @@ void delivery_log_spilled(const struct entry *, const struct recipient *, const 
 void delivery_log_aside(const struct entry *, const char *why);
 
 void delivery_log_removed(const struct entry *);
+void delivery_log_deleted(const struct entry *);
+/* The bounce port has this recipient. */
+void delivery_log_bounced(const struct entry *, const struct recipient *, const char *relay,
+                          const char *reply);
+/* A port of the Postfix here ("reinject_port", "the bounce port") did not take it. */
+void delivery_log_stays(const struct entry *, const struct recipient *, const char *relay,
+                        const char *port, const char *reply, const char *hint);
 
 /* A delay as Postfix prints it: two significant digits, none below 10 ms. Points into out. */
 char *delivery_seconds(double s, char out[16]);

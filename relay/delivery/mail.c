@@ -120,7 +120,7 @@ static void take_result(struct entry *e, const double phase[DELIVERY_PHASES],
     const char *why = delivery_why(e, to);
     set_state(e, to, from);
     if (try_next(e, from)) {
-        log_info("%s: %s", entry_queue_id(e), from->text);
+        log_mail(LOG_LEVEL_INFO, entry_queue_id(e), "%s", from->text);
         return;
     }
     if (from->verdict == SMTP_UNKNOWN)
@@ -318,7 +318,7 @@ static bool obey(struct entry *e)
 {
     uint32_t marks = e->envelope.marks;
     if ((marks & ENVELOPE_DELETED) && !e->dirty && owners_all_reachable(e)) {
-        log_info("%s: deleted, as an admin's mark says", entry_queue_id(e));
+        delivery_log_deleted(e);
         owners_ack(e);
         return true;
     }

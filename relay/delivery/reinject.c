@@ -1,5 +1,6 @@
 #include "relay/delivery/reinject.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,16 @@ bool reinject_refused(const struct relay *relay, const void *id)
 
 /* ---- results ---- */
 
+static void log_refused(const struct entry *e, const struct recipient *to, const char *relay,
+                        const struct smtp_rcpt *from, const char *reason)
+{
+    char hint[400];
+    snprintf(hint, sizeof hint, "%s%s",
+             from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "",
+             bounce_cure(reason));
+    delivery_log_stays(e, to, relay, "reinject_port", reason, hint);
+}
+
 void reinject_results(struct entry *e, const char *relay)
 {
     struct reinject *j = e->relay->reinject;
@@ -72,10 +83,11 @@ void reinject_results(struct entry *e, const char *relay)
             metric_add(relay_spilled, 1);
             if (e->spill == SPILL_POISON) {
                 metric_add(relay_poison_held, 1);
-                log_warning("%s: to=<%.256s>: relays died %lld times with this mail in hand; given "
-                            "to Postfix's hold queue (%.300s): see postqueue -p, "
-                            "let it go with postsuper -H",
-                            entry_queue_id(e), to->address, e->failed_leases, from->text);
+                log_mail(LOG_LEVEL_WARNING, entry_queue_id(e),
+                         "to=<%.256s>: relays died %lld times with this mail in hand; given "
+                         "to Postfix's hold queue (%.300s): see postqueue -p, "
+                         "let it go with postsuper -H",
+                         to->address, e->failed_leases, from->text);
             }
             continue;
         }
@@ -92,11 +104,7 @@ void reinject_results(struct entry *e, const char *relay)
             remember_refusal(j, e);
         /* Once per pause, unless it is for the mail's own sake. */
         if (this_one || clock_monotonic() >= j->pause_until)
-            log_warning("%s: to=<%.256s>, relay=%s: reinject_port did not take it (%.512s); stays "
-                        "in lane=%.300s%s%s",
-                        entry_queue_id(e), to->address, relay, reason, e->lane->name,
-                        from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "",
-                        bounce_cure(reason));
+            log_refused(e, to, relay, from, reason);
         if (!this_one)
             j->pause_until = clock_monotonic() + PAUSE;
         e->leave = true;

@@ -136,8 +136,9 @@ static int64_t back_for(struct relay *r, const struct lane *lane, const redisRep
                : verdict != POISON_NO && inflight_has_suspect(r) ? SUSPECT_AGAIN
                                                                  : 0;
     }
-    log_error("lane=%s: an entry without an id of %d bytes (sequence %lld) is not ours, left alone",
-              lane->name, ENTRYID_LEN, e->element[0]->integer);
+    log_of(LOG_LEVEL_ERROR, LOG_FIELD_lane, lane->name,
+           "an entry without an id of %d bytes (sequence %lld) is not ours, left alone",
+           ENTRYID_LEN, e->element[0]->integer);
     return r->config->retry_most;
 }
 
@@ -175,8 +176,8 @@ static struct taken take_lane(struct relay *r, struct lane *lane, const redisRep
     for (size_t i = 0; i < list->elements; i++) {
         redisReply *e = list->element[i];
         if (!well_formed(e)) {
-            log_error("lane=%s: TAKE gave an entry that does not follow docs/lane-commands.md",
-                      lane->name);
+            log_of(LOG_LEVEL_ERROR, LOG_FIELD_lane, lane->name,
+                   "TAKE gave an entry that does not follow docs/lane-commands.md");
             continue;
         }
         taken.bytes += (size_t)e->element[5]->len + (size_t)e->element[6]->len;
@@ -241,8 +242,8 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     if (!reply)
         return; /* lanes.c asks for everything anew when the connection is back */
     if (reply->type != REDIS_REPLY_ARRAY) {
-        log_warning("lane=%s: TAKE was refused: %s", t.lane->name,
-                    reply->str ? reply->str : "no list");
+        log_of(LOG_LEVEL_WARNING, LOG_FIELD_lane, t.lane->name, "TAKE was refused: %s",
+               reply->str ? reply->str : "no list");
         ev_timer_stop(t.relay->loop, &t.relay->intake->pause);
         ev_timer_set(&t.relay->intake->pause, PAUSE, 0.);
         ev_timer_start(t.relay->loop, &t.relay->intake->pause);

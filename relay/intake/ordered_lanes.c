@@ -393,7 +393,8 @@ static void its_turn(struct lane *lane)
     double waited = clock_monotonic() - lane->turn_since;
     lane->turn = TURN_HAS;
     if (lane->turn_told)
-        log_info("lane=%s: its turn has come after %.0f s", lane->name, waited);
+        log_of(LOG_LEVEL_INFO, LOG_FIELD_lane, lane->name, "its turn has come after %.0f s",
+               waited);
     lane->turn_since = 0.;
     lane->turn_told = false;
     if (lane->destination)

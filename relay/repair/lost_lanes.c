@@ -31,9 +31,9 @@ static void lost_lane_free(struct lost_lane *j)
     if (j->ordered)
         lane_freeze(j->ordered, false);
     if (j->moved)
-        log_info(
-            "lane=%s: node %s is lost for good: %zu of %zu mails were copied, and lie in %s now",
-            j->name, j->lost, j->moved, j->n, j->to_name);
+        log_of(LOG_LEVEL_INFO, LOG_FIELD_lane, j->name,
+               "node %s is lost for good: %zu of %zu mails were copied, and lie in %s now", j->lost,
+               j->moved, j->n, j->to_name);
     free(j->name);
     free(j->to_name);
     free(j->lost);
@@ -78,9 +78,10 @@ void lost_lanes_set_aside(struct lost_lanes *l, const char *why)
     double first = (double)l->relay->config->compare_every / 1000.;
     struct aside *a = find_aside(l, j->name, j->len);
     if (!a) {
-        log_warning("lane=%s: node %s is lost for good: %s; it stays on fewer than `copies` nodes "
-                    "until that is otherwise, and is tried again now and then",
-                    j->name, j->lost, why);
+        log_of(LOG_LEVEL_WARNING, LOG_FIELD_lane, j->name,
+               "node %s is lost for good: %s; it stays on fewer than `copies` nodes "
+               "until that is otherwise, and is tried again now and then",
+               j->lost, why);
         a = mem_zero(sizeof *a);
         a->name = mem_strndup(j->name, j->len);
         a->len = j->len;
@@ -243,11 +244,11 @@ static void drop_unfit(struct lost_lanes *l)
             continue;
         }
         if (large && !l->said)
-            log_warning(
-                "lane=%s: node %s is lost for good: its %zu mails stay on fewer than `copies` "
-                "nodes until there are at most refill_block = %lld, since a lane of an ordered "
-                "destination is copied as a whole",
-                j->name, j->lost, j->n, (long long)l->relay->config->refill_block);
+            log_of(LOG_LEVEL_WARNING, LOG_FIELD_lane, j->name,
+                   "node %s is lost for good: its %zu mails stay on fewer than `copies` "
+                   "nodes until there are at most refill_block = %lld, since a lane of an ordered "
+                   "destination is copied as a whole",
+                   j->lost, j->n, (long long)l->relay->config->refill_block);
         l->said |= large;
         *at = j->next;
         lost_lane_free(j);

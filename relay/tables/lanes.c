@@ -64,12 +64,14 @@ static void judge(struct relay *r, struct lane *lane)
     metric_set(relay_lanes, (long long)r->lanes->ours);
     if (!ours) {
         if (!r->heartbeat)
-            log_info("lane=%s: an owner before us is alive, we leave it", lane->name);
+            log_of(LOG_LEVEL_INFO, LOG_FIELD_lane, lane->name,
+                   "an owner before us is alive, we leave it");
         return;
     }
     struct destination *d = destination_get(r, lane->parsed.destination);
     if (lane->place)
-        log_info("lane=%s: every owner before us is dead, we take over", lane->name);
+        log_of(LOG_LEVEL_INFO, LOG_FIELD_lane, lane->name,
+               "every owner before us is dead, we take over");
     /* It stays attached when we lose it: entries of it may be in flight. */
     attach(lane, d->deliverable ? d : NULL);
 }
@@ -86,8 +88,8 @@ static struct lane *add(struct relay *r, const char *name, size_t len)
     lanename_parse(name, len, &lane->parsed);
     judge(r, lane);
     if (lane->ownership == OWNERSHIP_NONE)
-        log_debug("lane=%s: %s, left alone", lane->name,
-                  lane->parsed.nowners ? "we are none of its owners" : "not named by our rule");
+        log_of(LOG_LEVEL_DEBUG, LOG_FIELD_lane, lane->name, "%s, left alone",
+               lane->parsed.nowners ? "we are none of its owners" : "not named by our rule");
     return lane;
 }
 

@@ -37,6 +37,7 @@ ENTRIES = {
     ("dovecot-plugin/replicator/main.c", "main"): MAIN,
     ("dovecot-plugin/worker/main.c", "main"): MAIN,
     ("lib/config/config_doc.c", "main"): MAIN,
+    ("lib/base/log_fields_doc.c", "main"): MAIN,
     ("lib/base/metrics_doc.c", "main"): MAIN,
     ("lib/postfix/parameters_doc.c", "main"): MAIN,
     ("redis-module/module.c", "RedisModule_OnLoad"): "the server asks a module for it by name",

@@ -44,8 +44,8 @@ void user_send(struct user *u, const struct frame_parcel *send)
 {
     const struct group *g = &u->r->group;
     if (send->body.n > PARCEL_MAX) {
-        log_error("user=%s: a worker's parcel of %zu bytes is above %d: not sent", u->name,
-                  send->body.n, PARCEL_MAX);
+        log_of(LOG_LEVEL_ERROR, LOG_FIELD_user, u->name,
+               "a worker's parcel of %zu bytes is above %d: not sent", send->body.n, PARCEL_MAX);
         return;
     }
     for (size_t i = 0; i < g->npeers; i++)

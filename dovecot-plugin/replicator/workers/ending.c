@@ -58,9 +58,10 @@ static void judge(struct ending *e, const char *what)
     if (took >= USER_LENGTHY_AFTER) {
         user_is(u, USER_SLOW);
         if (user_may_say(u))
-            log_warning("user=%s: its worker was done, and its process %s %.0f s later: "
-                        "did the user stop it?",
-                        u->name, what, took);
+            log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name,
+                   "its worker was done, and its process %s %.0f s later: "
+                   "did the user stop it?",
+                   what, took);
     } else if (u) {
         user_held(u);
     }
@@ -97,10 +98,9 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     if (e->user)
         holders_remove(e->user);
     e->all->n--;
-    log_error(
-        "user=%s: a worker's process does not end: it takes one of the service's process_limit "
-        "until it does, and the user waits: does a file system of his hang?",
-        e->user ? e->user->name : "-");
+    log_of(LOG_LEVEL_ERROR, LOG_FIELD_user, e->user ? e->user->name : "-",
+           "a worker's process does not end: it takes one of the service's process_limit "
+           "until it does, and the user waits: does a file system of his hang?");
 }
 
 void endings_add(struct endings *es, int fd, struct user *u, bool judged)

@@ -38,9 +38,13 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
     snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
     snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
     const char *settings[][2] = {
-        {"brake_count", brake},      {"brake_percent", percent},
-        {"brake_wait", wait},        {"nice", nice_},
-        {"worker_timeout", timeout}, {"public_user", r->config->replicate_public_user}};
+        {"brake_count", brake},
+        {"brake_percent", percent},
+        {"brake_wait", wait},
+        {"nice", nice_},
+        {"worker_timeout", timeout},
+        {"log_placed", r->config->log_placed == LOG_PLACED_YES ? "yes" : "no"},
+        {"public_user", r->config->replicate_public_user}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         h->setting[i].key = text_of(settings[i][0]);
         h->setting[i].value = text_of(settings[i][1]);

@@ -196,12 +196,13 @@ static void say_refused(struct user *u, const struct job *j, struct text why)
         return;
     const char *peer = u->r->group.peer[j->parcel->peer].name;
     if (why.n > 0)
-        log_warning("user=%s: parcel of kind %u from %s was refused: %.*s", u->name,
-                    j->parcel->kind, peer, SHOW(why));
+        log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name,
+               "parcel of kind %u from %s was refused: %.*s", j->parcel->kind, peer, SHOW(why));
     else
-        log_warning("user=%s: parcel of kind %u from %s was refused: the worker's line for this "
-                    "user says why",
-                    u->name, j->parcel->kind, peer);
+        log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name,
+               "parcel of kind %u from %s was refused: the worker's line for this "
+               "user says why",
+               j->parcel->kind, peer);
 }
 
 /* soon: milliseconds after which the worker thinks that it can be done, or 0. */
@@ -234,7 +235,8 @@ static void temporary(struct job *j, struct user *u, struct text why, uint64_t s
         p->ship_after = at;
     }
     if (user_may_say(u))
-        log_warning("user=%s: not now: %.*s; again in %.0f s", u->name, SHOW(why), at - now);
+        log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name, "not now: %.*s; again in %.0f s",
+               SHOW(why), at - now);
 }
 
 static void say_done(struct user *u, const struct job *j, const struct frame_done *d)
@@ -247,9 +249,9 @@ static void say_done(struct user *u, const struct job *j, const struct frame_don
                                                : "";
     size_t peer = j->kind == JOB_PARCEL ? j->parcel->peer : j->peer;
     bool peered = j->kind == JOB_PARCEL || j->kind == JOB_SHIP;
-    log_debug("user=%s: %s%s%s%s%s: result %d %.*s", u->name, kind[j->kind], *more ? " " : "", more,
-              peered ? " " : "", peered ? u->r->group.peer[peer].name : "", (int)d->result,
-              SHOW(d->text));
+    log_of(LOG_LEVEL_DEBUG, LOG_FIELD_user, u->name, "%s%s%s%s%s: result %d %.*s", kind[j->kind],
+           *more ? " " : "", more, peered ? " " : "", peered ? u->r->group.peer[peer].name : "",
+           (int)d->result, SHOW(d->text));
 }
 
 void job_done(struct job *j, struct user *u, const struct frame_done *d)
@@ -291,10 +293,11 @@ void job_again(struct job *j, struct user *u)
     case JOB_PARCEL:
         if (++j->parcel->crashes < CRASHES_MAX)
             break;
-        log_error("user=%s: %d workers went away over one parcel of kind %u (%zu bytes) from %s: "
-                  "it is dropped, and comes again if it held something unconfirmed",
-                  u->name, CRASHES_MAX, j->parcel->kind, j->parcel->body.n,
-                  u->r->group.peer[j->parcel->peer].name);
+        log_of(LOG_LEVEL_ERROR, LOG_FIELD_user, u->name,
+               "%d workers went away over one parcel of kind %u (%zu bytes) from %s: "
+               "it is dropped, and comes again if it held something unconfirmed",
+               CRASHES_MAX, j->parcel->kind, j->parcel->body.n,
+               u->r->group.peer[j->parcel->peer].name);
         metric_add(replicator_dropped, 1);
         user_parcel_done(u, j->parcel);
         break;

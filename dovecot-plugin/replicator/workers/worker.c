@@ -197,7 +197,8 @@ static void user_failed(struct user *u, const char *why, size_t n)
     metric_add(replicator_failures, 1);
     u->open_after = user_backoff(&u->open_wait);
     if (user_may_say(u))
-        log_warning("user=%s: %.*s; again in %g s", u->name, (int)n, why, u->open_wait);
+        log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name, "%.*s; again in %g s", (int)n, why,
+               u->open_wait);
     user_trim_parcels(u, inbox_crowded(u->r->inbox));
 }
 
@@ -306,8 +307,8 @@ static void on_ready(struct worker *w, const struct frame *f)
             p->resend_at = clock_monotonic() + p->resend_wait;
     }
     if (f->u.ready.exchange && first)
-        log_info("user=%s: the state got a new epoch: it exchanges with the other replicas first",
-                 u->name);
+        log_of(LOG_LEVEL_INFO, LOG_FIELD_user, u->name,
+               "the state got a new epoch: it exchanges with the other replicas first");
 }
 
 static void on_fail(struct worker *w, const struct frame *f)
@@ -326,7 +327,8 @@ static void on_fail(struct worker *w, const struct frame *f)
     user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
     if (f->u.fail.permanent) {
         if (user_may_say(u))
-            log_warning("user=%s: cannot be replicated here: %s", u->name, why);
+            log_of(LOG_LEVEL_WARNING, LOG_FIELD_user, u->name, "cannot be replicated here: %s",
+                   why);
         job_unknown(u);
     } else {
         user_failed(u, why, strlen(why));
@@ -413,8 +415,8 @@ static void on_reserve(struct worker *w, const struct frame *f)
         break;
     }
     if (got < 0 && replicator_may_say(&w->all->said, 10.))
-        log_error("user=%s: the file of reserved numbers: %s", w->user ? w->user->name : "",
-                  strerror(errno));
+        log_of(LOG_LEVEL_ERROR, LOG_FIELD_user, w->user ? w->user->name : "",
+               "the file of reserved numbers: %s", strerror(errno));
     a.u.reserved.ok = got >= 0;
     a.u.reserved.new_epoch = got == RESERVE_NEW_EPOCH && f->u.reserve.what == FRAME_RESERVE_CHECK;
     say(w, &a);
@@ -504,9 +506,9 @@ static bool frames(struct worker *w, const char **why)
     while ((whole = frame_split((uint8_t *)w->in.data + at, w->in.len - at, &len)) == 1) {
         struct frame f;
         if (frame_decode(&f, (uint8_t *)w->in.data + at, len) < 0 || !on_frame(w, &f)) {
-            log_error("user=%s: worker: a frame of type %u that is malformed or out of place",
-                      w->user ? w->user->name : "",
-                      (unsigned)(uint8_t)w->in.data[at + FRAME_HEADER]);
+            log_of(LOG_LEVEL_ERROR, LOG_FIELD_user, w->user ? w->user->name : "",
+                   "worker: a frame of type %u that is malformed or out of place",
+                   (unsigned)(uint8_t)w->in.data[at + FRAME_HEADER]);
             *why = "the worker does not follow the protocol";
             return false;
         }

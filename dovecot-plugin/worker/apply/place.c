@@ -38,6 +38,19 @@ static bool is_told_in_part(const struct session *s, const struct orset_task *t)
 
 /* --- one mailbox's run ------------------------------------------------------------------------ */
 
+/* By which an admin's trace knows where a mail is. */
+static void log_placed(const struct placing *p, const struct place_item *item)
+{
+    struct session *s = p->s;
+    const struct orset_message *m = &item->task.message;
+    if (!s->group->log_placed)
+        return;
+    struct orset_origin origin = orset_origin_get(s->os, m->dot.origin);
+    session_report(s, "%s: UID %u: placed, msgid=%s, size=%llu, of site %llu", p->x->vname,
+                   item->uid, item->message_id == NULL ? "<>" : item->message_id,
+                   (unsigned long long)m->facts.size, (unsigned long long)origin.site);
+}
+
 static int place_done(struct placing *p)
 {
     struct session *s = p->s;
@@ -71,6 +84,7 @@ static int place_done(struct placing *p)
             spool_drop(s, p->item[i].task.message.facts.sha256);
         if (p->item[i].uid == 0)
             continue;
+        log_placed(p, &p->item[i]);
         s->placed++;
         s->placed_bytes += p->item[i].task.message.facts.size;
         plan_done(s, p->item[i].at);

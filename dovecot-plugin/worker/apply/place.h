@@ -13,9 +13,10 @@ struct session;
 struct place_item {
     struct orset_task task;
     struct orset_flags seen;
-    uint32_t asked, uid; /* 0: the next one; it got */
-    unsigned at;         /* in the plan */
-    bool saved, spooled; /* from the spool */
+    uint32_t asked, uid;    /* 0: the next one; it got */
+    unsigned at;            /* in the plan */
+    bool saved, spooled;    /* from the spool */
+    const char *message_id; /* for the log; NULL: not asked for, or there is none */
 };
 
 /* One pass over the mailboxes, and the run of mails that are saved together in one of them. */

@@ -22,6 +22,7 @@
 #include <mail-storage-private.h>
 #include <maildir-keywords.h>
 #include <maildir-uidlist.h>
+#include <message-header-parser.h>
 #include <seq-range-array.h>
 
 void place_failed(struct placing *p)
@@ -84,13 +85,38 @@ static void open_source(struct placing *p, struct box *from)
         p->source_trans = mailbox_transaction_begin(p->source, 0, "dovelane copy");
 }
 
-/* 1: copied; 0: there is nothing to copy; -1: it failed */
-static int copy_from(struct placing *p, const struct orset_task *t)
+#define MESSAGE_ID_MOST 256 /* bytes for the log */
+
+static void keep_message_id(struct placing *p, struct place_item *item, const char *value)
 {
+    if (value != NULL)
+        item->message_id = p_strndup(p->pool, value, MESSAGE_ID_MOST);
+}
+
+/* The stream is one that can go back, and is at its start, as afterwards. */
+static void read_message_id(struct placing *p, struct place_item *item, struct istream *in)
+{
+    struct message_header_parser_ctx *parser;
+    struct message_header_line *hdr;
+    if (!p->s->group->log_placed)
+        return;
+    parser = message_parse_header_init(in, NULL, 0);
+    while (item->message_id == NULL && message_parse_header_next(parser, &hdr) > 0 && !hdr->eoh) {
+        if (strcasecmp(hdr->name, "Message-ID") == 0)
+            keep_message_id(p, item, t_strndup(hdr->value, hdr->value_len));
+    }
+    message_parse_header_deinit(&parser);
+    i_stream_seek(in, 0);
+}
+
+/* 1: copied; 0: there is nothing to copy; -1: it failed */
+static int copy_from(struct placing *p, struct place_item *item)
+{
+    const struct orset_task *t = &item->task;
     struct session *s = p->s;
     struct box *from = t->source_uid == 0 ? NULL : box_of_folder(s, t->source_folder);
     struct mail_keywords *keywords;
-    const char *guid;
+    const char *guid, *value;
     guid_128_t hash;
     int r = 0;
     if (from == NULL || from->gone || from->vname == NULL)
@@ -108,6 +134,9 @@ static int copy_from(struct placing *p, const struct orset_task *t)
             body_is_of(mail, t->message.facts.sha256)) {
             struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
             r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
+            if (r > 0 && s->group->log_placed &&
+                mail_get_first_header(mail, "Message-ID", &value) > 0)
+                keep_message_id(p, item, value);
             if (keywords != NULL)
                 mailbox_keywords_unref(&keywords);
         }
@@ -200,7 +229,7 @@ static int save_item(struct placing *p, struct place_item *item)
         place_later(p, t, item->at);
         return 0;
     }
-    int r = copy_from(p, t);
+    int r = copy_from(p, item);
     if (r == 0) {
         struct istream *in = body_open(p->s, t->message.facts.sha256);
         if (in == NULL) {
@@ -210,6 +239,7 @@ static int save_item(struct placing *p, struct place_item *item)
         bool handed = p->s->bodies != NULL && bodies_has(p->s->bodies, t->message.facts.sha256);
         p->handed += handed;
         item->spooled = !handed;
+        read_message_id(p, item, in);
         struct mail_save_context *ctx = save_init(p, t, &keywords, FALSE);
         sync_gather();
         r = save_stream(ctx, in) < 0 ? -1 : 1;

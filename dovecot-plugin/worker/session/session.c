@@ -52,15 +52,9 @@ static bool said_lately(struct session *s, const char *text)
     return FALSE;
 }
 
-void session_note(struct session *s, enum note_level level, const char *fmt, ...)
+static void write_line(struct session *s, enum note_level level, const char *text)
 {
-    va_list va;
     struct frame f = {.type = FRAME_NOTE};
-    va_start(va, fmt);
-    const char *text = t_strdup_vprintf(fmt, va);
-    va_end(va);
-    if (said_lately(s, text))
-        return;
     f.u.note.level = level;
     f.u.note.text = (struct text){(const uint8_t *)text, I_MIN(strlen(text), FRAME_TEXT_MAX)};
     if (level != NOTE_DEBUG && link_send(s->link, &f) == 0)
@@ -71,6 +65,24 @@ void session_note(struct session *s, enum note_level level, const char *fmt, ...
     case NOTE_INFO: e_info(s->event, "%s", text); break;
     case NOTE_DEBUG: e_debug(s->event, "%s", text); break;
     }
+}
+
+void session_note(struct session *s, enum note_level level, const char *fmt, ...)
+{
+    va_list va;
+    va_start(va, fmt);
+    const char *text = t_strdup_vprintf(fmt, va);
+    va_end(va);
+    if (!said_lately(s, text))
+        write_line(s, level, text);
+}
+
+void session_report(struct session *s, const char *fmt, ...)
+{
+    va_list va;
+    va_start(va, fmt);
+    write_line(s, NOTE_INFO, t_strdup_vprintf(fmt, va));
+    va_end(va);
 }
 
 /* --- time, and parcels ------------------------------------------------------------------------ */

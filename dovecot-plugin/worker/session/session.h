@@ -32,6 +32,7 @@ struct group {
     uint64_t backlog;       /* own ops kept for a peer */
     unsigned brake_count;   /* removals without a client's request, per folder and hour, ... */
     unsigned brake_percent; /* ... or this share of the folder, if that is more */
+    bool log_placed;        /* a line for each mail that is saved */
     unsigned brake_wait;    /* ms; counted when no more went for so long */
 };
 
@@ -205,6 +206,8 @@ enum note_level { NOTE_ERROR, NOTE_WARNING, NOTE_INFO, NOTE_DEBUG };
             e_debug((s)->event, __VA_ARGS__); \
     } while (0)
 void session_note(struct session *, enum note_level, const char *fmt, ...) ATTR_FORMAT(3, 4);
+/* The same for a line a mail, at level info: none is kept back for being a repeat. */
+void session_report(struct session *, const char *fmt, ...) ATTR_FORMAT(2, 3);
 /* Exchanges with all, then compares all mailboxes as if they were never looked at. */
 int session_join(struct session *);
 /* An exchange comes before the next ingest, which knows that the state is older than the
