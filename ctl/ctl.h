@@ -2,7 +2,7 @@
  * the other, and with Postfix by its own commands; nothing of it runs when nobody has called it.
  *
  *   conn.h     a connection to each node        match_options.h    which mails: --sender, --age, ...
- *   queue.h    the mails in the lanes           commands  mailq.c show.c qshape.c verbs.c divert.c drain.c check.c capacity.c nodes.c
+ *   queue.h    the mails in the lanes           commands  mailq.c show.c trace.c qshape.c verbs.c divert.c drain.c check.c capacity.c nodes.c
  *
  * Exit status of every command: 0 done; 1 done, but something needs the admin's eye (a node did not
  * answer, nothing matched);
@@ -33,13 +33,14 @@ typedef void command_fn(struct ctl *, int argc, char **argv);
 
 command_fn mailq_command, show_command, cat_command, qshape_command;
 command_fn flush_command, hold_command, release_command, requeue_command, delete_command;
-command_fn divert_command, drain_command, check_command, capacity_command, nodes_command,
-    acl_command, route_command;
+command_fn trace_command, divert_command, drain_command, check_command, capacity_command,
+    nodes_command, acl_command, route_command;
 
 /* The long options of each; those of `change`: hold, release, flush, requeue, delete. */
 
 extern const struct option mailq_options[], show_options[], qshape_options[], change_options[],
-    check_options[], nodes_options[], acl_options[], route_options[], capacity_options[];
+    check_options[], nodes_options[], acl_options[], route_options[], capacity_options[],
+    trace_options[];
 
 /* Remembers the worse of the two. */
 void ctl_status(struct ctl *, int status);
