@@ -40,7 +40,7 @@
 #define WORKER_SOCKET "dovelane-worker"
 #define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
 #define OPTIONS "C:n:"
-#define START_AGAIN 10 /* seconds */
+#define START_AGAIN 10  /* seconds */
 #define LISTENERS_MAX 8 /* that the service has in dovecot.conf; asked of no other */
 
 static struct replicator *replicator;
