@@ -34,8 +34,8 @@ static const char help[] =
     "A mail to several recipients is diverted only when each of them would be. What only a mail's "
     "content decides is not known here:\n"
     "its size, its header, DSN's NOTIFY=SUCCESS, and what your restrictions make of a client.\n"
-    "That an smtpd(8) asks our milter, or the proxy, is taken for granted: `dovelane check "
-    "postfix` looks.\n"
+    "That mail comes by an smtpd(8) that asks our milter, or by the proxy, is taken for granted; "
+    "where none asks the milter, that is a reason (unasked).\n"
     "Exit status: 0 diverted; 1 Postfix's own queue, for the reasons named; 2 not known.";
 
 struct route_query {
@@ -110,6 +110,11 @@ static void find_reasons(struct route_query *q)
 {
     const struct config *c = q->ctl->config;
     char detail[600];
+    if (!postfix_asks())
+        against(q, "unasked",
+                "no smtpd(8) of this Postfix asks the milter at milter_socket = %s; "
+                "`dovelane check postfix`",
+                c->milter_socket);
     const char *reason = reasons_of_all(divert_is_on(q->ctl), detail, sizeof detail);
     if (reason && *detail)
         against(q, reason, "%s: diverted mail would miss it; `dovelane check postfix`", detail);

@@ -1,4 +1,5 @@
-/* divert_rules - whose a mail is: ours, or Postfix's (docs/design.md, "Mail in" 9). */
+/* divert_rules - whose a mail is: ours, or Postfix's (docs/design.md, "Mail in" 9). Postfix keeps
+ * what it would change, what is larger than max_entry, and what no destination takes. */
 #ifndef DOVELANE_MILTER_DIVERT_RULES_H
 #define DOVELANE_MILTER_DIVERT_RULES_H
 

@@ -1,5 +1,5 @@
 /* divert_rules - disk first: what goes to lanes only when nothing that Postfix would do with it is
- * lost by that (docs/design.md, "Mail in" 9). */
+ * lost by that (docs/design.md, "Mail in" 9). What is larger than max_entry stays Postfix's. */
 #ifndef DOVELANE_PROXY_DIVERT_RULES_H
 #define DOVELANE_PROXY_DIVERT_RULES_H
 

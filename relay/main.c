@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "relay/delivery/destination.h"
+#include "relay/delivery/connections.h"
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/gauges/gauges.h"

@@ -393,8 +393,8 @@ int orset_local_uid_next(struct orset *, uint32_t folder, uint32_t uid_next);
  * ---------------------------------------------------------------------- */
 
 enum orset_task_kind {
-    /* folder came, went, changed name or UIDVALIDITY: compare with tree.h's view. A mailbox that
-     * is to be deleted is ingested first, under its lock: a mail that came since keeps the
+    /* folder came, went, changed name or UIDVALIDITY: compare with mailbox_tree.h's view. A mailbox
+     * that is to be deleted is ingested first, under its lock: a mail that came since keeps the
      * folder. */
     ORSET_TASK_FOLDER,
     /* save dot; from source (folder, uid) by copy if source_uid is not 0, else body wanted */

@@ -39,6 +39,7 @@ struct facts {
     bool unread;    /* they could not be read */
     bool quiet;     /* nobody has written main.cf or master.cf just now */
     bool named;     /* a service names our socket */
+    bool asks;      /* and asks us by it */
     struct postfix_header header;
     struct postfix_received received;
     struct maps *maps;
@@ -223,6 +224,7 @@ static void take_behind_proxy(struct facts *f, const struct postconf *conf, cons
 }
 
 #define TLS_LINE "smtpd_tls_received_header"
+#define OVERRIDES "receive_override_options"
 
 static bool says_yes(const struct postconf *conf, const char *service, const char *parameter)
 {
@@ -257,6 +259,7 @@ static void take_service(struct facts *f, const struct postconf *conf)
         bool may_be = *postconf_get(conf, s->key, "smtpd_milter_maps");
         if (!strcmp(s->command, "smtpd") && (ours || may_be)) {
             f->named |= ours;
+            f->asks |= !strstr(postconf_get(conf, s->key, OVERRIDES), "no_milters");
             note_received(f, conf, s->key);
             features_of_service(conf, s->key, &c->ignore, take, note_file, f);
         }
@@ -298,7 +301,7 @@ static struct facts *read_facts(void)
     } else {
         add_finding(f, mem_printf("postfix_config = %s: %s", c->postfix_config, error), NULL, "",
                     false);
-        f->named = true; /* one complaint is enough */
+        f->named = f->asks = true; /* one complaint is enough */
     }
     size_t all = f->nfiles;
     f->nfiles = 2;
@@ -571,6 +574,14 @@ bool postfix_knows(enum maps_of of, const char *address)
     bool knows = !f || maps_know(f->maps, of, address);
     release(f);
     return knows;
+}
+
+bool postfix_asks(void)
+{
+    struct facts *f = hold();
+    bool asks = !f || postfix.way == POSTFIX_PROXY || f->asks;
+    release(f);
+    return asks;
 }
 
 bool postfix_changes(enum maps_of of, const char *address, int64_t until, char *detail, size_t size)

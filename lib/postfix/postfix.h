@@ -58,6 +58,10 @@ bool postfix_forbids(char *detail, size_t size);
  * may. */
 bool postfix_forbids_destination(const char *destination, char *detail, size_t size);
 
+/* False when no smtpd(8) asks the milter about any mail. Of the proxy, and when Postfix's settings
+ * are not looked at, it is true. */
+bool postfix_asks(void);
+
 /* True when Postfix would change that address. Blocks as maps_change does. */
 bool postfix_changes(enum maps_of, const char *address, int64_t until, char *detail, size_t size);
 

@@ -12,7 +12,7 @@
 #include "lib/cluster/liveness.h"
 #include "lib/mail/lanename.h"
 #include "relay/relay.h"
-#include "relay/cluster/ownership.h"
+#include "relay/cluster/config_ownership.h"
 #include "relay/cluster/takeover_rules.h"
 
 struct cluster_view {

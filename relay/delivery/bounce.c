@@ -6,7 +6,7 @@
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/delivery/delivery_log.h"
-#include "relay/delivery/destination.h"
+#include "relay/delivery/connections.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"

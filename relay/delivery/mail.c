@@ -10,7 +10,7 @@
 #include "relay/smtp/delivery_id.h"
 #include "relay/delivery/delivery_log.h"
 #include "relay/delivery/delivery_metrics.h"
-#include "relay/delivery/destination.h"
+#include "relay/delivery/connections.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"

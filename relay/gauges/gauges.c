@@ -15,7 +15,7 @@
 #include "relay/repair/resync.h"
 #include "relay/cluster/cluster_view.h"
 #include "relay/tables/destinations.h"
-#include "relay/cluster/ownership.h"
+#include "relay/cluster/config_ownership.h"
 
 #define PROGRAM "dovelane-relay"
 #define PAGE "1000"

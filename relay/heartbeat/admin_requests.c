@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/delivery/destination.h"
+#include "relay/delivery/connections.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/acks/owners.h"

@@ -5,7 +5,7 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
-#include "relay/delivery/destination.h"
+#include "relay/delivery/connections.h"
 #include "relay/delivery/reinject.h"
 #include "lib/base/log.h"
 #include "relay/delivery/mail.h"

@@ -141,7 +141,7 @@ static void tighten(const struct agents *agents)
     settings.relay->config_turn++;
 }
 
-/* Connections that are open get no further mail (destination.c). */
+/* Connections that are open get no further mail (connections.c). */
 static void adopt(struct agents *agents, bool sure)
 {
     if (agents_unread(agents)) {

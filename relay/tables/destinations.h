@@ -1,5 +1,5 @@
 /* destinations - the next hops that lanes name, and the ports of our own Postfix: one entry for
- * each, with what is in flight for it, and with its connections (relay/delivery/destination.h).
+ * each, with what is in flight for it, and with its connections (relay/delivery/connections.h).
  *
  * What one host did not take is tried at others, as smtp(8) does it: other addresses of that host,
  * the next host of a list, the fallback relays. Each of these is an entry, too, behind the one that

@@ -8,7 +8,7 @@
 #include "lib/base/queue.h"
 #include "lib/mail/entryid.h"
 #include "lib/mail/lanename.h"
-#include "relay/cluster/ownership.h"
+#include "relay/cluster/config_ownership.h"
 #include "relay/relay.h"
 
 struct entry;

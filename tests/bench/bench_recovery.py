@@ -101,7 +101,10 @@ def takeover(stack, mails, lane):
     connection = resp.Connection(stack.nodes["mx2"], timeout=60)
 
     def none_left():
-        words = connection.call("LANE.INFO", lane) if connection.call("LANE.LEN", lane) else []
+        try:
+            words = connection.call("LANE.INFO", lane)
+        except resp.RedisError:  # NOLANE: it was acked to its end
+            words = []
         info = dict(zip(words[0::2], words[1::2]))
         return not words or info[b"waiting"] + info[b"delayed"] == 0
     _, leased = wait("all are leased", none_left)

@@ -17,7 +17,7 @@ from machine import World, base_tree, call, chroot
 pytestmark = pytest.mark.exhaustive
 
 ADDRESSES = {"mx1": "10.0.0.1", "mx2": "10.0.0.2", "mx3": "10.0.0.3"}
-PACKAGES = ["postfix", "dovecot-imapd", "dovecot-lmtpd", "redis-server", "python3", "libhiredis-dev", "libev-dev", "libmilter-dev", "libconfuse-dev", "libmicrohttpd-dev", "libjansson-dev", "libsqlite3-dev"]
+PACKAGES = ["postfix", "dovecot-imapd", "dovecot-lmtpd", "redis-server", "python3", "libhiredis-dev", "libev-dev", "libmilter-dev", "libconfuse-dev", "libmicrohttpd-dev", "libjansson-dev", "libncurses-dev", "libsqlite3-dev"]
 LMTP = "lmtp:unix:private/dovecot-lmtp"
 SEND = "import smtplib, sys; s = smtplib.SMTP(sys.argv[1], 25, timeout=60); s.sendmail('a@x.example', ['anna@example.org'], 'Subject: ' + sys.argv[2] + '\\n\\nhello\\n'); s.quit()"
 # What differs on a host that is left alone, too: logs, queues, what servers keep of their own.

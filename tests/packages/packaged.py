@@ -19,7 +19,7 @@ OLD_FILES = "var/tmp/0.1.0.tar"  # what its `make install` installs, in a tree t
 HOSTS = {"mx1": "10.0.0.1", "mx2": "10.0.0.2"}
 HOP = f"smtp:[{machine.HUB_ADDRESS}]:2525"
 # Names differ between releases where a library's version is in them: apt is asked for them by pattern.
-LIBRARIES = ["^libconfuse[0-9]+$", "^libev4(t64)?$", "^libhiredis[0-9.]+$", "^libmicrohttpd[0-9]+(t64)?$", "^libmilter[0-9.]+$", "libjansson4", "libsqlite3-0"]
+LIBRARIES = ["^libconfuse[0-9]+$", "^libev4(t64)?$", "^libhiredis[0-9.]+$", "^libmicrohttpd[0-9]+(t64)?$", "^libmilter[0-9.]+$", "libjansson4", "^libncursesw6$", "^libtinfo6$", "libsqlite3-0"]
 # dh_apparmor removes apparmor.d/disable where it is empty. What each package of Debian writes by itself while it runs is not ours to compare.
 MOVING = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/cache", "/var/backups", "/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd",
           "/var/lib/postfix", "/var/spool/postfix", "/var/lib/redis/dump.rdb", "/var/lib/dovecot", "/etc/ld.so.cache", "/etc/apparmor.d/disable", "/etc/machine-id", "/var/mail", "/root"]

@@ -5,7 +5,7 @@
  * rename, deleting before a delete. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
-#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/state/mailbox_tree.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/rename.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"

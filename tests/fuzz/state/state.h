@@ -8,7 +8,7 @@
 #include "tests/support/memstore/memstore.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/orset/state/shown.h"
-#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/state/mailbox_tree.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 
 #include "dovecot-plugin/store/state_sqlite.h"

@@ -183,6 +183,13 @@ def test_capacity(mails):
     assert all(each["used_bytes"] > 0 for each in made["nodes"])
 
 
+def test_top(mails):
+    made = ask(mails.stack, "top", "--once", status=1)  # no relay beats
+    assert [each["node"] for each in made["nodes"]] == ["mx1", "mx2"] and made["nodes"][0]["entries"] == 3
+    assert made["lanes"][0]["entries"] == 3 and made["lanes"][0]["copies"] == 2
+    assert made["lanes"][0]["in_per_second"] == 0 and made["next_hops"][0]["oldest_seconds"] >= 0
+
+
 def test_acl(mails, tmp_path):
     user = tmp_path / "dovelane.user"
     user.write_text("admin secret\n")

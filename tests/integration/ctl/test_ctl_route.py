@@ -117,6 +117,24 @@ def test_postfix_settings_and_maps_that_keep_it_from_lanes(running, tmp_path):
         programs.write_settings(running["relay-mx1"], {"postfix_config": ""})
 
 
+def test_a_milter_that_no_smtpd_asks(running, tmp_path):
+    """Named nowhere, or named by a service that is told to ask none."""
+    import shutil
+    copy = tmp_path / "conf"
+    shutil.copytree(running["postfix"].note["config_directory"], copy)
+    programs.write_settings(running["relay-mx1"], {"postfix_config": str(copy)})
+    try:
+        assert admin.run(running, "route", "x@a.example").status == 0
+        for line in ("receive_override_options=no_milters", "smtpd_milters=unix:/nowhere"):
+            subprocess.run(["postconf", "-c", copy, "-e", line], check=True, timeout=60)
+            said = admin.run(running, "route", "x@a.example")
+            assert said.status == 1 and "reason=unasked: no smtpd(8)" in said.out, said
+            subprocess.run(["postconf", "-c", copy, "-X", line.split("=")[0]], check=True,
+                           timeout=60)
+    finally:
+        programs.write_settings(running["relay-mx1"], {"postfix_config": ""})
+
+
 def test_what_it_cannot_know_is_said(running, tmp_path):
     said = admin.run(running, "route", "--postfix-config", tmp_path, "x@a.example")
     assert said.status == 2 and "postconf does not work here" in said.err, said

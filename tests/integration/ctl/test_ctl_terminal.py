@@ -84,7 +84,7 @@ class Connection(socketserver.StreamRequestHandler):
 VERBS = [
     ("mailq",), ("show", "Q1"), ("cat", "Q1"), ("qshape",), ("hold", "--all"), ("hold", "--list"), ("hold", "--remove", "1"), ("hold", "--add", "--all"),
     ("release", "--all"), ("flush",), ("requeue", "--all"), ("delete", "--all", "--yes"), ("divert", "status"), ("divert", "off"), ("check", "-v", "nodes"),
-    ("check", "-v", "host"), ("nodes",), ("nodes", "-v"), ("nodes", "--forget", "mx9"), ("nodes", "--join", "mx1"), ("capacity", "--seconds", "0.1"), ("acl",),
+    ("check", "-v", "host"), ("nodes",), ("nodes", "-v"), ("nodes", "--forget", "mx9"), ("nodes", "--join", "mx1"), ("capacity", "--seconds", "0.1"), ("acl",), ("top", "--once"),
 ]
 
 

@@ -7,7 +7,7 @@
 
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/store/state_sqlite.h"
-#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/state/mailbox_tree.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "tests/unit/orset/unit.h"
 

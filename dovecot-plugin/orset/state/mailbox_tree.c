@@ -1,5 +1,5 @@
-/* tree - sorts the live folders by name and id, and says which mailbox each one is. */
-#include "dovecot-plugin/orset/state/tree.h"
+/* mailbox_tree - sorts the live folders by name and id, and says which mailbox each one is. */
+#include "dovecot-plugin/orset/state/mailbox_tree.h"
 #include "dovecot-plugin/orset/state/homes.h"
 
 #include <string.h>

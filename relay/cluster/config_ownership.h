@@ -1,9 +1,9 @@
-/* ownership - whether a lane is ours to serve (docs/design.md, "Mail in" 1). Pure.
+/* config_ownership - whether a lane is ours to serve (docs/design.md, "Mail in" 1). Pure.
  *
  * For takeover = manual: who is alive is what the config says, its `dead` list and its node
  * sections. With automatic takeover cluster_view.c decides by the nodes' beats. */
-#ifndef DOVELANE_RELAY_CLUSTER_OWNERSHIP_H
-#define DOVELANE_RELAY_CLUSTER_OWNERSHIP_H
+#ifndef DOVELANE_RELAY_CLUSTER_CONFIG_OWNERSHIP_H
+#define DOVELANE_RELAY_CLUSTER_CONFIG_OWNERSHIP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "relay/cluster/ownership.h"
+#include "relay/cluster/config_ownership.h"
 #include "tests/unit/relay/tests.h"
 
 static struct config_node nodes[] = {{.name = "mx1"}, {.name = "mx2"}, {.name = "mx3"}};

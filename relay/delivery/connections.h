@@ -1,4 +1,4 @@
-/* destination - one next hop: the mails that wait for it, the connections to it, and whether it can
+/* connections - one next hop: the mails that wait for it, the connections to it, and whether it can
  * be reached.
  *
  * Connections are opened by demand, and never more at a time than there are good ones: a next
@@ -13,8 +13,8 @@
  *
  * An entry is one host, or one further address of it (relay/tables/destinations.h): mail.c goes on
  * from one to the next. */
-#ifndef DOVELANE_RELAY_DELIVERY_DESTINATION_H
-#define DOVELANE_RELAY_DELIVERY_DESTINATION_H
+#ifndef DOVELANE_RELAY_DELIVERY_CONNECTIONS_H
+#define DOVELANE_RELAY_DELIVERY_CONNECTIONS_H
 
 #include "relay/tables/destinations.h"
 

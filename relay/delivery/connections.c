@@ -1,4 +1,4 @@
-#include "relay/delivery/destination.h"
+#include "relay/delivery/connections.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tree - the mailboxes a user should see, computed from the folders' registers (rule 6).
+/* mailbox_tree - the mailboxes a user should see, computed from the folders' registers (rule 6).
  *
  * It is a function of the live folders alone, so equal states show equal trees:
  *  - folders with equal names are one mailbox; it is the one of the smallest id, by (site, epoch,
@@ -11,8 +11,8 @@
  *  - INBOX is always there. A live folder whose create has not come yet has no name and is not
  *  shown; should
  * the only sites that knew the name be lost for ever, orset_local_rename gives it one. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
-#define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_MAILBOX_TREE_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_MAILBOX_TREE_H
 
 #include "dovecot-plugin/orset/orset.h"
 

@@ -1,4 +1,4 @@
-#include "relay/cluster/ownership.h"
+#include "relay/cluster/config_ownership.h"
 
 #include <string.h>
 

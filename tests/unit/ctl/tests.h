@@ -1,0 +1,9 @@
+#ifndef DOVELANE_TESTS_UNIT_CTL_TESTS_H
+#define DOVELANE_TESTS_UNIT_CTL_TESTS_H
+
+#include <check.h>
+
+TCase *row_case(void);
+TCase *top_model_case(void);
+
+#endif
