@@ -1,4 +1,5 @@
 """dovelane trace: in which mailbox at which site a mail is, out of the sites' logs."""
+
 import subprocess
 from pathlib import Path
 
@@ -18,7 +19,12 @@ def trace(there, *logs):
     program = there.shape.build / "ctl" / "dovelane"
     path = Path(there.replicas[0].log).with_name("dovelane.conf")
     words = [word for log in logs for word in ("-f", log)]
-    done = subprocess.run([program, "-c", path, "-j", "trace", *words, "one@generator.example"], stdout=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run(
+        [program, "-c", path, "-j", "trace", *words, "one@generator.example"],
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
     return judged(done.stdout)
 
 
@@ -31,9 +37,12 @@ def test_a_mail_is_found_at_both_sites(group):
     def both():
         mails = trace(there, *logs)["mails"]
         return mails and len(mails[0]["places"]) == 2 and mails[0]
+
     mail = eventually("both logs have it", both)
     delivered, placed = mail["places"]
     assert (delivered["by"], delivered["mailbox"], delivered["user"]) == ("delivery", "INBOX", USER)
     assert (placed["by"], placed["mailbox"], placed["user"]) == ("replication", "INBOX", USER)
     assert next(event for event in mail["events"] if event["event"] == "placed")["site"] == 1
-    assert {(row["replica"], row["log_read"]) for row in trace(there, logs[0])["mails"][0]["unseen"]} >= {("site-b", False)}
+    assert {
+        (row["replica"], row["log_read"]) for row in trace(there, logs[0])["mails"][0]["unseen"]
+    } >= {("site-b", False)}

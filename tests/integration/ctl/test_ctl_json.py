@@ -288,7 +288,8 @@ def test_mailq_needs_no_memory_for_its_length(world):
 
 OF_VERBS = {verb: "change" for verb in ("hold", "release", "flush", "requeue", "delete")}
 # By which tests a schema is filled elsewhere.
-ELSEWHERE = {f"{verb}/1" for verb in PROVISION} | {"error/1"}
+# trace/1: test_ctl_trace.py
+ELSEWHERE = {f"{verb}/1" for verb in PROVISION} | {"error/1", "trace/1"}
 
 
 def test_every_verb_has_a_schema():

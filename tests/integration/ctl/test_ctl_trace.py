@@ -1,4 +1,5 @@
 """dovelane trace: the story of a mail, out of logs of all forms and of what lies in lanes."""
+
 import gzip
 import json
 import shutil
@@ -21,13 +22,17 @@ pytestmark = pytest.mark.long
 
 ID, ENTRY = "4jWv5K1lQ7z2xT", "019abcde0123456789abcdef01234567"
 LANE = "dovelane:lmtp:[10.0.0.5]:24|mx1>mx2"
-STORED = (f"{ID}: from=<s@x.example>, size=344, nrcpt=1, message-id=<m1@x.example>, "
-          "client=c.example[192.0.2.1], action=lane, entries=1, nodes=mx1>mx2, store=0.8ms")
+STORED = (
+    f"{ID}: from=<s@x.example>, size=344, nrcpt=1, message-id=<m1@x.example>, "
+    "client=c.example[192.0.2.1], action=lane, entries=1, nodes=mx1>mx2, store=0.8ms"
+)
 
 
 def attempt(status, reply, why="first", to="u@example.org"):
-    return (f"{ID}: to=<{to}>, relay=10.0.0.5[10.0.0.5]:24, delay=1, delays=1/0/0/0, "
-            f"dsn=2.0.0, status={status} ({reply}), why={why}, lane={LANE}, id={ENTRY}")
+    return (
+        f"{ID}: to=<{to}>, relay=10.0.0.5[10.0.0.5]:24, delay=1, delays=1/0/0/0, "
+        f"dsn=2.0.0, status={status} ({reply}), why={why}, lane={LANE}, id={ENTRY}"
+    )
 
 
 def line(host, program, text, second, micro=0):
@@ -48,6 +53,7 @@ def nodes():
 @pytest.fixture
 def trace(nodes, tmp_path):
     """Writes files, and asks for a mail in them."""
+
     def ask(name, *files, status=0, json_=True):
         words = []
         for number, text in enumerate(files):
@@ -57,6 +63,7 @@ def trace(nodes, tmp_path):
         said = admin.run(nodes, *(["-j"] if json_ else []), "trace", *words, name)
         assert said.status == status, said
         return judged(said.out) if json_ else said.out
+
     return ask
 
 
@@ -72,19 +79,37 @@ WHOLE = [
     ours("mx1", "relay", attempt("sent", "250 2.0.0 <u@example.org> gKq1AbCdEf Saved", "retry"), 5),
     ours("mx1", "relay", f"{ID}: removed", 5, 100),
 ]
-DOVECOT = ["Nov 27 10:00:05 lmtp(u)<99><gKq1AbCdEf>: Info: msgid=<m1@x.example>: saved mail to INBOX",
-           "Nov 27 10:00:06 replicator: Info: something else"]
+DOVECOT = [
+    "Nov 27 10:00:05 lmtp(u)<99><gKq1AbCdEf>: Info: msgid=<m1@x.example>: saved mail to INBOX",
+    "Nov 27 10:00:06 replicator: Info: something else",
+]
 
 
 @pytest.mark.parametrize("name", [ID, ENTRY, "<m1@x.example>", "m1@x.example"])
 def test_each_name_of_a_mail_finds_all_of_it(trace, name):
     said = trace(name, WHOLE, DOVECOT)
-    mail, = said["mails"]
-    assert events(mail) == ["accepted", "headers", "stored", "deferred", "saved", "delivered", "removed"]
-    assert (mail["queue_ids"], mail["entry_ids"], mail["message_ids"]) == ([ID], [ENTRY], ["m1@x.example"])
-    recipient, = mail["recipients"]
-    assert (recipient["address"], recipient["state"], recipient["attempts"]) == ("u@example.org", "delivered", 2)
-    place, = mail["places"]
+    (mail,) = said["mails"]
+    assert events(mail) == [
+        "accepted",
+        "headers",
+        "stored",
+        "deferred",
+        "saved",
+        "delivered",
+        "removed",
+    ]
+    assert (mail["queue_ids"], mail["entry_ids"], mail["message_ids"]) == (
+        [ID],
+        [ENTRY],
+        ["m1@x.example"],
+    )
+    (recipient,) = mail["recipients"]
+    assert (recipient["address"], recipient["state"], recipient["attempts"]) == (
+        "u@example.org",
+        "delivered",
+        2,
+    )
+    (place,) = mail["places"]
     assert (place["user"], place["mailbox"], place["by"]) == ("u", "INBOX", "delivery")
     assert mail["events"][2]["nodes"] == ["mx1", "mx2"]
     assert mail["events"][3]["reply"] == "451 4.2.0 try (again) later"
@@ -92,33 +117,84 @@ def test_each_name_of_a_mail_finds_all_of_it(trace, name):
 
 def test_the_text_says_it_and_names_what_was_not_read(trace):
     said = trace(ID, WHOLE, DOVECOT, json_=False)
-    for words in ("stored       on mx1, mx2, from=<s@x.example>, client=c.example[192.0.2.1]",
-                  "deferred     <u@example.org> at 10.0.0.5[10.0.0.5]:24: 451 4.2.0 try (again) later",
-                  "why=retry", "saved        INBOX of u", "recipient   <u@example.org> delivered, 2 attempts",
-                  "not read: the log of node mx2"):
+    for words in (
+        "stored       on mx1, mx2, from=<s@x.example>, client=c.example[192.0.2.1]",
+        "deferred     <u@example.org> at 10.0.0.5[10.0.0.5]:24: 451 4.2.0 try (again) later",
+        "why=retry",
+        "saved        INBOX of u",
+        "recipient   <u@example.org> delivered, 2 attempts",
+        "not read: the log of node mx2",
+    ):
         assert words in said, said
     assert "not read: the log of node mx1" not in said
 
 
 def test_all_forms_say_the_same(trace, nodes, tmp_path):
     """As text, as JSON, as the journal gives it, behind another program's prefix, and packed."""
-    object_ = {"time": "2026-11-27T11:00:01.000200+01:00", "host": "mx1", "program": "postfix/dovelane-milter", "pid": 1, "node": "mx1",
-               "level": "info", "event": "mail", "queue_id": ID, "from": "s@x.example", "size": 344, "nrcpt": 1, "message_id": "<m1@x.example>",
-               "client_name": "c.example", "client_address": "192.0.2.1", "action": "lane", "entries": 1, "nodes": ["mx1", "mx2"], "store_ms": 0.8,
-               "message": STORED}
-    journal = {"__REALTIME_TIMESTAMP": "1795773601000200", "_HOSTNAME": "mx1", "SYSLOG_IDENTIFIER": "postfix/dovelane-milter",
-               "MESSAGE": STORED}
-    fields = {f"DOVELANE_{key.upper()}": ">".join(value) if isinstance(value, list) else str(value) for key, value in object_.items()
-              if key not in ("time", "host", "program", "pid", "level", "event", "message", "node")}
-    forms = [ours("mx1", "milter", STORED, 1, 200), json.dumps(object_, separators=(",", ":")),
-             json.dumps(journal), json.dumps({**journal, "MESSAGE": list(STORED.encode())}), json.dumps({**journal, **fields}),
-             ours("mx1", "milter", json.dumps(object_, separators=(",", ":")), 1, 200)]
+    object_ = {
+        "time": "2026-11-27T11:00:01.000200+01:00",
+        "host": "mx1",
+        "program": "postfix/dovelane-milter",
+        "pid": 1,
+        "node": "mx1",
+        "level": "info",
+        "event": "mail",
+        "queue_id": ID,
+        "from": "s@x.example",
+        "size": 344,
+        "nrcpt": 1,
+        "message_id": "<m1@x.example>",
+        "client_name": "c.example",
+        "client_address": "192.0.2.1",
+        "action": "lane",
+        "entries": 1,
+        "nodes": ["mx1", "mx2"],
+        "store_ms": 0.8,
+        "message": STORED,
+    }
+    journal = {
+        "__REALTIME_TIMESTAMP": "1795773601000200",
+        "_HOSTNAME": "mx1",
+        "SYSLOG_IDENTIFIER": "postfix/dovelane-milter",
+        "MESSAGE": STORED,
+    }
+    fields = {
+        f"DOVELANE_{key.upper()}": ">".join(value) if isinstance(value, list) else str(value)
+        for key, value in object_.items()
+        if key not in ("time", "host", "program", "pid", "level", "event", "message", "node")
+    }
+    forms = [
+        ours("mx1", "milter", STORED, 1, 200),
+        json.dumps(object_, separators=(",", ":")),
+        json.dumps(journal),
+        json.dumps({**journal, "MESSAGE": list(STORED.encode())}),
+        json.dumps({**journal, **fields}),
+        ours("mx1", "milter", json.dumps(object_, separators=(",", ":")), 1, 200),
+    ]
     found = []
     for form in forms:
-        mail, = trace(ID, [form])["mails"]
-        event, = mail["events"]
-        found.append({key: event[key] for key in ("at", "host", "event", "queue_id", "from", "size", "nrcpt", "message_id", "client_name",
-                                                  "client_address", "nodes", "store_ms", "entries")})
+        (mail,) = trace(ID, [form])["mails"]
+        (event,) = mail["events"]
+        found.append(
+            {
+                key: event[key]
+                for key in (
+                    "at",
+                    "host",
+                    "event",
+                    "queue_id",
+                    "from",
+                    "size",
+                    "nrcpt",
+                    "message_id",
+                    "client_name",
+                    "client_address",
+                    "nodes",
+                    "store_ms",
+                    "entries",
+                )
+            }
+        )
     assert all(one == found[0] for one in found), found
     packed = tmp_path / "old.log.gz"
     packed.write_bytes(gzip.compress((forms[0] + "\n").encode()))
@@ -127,66 +203,129 @@ def test_all_forms_say_the_same(trace, nodes, tmp_path):
 
 def test_two_logs_of_a_host_say_a_thing_once(trace):
     said = trace(ID, WHOLE, [text.replace(":05.", ":06.") for text in WHOLE])
-    assert events(said["mails"][0]).count("removed") == 1 and events(said["mails"][0]).count("deferred") == 1
+    assert (
+        events(said["mails"][0]).count("removed") == 1
+        and events(said["mails"][0]).count("deferred") == 1
+    )
 
 
 def test_clocks_that_differ_are_named_and_do_not_turn_the_story_round(trace):
-    late = [ours("mx2", "relay", attempt("sent", "250 ok", "takeover"), 0, 700000), ours("mx2", "relay", f"{ID}: removed", 0, 800000)]
-    mail, = trace(ID, WHOLE[:4], late)["mails"]
+    late = [
+        ours("mx2", "relay", attempt("sent", "250 ok", "takeover"), 0, 700000),
+        ours("mx2", "relay", f"{ID}: removed", 0, 800000),
+    ]
+    (mail,) = trace(ID, WHOLE[:4], late)["mails"]
     assert events(mail) == ["accepted", "headers", "stored", "delivered", "removed", "deferred"]
-    clock, = mail["clocks"]
-    assert (clock["host"], clock["than"]) == ("mx2", "mx1") and 0.29 < clock["behind_seconds"] < 0.31
+    (clock,) = mail["clocks"]
+    assert (clock["host"], clock["than"]) == ("mx2", "mx1") and 0.29 < clock[
+        "behind_seconds"
+    ] < 0.31
     assert mail["recipients"][0]["state"] == "delivered"
 
 
 def test_what_goes_on_in_postfix_is_followed_both_ways(trace):
     on = "4jWw000000zzzz"
-    there = [ours("mx1", "relay", f"{ID}: to=<u@example.org>, relay=127.0.0.1[127.0.0.1]:10627, delay=3: given to Postfix's queue "
-                                  f"(250 2.0.0 Ok: queued as {on}), why=lane_time, lane={LANE}, id={ENTRY}", 8),
-             line("mx1", "postfix/qmgr", f"{on}: from=<s@x.example>, size=400, nrcpt=1 (queue active)", 9),
-             line("mx1", "postfix/lmtp", f"{on}: to=<u@example.org>, relay=none, delay=1, delays=1/0/0/0, dsn=4.4.1, "
-                                         "status=deferred (connect to 10.0.0.5: Connection refused)", 10),
-             line("mx1", "postfix/lmtp", f"{on}: to=<u@example.org>, relay=10.0.0.5[10.0.0.5]:24, delay=9, delays=1/0/0/0, dsn=2.0.0, "
-                                         "status=sent (250 2.0.0 ok)", 19),
-             line("mx1", "postfix/qmgr", f"{on}: removed", 19, 10)]
+    there = [
+        ours(
+            "mx1",
+            "relay",
+            f"{ID}: to=<u@example.org>, relay=127.0.0.1[127.0.0.1]:10627, delay=3: "
+            "given to Postfix's queue "
+            f"(250 2.0.0 Ok: queued as {on}), why=lane_time, lane={LANE}, id={ENTRY}",
+            8,
+        ),
+        line(
+            "mx1", "postfix/qmgr", f"{on}: from=<s@x.example>, size=400, nrcpt=1 (queue active)", 9
+        ),
+        line(
+            "mx1",
+            "postfix/lmtp",
+            f"{on}: to=<u@example.org>, relay=none, delay=1, delays=1/0/0/0, dsn=4.4.1, "
+            "status=deferred (connect to 10.0.0.5: Connection refused)",
+            10,
+        ),
+        line(
+            "mx1",
+            "postfix/lmtp",
+            f"{on}: to=<u@example.org>, relay=10.0.0.5[10.0.0.5]:24, delay=9, delays=1/0/0/0, "
+            "dsn=2.0.0, "
+            "status=sent (250 2.0.0 ok)",
+            19,
+        ),
+        line("mx1", "postfix/qmgr", f"{on}: removed", 19, 10),
+    ]
     for name in (ID, on):
-        mail, = trace(name, WHOLE[:3] + there)["mails"]
-        assert events(mail) == ["accepted", "headers", "stored", "handed_over", "queued", "deferred", "delivered", "removed"]
+        (mail,) = trace(name, WHOLE[:3] + there)["mails"]
+        assert events(mail) == [
+            "accepted",
+            "headers",
+            "stored",
+            "handed_over",
+            "queued",
+            "deferred",
+            "delivered",
+            "removed",
+        ]
         assert sorted(mail["queue_ids"]) == sorted([ID, on])
 
 
 def test_a_bounce_is_named_and_is_another_mail(trace):
     notice = "4jWw000000bbbb"
-    there = WHOLE[:3] + [ours("mx1", "relay", attempt("bounced", "550 5.1.1 nobody"), 4),
-                         ours("mx1", "relay", f"{ID}: to=<u@example.org>, relay=127.0.0.1[127.0.0.1]:10626: given to the bounce port "
-                                              f"(250 2.0.0 Ok: queued as {notice})", 5),
-                         line("mx1", "postfix/smtp", f"{notice}: to=<s@x.example>, relay=x, delay=1, dsn=2.0.0, status=sent (250 ok)", 6)]
-    mail, = trace(ID, there)["mails"]
+    there = WHOLE[:3] + [
+        ours("mx1", "relay", attempt("bounced", "550 5.1.1 nobody"), 4),
+        ours(
+            "mx1",
+            "relay",
+            f"{ID}: to=<u@example.org>, relay=127.0.0.1[127.0.0.1]:10626: given to the bounce port "
+            f"(250 2.0.0 Ok: queued as {notice})",
+            5,
+        ),
+        line(
+            "mx1",
+            "postfix/smtp",
+            f"{notice}: to=<s@x.example>, relay=x, delay=1, dsn=2.0.0, status=sent (250 ok)",
+            6,
+        ),
+    ]
+    (mail,) = trace(ID, there)["mails"]
     assert events(mail) == ["accepted", "headers", "stored", "bounced", "notified"]
-    mail, = trace(notice, there)["mails"]
+    (mail,) = trace(notice, there)["mails"]
     assert events(mail) == ["notified", "delivered"]
 
 
 def test_several_mails_are_told_apart(trace):
-    other = [text.replace(ID, "4jXXXXXXXXXXXX").replace(ENTRY, ENTRY[::-1]).replace("gKq1", "zzzz") for text in WHOLE]
+    other = [
+        text.replace(ID, "4jXXXXXXXXXXXX").replace(ENTRY, ENTRY[::-1]).replace("gKq1", "zzzz")
+        for text in WHOLE
+    ]
     saved = DOVECOT[0].replace("gKq1", "zzzz").replace("INBOX", "Lists")
     said = trace("m1@x.example", WHOLE + other, [*DOVECOT, saved])
     assert [mail["places"][0]["mailbox"] for mail in said["mails"]] == ["INBOX", "Lists"], said
     assert [len(mail["events"]) for mail in said["mails"]] == [7, 7]
     said = trace(ID, WHOLE + other, DOVECOT)
-    assert len(said["mails"]) == 1 and [one["queue_id"] for one in said["others"]] == ["4jXXXXXXXXXXXX"]
+    assert len(said["mails"]) == 1 and [one["queue_id"] for one in said["others"]] == [
+        "4jXXXXXXXXXXXX"
+    ]
     # A queue id that Postfix gave again.
     again = [text.replace("T10:00", "T10:07").replace("m1@", "m2@") for text in WHOLE]
     said = trace(ID, WHOLE + again)
-    assert [events(mail)[0] for mail in said["mails"]] == ["accepted", "accepted"] and len(said["mails"]) == 2
+    assert [events(mail)[0] for mail in said["mails"]] == ["accepted", "accepted"] and len(
+        said["mails"]
+    ) == 2
 
 
 def test_each_recipient_has_its_end(trace):
-    there = WHOLE[:3] + [ours("mx1", "relay", attempt("sent", "250 ok", to="a@example.org"), 2),
-                         ours("mx1", "relay", attempt("deferred", "452 full", to="b@example.org"), 2, 5),
-                         ours("mx1", "relay", attempt("bounced", "550 no", to="c@example.org"), 2, 9)]
-    mail, = trace(ID, there)["mails"]
-    assert {r["address"][0]: r["state"] for r in mail["recipients"]} == {"a": "delivered", "b": "deferred", "c": "bounced"}
+    there = WHOLE[:3] + [
+        ours("mx1", "relay", attempt("sent", "250 ok", to="a@example.org"), 2),
+        ours("mx1", "relay", attempt("deferred", "452 full", to="b@example.org"), 2, 5),
+        ours("mx1", "relay", attempt("bounced", "550 no", to="c@example.org"), 2, 9),
+    ]
+    (mail,) = trace(ID, there)["mails"]
+    assert {r["address"][0]: r["state"] for r in mail["recipients"]} == {
+        "a": "delivered",
+        "b": "deferred",
+        "c": "bounced",
+    }
 
 
 def test_a_mail_that_nobody_knows(trace):
@@ -196,8 +335,15 @@ def test_a_mail_that_nobody_knows(trace):
 
 def test_what_strangers_wrote_drives_nothing(trace):
     """A reply and an address with control characters, quotes, and lines that are no lines."""
-    evil = WHOLE[:3] + [ours("mx1", "relay", attempt("deferred", "451 \x1b[2J\x9b1m\"}{"), 2), f"{{{ID}", f'{{"time":"{ID}"', ID, ID * 40000,
-                        f'{{"time":"2026-11-27T10:00:01Z","queue_id":["{ID}"],"message":7}}', f"Nov 27 10:00:05 {ID}"]
+    evil = WHOLE[:3] + [
+        ours("mx1", "relay", attempt("deferred", '451 \x1b[2J\x9b1m"}{'), 2),
+        f"{{{ID}",
+        f'{{"time":"{ID}"',
+        ID,
+        ID * 40000,
+        f'{{"time":"2026-11-27T10:00:01Z","queue_id":["{ID}"],"message":7}}',
+        f"Nov 27 10:00:05 {ID}",
+    ]
     said = trace(ID, evil, json_=False)
     assert "\x1b" not in said and "\\x1b[2J" in said
     trace(ID, evil)
@@ -206,8 +352,14 @@ def test_what_strangers_wrote_drives_nothing(trace):
 
 def test_stdin_is_read_too(nodes):
     program = nodes.shape.build / "ctl" / "dovelane"
-    done = subprocess.run([program, "-c", nodes["relay-mx1"].note["conf"], "trace", "-f", "-", ID], input="\n".join(WHOLE), text=True,
-                          stdout=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run(
+        [program, "-c", nodes["relay-mx1"].note["conf"], "trace", "-f", "-", ID],
+        input="\n".join(WHOLE),
+        text=True,
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0 and "deferred" in done.stdout and "stdin: 6 lines" in done.stdout
 
 
@@ -223,19 +375,35 @@ def test_from_postfix_through_lanes_into_dovecot(stack, form):
     entry = stack(postfix="divert", dovecot=True, settings={"log_format": form})
     host, _, port = entry.smtp.rpartition(":")
     with smtplib.SMTP(host, int(port)) as client:
-        client.sendmail("s@example.org", ["u@example.org"], "Message-ID: <whole@x.example>\r\nSubject: x\r\n\r\ntext\r\n")
+        client.sendmail(
+            "s@example.org",
+            ["u@example.org"],
+            "Message-ID: <whole@x.example>\r\nSubject: x\r\n\r\ntext\r\n",
+        )
     words = files(entry, "milter", "relay-mx1", "relay-mx2", "postfix", "dovecot")
 
     def whole():
         said = judged(admin.run(entry, "-j", "trace", *words, "whole@x.example").out)
-        return said["mails"] and {"stored", "delivered", "saved", "removed"} <= set(events(said["mails"][0])) and said
+        return (
+            said["mails"]
+            and {"stored", "delivered", "saved", "removed"} <= set(events(said["mails"][0]))
+            and said
+        )
+
     said = eventually("all of it is in the logs", whole)
-    mail, = said["mails"]
-    order = [event for event in events(mail) if event in ("accepted", "stored", "saved", "delivered", "removed")]
+    (mail,) = said["mails"]
+    order = [
+        event
+        for event in events(mail)
+        if event in ("accepted", "stored", "saved", "delivered", "removed")
+    ]
     assert order == ["accepted", "stored", "saved", "delivered", "removed"], mail
     assert mail["recipients"][0]["state"] == "delivered" and mail["places"][0]["mailbox"] == "INBOX"
     assert not mail["lanes"] and len(mail["entry_ids"]) == 1
-    by_queue, by_entry = (judged(admin.done(entry, "-j", "trace", *words, name)) for name in (mail["queue_ids"][0], mail["entry_ids"][0]))
+    by_queue, by_entry = (
+        judged(admin.done(entry, "-j", "trace", *words, name))
+        for name in (mail["queue_ids"][0], mail["entry_ids"][0])
+    )
     assert events(by_queue["mails"][0]) == events(by_entry["mails"][0]) == events(mail)
     if form == "json":
         assert not said["not_read"] and {event.get("node") for event in mail["events"]} >= {"mx1"}
@@ -254,19 +422,26 @@ def test_deferred_then_delivered_and_what_lies_in_the_lane_meanwhile(stack, tmp_
     entry_id = w.store(peer, "b@example.net", "slow@example.net").hex()
     w.logged("to=<b@example.net>.*status=sent")
     w.logged("to=<slow@example.net>.*status=deferred", times=2)
-    mail, = judged(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))["mails"]
-    lane, = mail["lanes"]
+    (mail,) = judged(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))[
+        "mails"
+    ]
+    (lane,) = mail["lanes"]
     assert {r["address"]: r["open"] for r in lane["recipients"]}["slow@example.net"]
-    assert {r["address"]: r["state"] for r in mail["recipients"]} == {"b@example.net": "delivered", "slow@example.net": "deferred"}
+    assert {r["address"]: r["state"] for r in mail["recipients"]} == {
+        "b@example.net": "delivered",
+        "slow@example.net": "deferred",
+    }
     peer.well()
     w.empty()
-    mail, = judged(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))["mails"]
+    (mail,) = judged(admin.done(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id))[
+        "mails"
+    ]
     assert not mail["lanes"] and {r["state"] for r in mail["recipients"]} == {"delivered"}
     w.end()
 
 
 def test_a_node_is_killed_between(stack, tmp_path):
-    """The first owner's relay and server die before the delivery; the other one takes over, and the story names both."""
+    """The first owner dies before the delivery; the other one takes over. The story names both."""
     w = World(stack, tmp_path, relays=("mx1",))
     peer = w.peer()
     peer.say("RCPT", "451 4.2.0 later")
@@ -275,15 +450,23 @@ def test_a_node_is_killed_between(stack, tmp_path):
     w.stack.kill("relay-mx1")
     w.stack.kill("redis-mx1")
     said = admin.run(w.stack, "-j", "trace", *files(w.stack, "relay-mx1"), entry_id)
-    assert said.status == 1 and "node mx1" in said.err and "what only it holds is missing here" in said.err
-    assert json.loads(said.out)["mails"][0]["lanes"][0]["copies"] == [{"node": "mx2", "state": "waiting"}]
+    assert (
+        said.status == 1
+        and "node mx1" in said.err
+        and "what only it holds is missing here" in said.err
+    )
+    assert json.loads(said.out)["mails"][0]["lanes"][0]["copies"] == [
+        {"node": "mx2", "state": "waiting"}
+    ]
     peer.well()
     w.configure("mx2", hangup=False, dead='{"mx1"}')
     w.stack.start("relay-mx2")
     w.logged("to=<b@example.net>.*status=sent", "mx2")
-    mail, = judged(admin.run(w.stack, "-j", "trace", *files(w.stack, "relay-mx1", "relay-mx2"), entry_id).out)["mails"]
+    (mail,) = judged(
+        admin.run(w.stack, "-j", "trace", *files(w.stack, "relay-mx1", "relay-mx2"), entry_id).out
+    )["mails"]
     assert "deferred" in events(mail) and mail["recipients"][0]["state"] == "delivered"
-    sent, = (event for event in mail["events"] if event["event"] == "delivered")
+    (sent,) = (event for event in mail["events"] if event["event"] == "delivered")
     assert sent["why"] == "takeover"
     w.end()
 
@@ -316,7 +499,7 @@ def test_a_moved_log_is_opened_anew_at_a_hangup(stack, tmp_path):
 
 
 def test_logrotate_with_our_snippet(stack, tmp_path):
-    """The file of packaging, with a systemctl that does for these processes what the real one does for units."""
+    """The file of packaging. Our systemctl does for processes what the real one does for units."""
     if not shutil.which("logrotate"):
         pytest.skip("no logrotate here")
     entry, bin_, logs = stack(postfix="divert", sinks=["a"]), tmp_path / "bin", tmp_path / "log"
@@ -329,7 +512,8 @@ def test_logrotate_with_our_snippet(stack, tmp_path):
         entry.end(name)
         entry.start(name)
         logged(logs / unit / "mail.log", ".")
-        script += f'{unit}) [ "$1 $2 $3" = "kill --kill-who=main --signal=HUP" ] && kill -HUP {entry[name].process.pid};;\n'
+        asked = '[ "$1 $2 $3" = "kill --kill-who=main --signal=HUP" ]'
+        script += f"{unit}) {asked} && kill -HUP {entry[name].process.pid};;\n"
     (bin_ / "systemctl").write_text(script + "esac\n")
     (bin_ / "systemctl").chmod(0o755)
     (bin_ / "pidof").symlink_to("/bin/false")
@@ -337,12 +521,21 @@ def test_logrotate_with_our_snippet(stack, tmp_path):
     conf = tmp_path / "logrotate.conf"
     conf.write_text(snippet.replace("/var/log/dovelane", str(logs)))
     conf.chmod(0o644)
-    done = subprocess.run(["logrotate", "--force", "--state", tmp_path / "state", conf], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=60, check=False, env={"PATH": f"{bin_}:/usr/bin:/bin:/usr/sbin:/sbin"})
+    done = subprocess.run(
+        ["logrotate", "--force", "--state", tmp_path / "state", conf],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": f"{bin_}:/usr/bin:/bin:/usr/sbin:/sbin"},
+    )
     assert done.returncode == 0 and not done.stdout, done.stdout
     host, _, port = entry.smtp.rpartition(":")
     with smtplib.SMTP(host, int(port)) as client:
-        client.sendmail("s@example.org", ["u@a.example"], "Message-ID: <rotated@x.example>\r\n\r\ntext\r\n")
+        client.sendmail(
+            "s@example.org", ["u@a.example"], "Message-ID: <rotated@x.example>\r\n\r\ntext\r\n"
+        )
     logged(logs / "dovelane-milter" / "mail.log", "action=lane")
     logged(logs / "dovelane-relay" / "mail.log", "status=sent")
     assert (logs / "dovelane-relay" / "mail.log.1").exists()
@@ -356,6 +549,7 @@ def test_the_journal_gets_fields_of_each_mail(stack, tmp_path):
         def read():
             while data := journal.recv(65536):
                 got.append(dict(text.split("=", 1) for text in data.decode().splitlines()))
+
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         w = World(stack, tmp_path, relays=("mx1",), log=f"journal:{path}")
@@ -364,10 +558,57 @@ def test_the_journal_gets_fields_of_each_mail(stack, tmp_path):
 
         def sent():
             return [one for one in got if one.get("DOVELANE_STATUS") == "sent"]
-        one, = eventually("it is in the journal", sent)
-        assert one["SYSLOG_IDENTIFIER"] == "postfix/dovelane-relay" and one["PRIORITY"] == "6" and one["DOVELANE_NODE"] == "mx1"
-        assert one["DOVELANE_TO"] == "b@example.net" and one["MESSAGE"].startswith(one["DOVELANE_QUEUE_ID"] + ": to=<b@example.net>")
+
+        (one,) = eventually("it is in the journal", sent)
+        assert (
+            one["SYSLOG_IDENTIFIER"] == "postfix/dovelane-relay"
+            and one["PRIORITY"] == "6"
+            and one["DOVELANE_NODE"] == "mx1"
+        )
+        assert one["DOVELANE_TO"] == "b@example.net" and one["MESSAGE"].startswith(
+            one["DOVELANE_QUEUE_ID"] + ": to=<b@example.net>"
+        )
         w.end()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
             end.sendto(b"", path)
         reader.join(60)
+
+
+JOURNALD = Path("/lib/systemd/systemd-journald")
+JOURNAL = (
+    "mount -t tmpfs none /run && mkdir -p /run/systemd/journal /run/log/journal && exec "
+    f"{JOURNALD}"
+)
+
+
+def test_with_a_real_journal(stack, tmp_path):
+    """A journald in a mount namespace of its own, which the relay reaches through /proc."""
+    if not JOURNALD.exists() or not shutil.which("journalctl"):
+        pytest.skip("no journald here")
+    with open(tmp_path / "journald", "wb") as said:
+        journal = subprocess.Popen(["unshare", "-m", "sh", "-c", JOURNAL], stdout=said, stderr=said)
+    try:
+        address = Path(f"/proc/{journal.pid}/root/run/systemd/journal/socket")
+        eventually("journald listens", address.exists)
+        w = World(stack, tmp_path, relays=("mx1",), log=f"journal:{address}")
+        peer = w.peer()
+        peer.say("RCPT", "451 4.2.0 later", times=1)
+        entry_id = w.store(peer, "b@example.net").hex()
+        w.empty("mx1")
+        program = w.stack.shape.build / "ctl" / "dovelane"
+        words = ["nsenter", "-t", str(journal.pid), "-m", program, "-c", w.relay().note["conf"]]
+
+        def story():
+            done = subprocess.run(
+                [*words, "-j", "trace", entry_id], stdout=subprocess.PIPE, timeout=60, check=False
+            )
+            mails = judged(done.stdout)["mails"]
+            return mails and mails[0]["recipients"][0].get("state") == "delivered" and mails[0]
+
+        mail = eventually("the journal has it", story)
+        assert [event["node"] for event in mail["events"]][:2] == ["mx1", "mx1"]
+        assert events(mail)[:2] == ["deferred", "delivered"]
+        w.end()
+    finally:
+        journal.terminate()
+        journal.wait(60)

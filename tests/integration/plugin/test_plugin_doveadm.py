@@ -1,10 +1,15 @@
 """doveadm dovelane: what it asks of the replicator, and prints."""
+import base64
 import contextlib
+import json
 import socket
 import threading
+import urllib.request
 
 import pytest
-from plugin_fixtures import needs_root, sdbox, world
+from plugin_fixtures import needs_root, sdbox, started, world
+from support.stack import dovecot
+from support.stack.ports import Ports
 
 pytestmark = [needs_root, pytest.mark.long]
 
@@ -86,3 +91,32 @@ def test_doveadm_without_a_replicator_says_what_to_start(sdbox):
     done = sdbox.doveadm("dovelane", "status", check=False)
     assert done.returncode == 75
     assert str(sdbox.base / "run" / "dovelane-admin") in done.stderr and "dovelane-replicator" in done.stderr
+
+
+LAG = (b"#\tuser\tsite\tchanges\toldest\n+a@example.org\tsite-b\t17\t3\n"
+       b"+b@example.org\tsite-b\t0\t0\n=\t0\n")
+ROWS = [{"user": "a@example.org", "site": "site-b", "changes": "17", "oldest": "3"},
+        {"user": "b@example.org", "site": "site-b", "changes": "0", "oldest": "0"}]
+
+
+def test_json_has_an_object_for_each_row_and_only_texts(sdbox):
+    with answering(sdbox, LAG, b"#\tuser\tsite\n=\t0\n"):
+        assert json.loads(sdbox.doveadm("-f", "json", "dovelane", "lag", "-A")) == ROWS
+        assert json.loads(sdbox.doveadm("-f", "json", "dovelane", "lag", "-A")) == []
+
+
+def test_the_http_api_gives_the_same_rows(started):
+    ports = Ports()
+    port = ports.take()
+    old = dovecot.version() < (2, 4)
+    site = started("sdbox", more="doveadm_api_key = secret\nservice doveadm {\n  inet_listener http {\n"
+                   f"    {'address' if old else 'listen'} = 127.0.0.1\n    port = {port}\n  }}\n}}\n")
+    wanted = json.dumps([["dovelaneLag", {"allUsers": True}, "mine"]]).encode()
+    ask = urllib.request.Request(f"http://127.0.0.1:{port}/doveadm/v1", wanted, {
+        "Content-Type": "application/json",
+        "Authorization": "X-Dovecot-API " + base64.b64encode(b"secret").decode()})
+    with answering(site, LAG) as requests:
+        with urllib.request.urlopen(ask, timeout=300) as answer:
+            assert json.load(answer) == [["doveadmResponse", ROWS, "mine"]]
+    assert requests == [b"lag\t*\n"]
+    ports.close()
