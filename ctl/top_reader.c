@@ -28,7 +28,8 @@ struct source {
     size_t ndetails;
     char *detail[DETAILS];
     long long length[DETAILS];
-    size_t answered; /* of the details, in their order */
+    size_t answered;      /* of the details, in their order */
+    bool replicas_denied; /* our user there may not look at their lanes: it is not asked again */
 };
 
 struct top_reader {
@@ -134,6 +135,8 @@ static void on_detail(struct wire *w, redisReply *r, void *arg)
     struct source *s = arg;
     size_t i = s->answered++;
     (void)w;
+    if (r && r->type == REDIS_REPLY_ERROR && i < s->ndetails && !strncmp(r->str, "NOPERM", 6))
+        s->replicas_denied |= lanename_of_replicas(s->detail[i]);
     if (r && r->type == REDIS_REPLY_ARRAY && i < s->ndetails) {
         struct top_lane lane = {s->detail[i], conn_number(r, "length"), conn_number(r, "bytes"),
                                 conn_number(r, "next-sequence"),
@@ -148,6 +151,8 @@ static void on_detail(struct wire *w, redisReply *r, void *arg)
 static void want_detail(struct source *s, const char *name, long long length)
 {
     size_t at = s->ndetails;
+    if (s->replicas_denied && lanename_of_replicas(name))
+        return;
     if (at == DETAILS) {
         at = 0;
         for (size_t i = 1; i < DETAILS; i++)

@@ -1,4 +1,4 @@
-"""What is shown to the admin, and asked, before anything is done; as text, or as one JSON document at the end."""
+"""What is shown to the admin, and asked, before anything is done; as text, or one JSON document."""
 import json
 import sys
 

@@ -1,4 +1,5 @@
 """dovelane -j init, join, invite, group, cert: one document, as docs/json has it."""
+
 import sys
 
 import conftest
@@ -15,6 +16,7 @@ def ask(dovelane):
         said, text = dovelane("--json", *words)
         assert said == status, text
         return json_schemas.judged(text)
+
     return run
 
 
@@ -41,7 +43,16 @@ def test_group_and_cert(ask, ready):
     assert all(each["left_seconds"] > 0 for each in made["certificates"])
 
 
-@pytest.mark.parametrize("words", [("join", "192.0.2.9:7002", "--token", "nonsense"), ("cert",), ("init", "--nonsense"), ("nonsense",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("join", "192.0.2.9:7002", "--token", "nonsense"),
+        ("cert",),
+        ("init", "--nonsense"),
+        ("nonsense",),
+    ],
+    ids=" ".join,
+)
 def test_trouble_is_an_object_on_stderr(dovelane, words):
     status, text = dovelane("--json", *words)
     assert status == 2 and len(json_schemas.errors(text)) == 1, text

@@ -1,4 +1,5 @@
 """The schemas of docs/json, by which what `dovelane -j` prints is judged."""
+
 import copy
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "json"
 
 
 def closed(schema):
-    """The schema, in which every member that it does not name is a fault: what is printed is documented."""
+    """The schema, in which every member that it does not name is a fault."""
     made = copy.deepcopy(schema)
 
     def close(part):
@@ -21,13 +22,16 @@ def closed(schema):
         elif isinstance(part, list):
             for each in part:
                 close(each)
+
     close(made)
     return made
 
 
 def names():
     """mailq/1 and the like, of all files."""
-    return {path.name.removesuffix(".schema.json").replace("-1", "/1") for path in FOLDER.glob("*.json")}
+    return {
+        path.name.removesuffix(".schema.json").replace("-1", "/1") for path in FOLDER.glob("*.json")
+    }
 
 
 def judged(text):
@@ -39,8 +43,10 @@ def judged(text):
     schema = closed(json.loads(path.read_text()))
     validator = jsonschema.Draft7Validator
     validator.check_schema(schema)
-    faults = [f"{'/'.join(map(str, each.absolute_path))}: {each.message}"
-              for each in validator(schema).iter_errors(made)]
+    faults = [
+        f"{'/'.join(map(str, each.absolute_path))}: {each.message}"
+        for each in validator(schema).iter_errors(made)
+    ]
     assert not faults, (faults, text)
     return made
 

@@ -1,4 +1,5 @@
 """Shell completion: what `dovelane complete` offers, and that bash, zsh and fish use it."""
+
 import pathlib
 import re
 import shutil
@@ -30,27 +31,49 @@ def config(tmp_path):
 
 
 def offered(config, *words):
-    said = subprocess.run([PROGRAM, "complete", "-c", config, *words], capture_output=True, text=True,
-                          timeout=60, check=True)
+    said = subprocess.run(
+        [PROGRAM, "complete", "-c", config, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert said.stderr == ""
     return [line.split("\t")[0] for line in said.stdout.splitlines()]
 
 
 def help_of(*words):
-    return subprocess.run([PROGRAM, *words, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(
+        [PROGRAM, *words, "--help"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
 
 HOPS = ["lmtp:[10.0.0.5]:24", "smtp:[next.example]", "smtp:[10.0.0.9]:25"]
 
 
-@pytest.mark.parametrize("words, wanted", [
-    (("ma",), ["mailq"]), (("mailq", "--dest", ""), HOPS), (("hold", "--next-hop", "lm"), HOPS[:1]),
-    (("mailq", "--dest=smtp:[n"), ["--dest=smtp:[next.example]"]), (("nodes", "--forget", ""), ["mx1", "mx2"]),
-    (("acl", "--site", ""), ["site-a"]), (("divert", "o"), ["on", "off"]), (("drain", ""), ["--to-postfix", "--json", "--help"]),
-    (("check", "d"), ["dovecot"]), (("check", "--postfix-config", ""), [":directories"]), (("check", "--as", ""), [":users"]),
-    (("-c", ""), [":files"]), (("help", "qsh"), ["qshape"]), (("group", "divert", "remove", "lmtp"), HOPS[:1]),
-    (("group", "remove", "mx2"), ["mx2"]), (("nonsense", ""), []), (("mailq", "--sender", ""), []),
-], ids=str)
+@pytest.mark.parametrize(
+    "words, wanted",
+    [
+        (("ma",), ["mailq"]),
+        (("mailq", "--dest", ""), HOPS),
+        (("hold", "--next-hop", "lm"), HOPS[:1]),
+        (("mailq", "--dest=smtp:[n"), ["--dest=smtp:[next.example]"]),
+        (("nodes", "--forget", ""), ["mx1", "mx2"]),
+        (("acl", "--site", ""), ["site-a"]),
+        (("divert", "o"), ["on", "off"]),
+        (("drain", ""), ["--to-postfix", "--json", "--help"]),
+        (("check", "d"), ["dovecot"]),
+        (("check", "--postfix-config", ""), [":directories"]),
+        (("check", "--as", ""), [":users"]),
+        (("-c", ""), [":files"]),
+        (("help", "qsh"), ["qshape"]),
+        (("group", "divert", "remove", "lmtp"), HOPS[:1]),
+        (("group", "remove", "mx2"), ["mx2"]),
+        (("nonsense", ""), []),
+        (("mailq", "--sender", ""), []),
+    ],
+    ids=str,
+)
 def test_what_comes_next(config, words, wanted):
     assert offered(config, *words) == wanted
 
@@ -59,13 +82,19 @@ def test_all_verbs_and_their_options(config):
     verbs = re.findall(r"(?m)^  ([a-z]+) ", help_of())
     assert offered(config, "") == verbs
     for verb in verbs:
-        wanted = set(re.findall(r"--[a-z][a-z-]*", help_of(verb))) if verb not in ("enroll", "group", "cert") else set()
+        wanted = (
+            set(re.findall(r"--[a-z][a-z-]*", help_of(verb)))
+            if verb not in ("enroll", "group", "cert")
+            else set()
+        )
         elsewhere = {"divert": {"--to-postfix"}}.get(verb, set())  # help names another verb
         assert wanted - elsewhere <= set(offered(config, verb, "-")), verb
 
 
 def test_without_a_configuration_verbs_are_there():
-    assert offered("/nonexistent", "mailq", "--dest", "") == [] and "mailq" in offered("/nonexistent", "")
+    assert offered("/nonexistent", "mailq", "--dest", "") == [] and "mailq" in offered(
+        "/nonexistent", ""
+    )
 
 
 def bash(line, config):
@@ -76,7 +105,9 @@ COMP_LINE={line!r} COMP_POINT={len(line)}
 _dovelane
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    said = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    said = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
     assert said.stderr == "", said
     return said.stdout.split()
 
@@ -100,13 +131,23 @@ compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; print -l -- "$@" }}
 words=({PROGRAM} -c {config} nodes --forget '') CURRENT=6
 . {SCRIPTS / '_dovelane'}
 """
-    said = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        ["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
     assert said.stdout.split()[:2] == ["mx1", "mx2"], said
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
 def test_fish(config):
-    script = f"source {SCRIPTS / 'dovelane.fish'}; complete -C '{PROGRAM} -c {config} nodes --forget '"
-    said = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=60, check=False,
-                          env={"PATH": f"{PROGRAM.parent}:/usr/bin:/bin", "HOME": str(config.parent)})
+    script = (
+        f"source {SCRIPTS / 'dovelane.fish'}; complete -C '{PROGRAM} -c {config} nodes --forget '"
+    )
+    said = subprocess.run(
+        ["fish", "--no-config", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": f"{PROGRAM.parent}:/usr/bin:/bin", "HOME": str(config.parent)},
+    )
     assert [line.split("\t")[0] for line in said.stdout.splitlines()] == ["mx1", "mx2"], said

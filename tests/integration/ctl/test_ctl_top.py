@@ -1,4 +1,5 @@
-"""dovelane top: what it shows of real nodes, once and in a terminal (tmux), and that a dead node holds up nothing."""
+"""dovelane top: what it shows of real nodes, once and in tmux; a dead node holds up nothing."""
+
 import re
 import shutil
 import subprocess
@@ -43,13 +44,23 @@ def test_once(world):
         w.store(peer, "later@example.net", queue_id=f"later{number}")
     alive(w)
     made = once(w)
-    assert [(each["node"], each["state"], each["entries"]) for each in made["nodes"]] == [("mx1", "alive", 3), ("mx2", "alive", 3)]
-    lane, = made["lanes"]
-    assert lane["entries"] == 3 and lane["copies"] == 2 and lane["oldest_seconds"] >= 0 and lane["in_per_second"] == 0
-    hop, = made["next_hops"]
+    assert [(each["node"], each["state"], each["entries"]) for each in made["nodes"]] == [
+        ("mx1", "alive", 3),
+        ("mx2", "alive", 3),
+    ]
+    (lane,) = made["lanes"]
+    assert (
+        lane["entries"] == 3
+        and lane["copies"] == 2
+        and lane["oldest_seconds"] >= 0
+        and lane["in_per_second"] == 0
+    )
+    (hop,) = made["next_hops"]
     assert hop["next_hop"] == peer.destination and hop["entries"] == 3
     text = admin.done(w.stack, "top", "--once", "--sort", "age")
-    assert re.search(r"(?m)^mx1 +alive ", text) and re.search(rf"(?m)^ +3 .*  {re.escape(w.lane(peer))}$", text), text
+    assert re.search(r"(?m)^mx1 +alive ", text) and re.search(
+        rf"(?m)^ +3 .*  {re.escape(w.lane(peer))}$", text
+    ), text
     assert admin.run(w.stack, "top", "--once", "--sort", "beauty").status == 2
     assert "there is no terminal" in admin.run(w.stack, "top").err
 
@@ -60,10 +71,21 @@ def test_replicas_and_a_next_hop_that_is_away(world):
     entry = (envelope.entry_id(), b"meta", b"body")
     w.push("mx1", "dovelane:replica:site-a>site-b", entry)
     alive(w)
-    hop = eventually("the relay says that it is away", lambda: [each for each in once(w)["next_hops"] if "error" in each])
-    assert hop[0]["next_hop"] == "smtp:[127.0.0.1]:1" and "refused" in hop[0]["error"] and hop[0]["node"] in ("mx1", "mx2")
-    waiting, = once(w)["replicas"]
-    assert (waiting["from"], waiting["to"], waiting["entries"]) == ("site-a", "site-b", 1) and waiting["oldest_seconds"] >= 0
+    hop = eventually(
+        "the relay says that it is away",
+        lambda: [each for each in once(w)["next_hops"] if "error" in each],
+    )
+    assert (
+        hop[0]["next_hop"] == "smtp:[127.0.0.1]:1"
+        and "refused" in hop[0]["error"]
+        and hop[0]["node"] in ("mx1", "mx2")
+    )
+    (waiting,) = once(w)["replicas"]
+    assert (waiting["from"], waiting["to"], waiting["entries"]) == (
+        "site-a",
+        "site-b",
+        1,
+    ) and waiting["oldest_seconds"] >= 0
     assert "site-a > site-b" in admin.done(w.stack, "top", "--once")
 
 
@@ -78,7 +100,12 @@ def test_a_node_that_is_away_is_shown_and_holds_up_nothing(world, how):
     if how == "stop":
         w.stack.cont("redis-mx2")
     first, second = made["nodes"]
-    assert first["entries"] == 1 and second["state"] == "away" and second["why"] and "entries" not in second
+    assert (
+        first["entries"] == 1
+        and second["state"] == "away"
+        and second["why"]
+        and "entries" not in second
+    )
     assert made["lanes"][0]["entries"] == 1 and took < 60
 
 
@@ -87,11 +114,33 @@ class Terminal:
 
     def __init__(self, w, tmp_path, *words, columns=130, lines=40):
         self.socket = tmp_path / "tmux"
-        program = [str(w.stack.shape.build / "ctl" / "dovelane"), "-c", w.stack["relay-mx1"].note["conf"], "top", *words]
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(lines), " ".join(program))
+        program = [
+            str(w.stack.shape.build / "ctl" / "dovelane"),
+            "-c",
+            w.stack["relay-mx1"].note["conf"],
+            "top",
+            *words,
+        ]
+        self.tmux(
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            str(columns),
+            "-y",
+            str(lines),
+            " ".join(program),
+        )
 
     def tmux(self, *words, check=True):
-        done = subprocess.run(["tmux", "-u", "-S", self.socket, *words], capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            ["tmux", "-u", "-S", self.socket, *words],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert done.returncode == 0 or not check, done
         return done.stdout if done.returncode == 0 else None
 
@@ -102,7 +151,10 @@ class Terminal:
         self.tmux("send-keys", *keys)
 
     def until(self, text):
-        return eventually(f"the screen has {text}", lambda: self.shown() if re.search(text, self.shown()) else None)
+        return eventually(
+            f"the screen has {text}",
+            lambda: self.shown() if re.search(text, self.shown()) else None,
+        )
 
     def end(self):
         self.tmux("kill-server", check=False)
@@ -118,7 +170,10 @@ def test_in_a_terminal(world, tmp_path):
         w.store(peer, "later@example.net", queue_id=f"L{number}")
     w.store(other, "later@example.net", queue_id="O1")
     alive(w)
-    eventually("all are deferred", lambda: {each["queue_name"] for each in admin.queue(w.stack)} == {"deferred"})
+    eventually(
+        "all are deferred",
+        lambda: {each["queue_name"] for each in admin.queue(w.stack)} == {"deferred"},
+    )
     t = Terminal(w, tmp_path)
     try:
         text = t.until(r"mx1 +alive(.|\n)*mx2 +alive(.|\n)*" + re.escape(peer.destination))
@@ -137,7 +192,9 @@ def test_in_a_terminal(world, tmp_path):
         t.until("hold all mail for " + re.escape(peer.destination))
         t.press("y")
         t.until("3 mails held")
-        assert {each["queue_name"] for each in admin.queue(w.stack, "--dest", peer.destination)} == {"hold"}
+        assert {
+            each["queue_name"] for each in admin.queue(w.stack, "--dest", peer.destination)
+        } == {"hold"}
         t.press("Down")
         t.press("f")
         t.until("flush all mail for " + re.escape(other.destination))
@@ -150,7 +207,12 @@ def test_in_a_terminal(world, tmp_path):
         t.press("y")
         t.until("3 mails released")
         t.tmux("resize-window", "-x", "60", "-y", "16")
-        eventually("it is drawn anew", lambda: len(t.shown().splitlines()) <= 16 and "mx2" in t.shown() and "LANE" in t.shown())
+        eventually(
+            "it is drawn anew",
+            lambda: len(t.shown().splitlines()) <= 16
+            and "mx2" in t.shown()
+            and "LANE" in t.shown(),
+        )
         t.tmux("resize-window", "-x", "130", "-y", "40")
         w.stack.stop("redis-mx2")
         t.until(r"mx2 +away")

@@ -109,8 +109,9 @@ def test_the_http_api_gives_the_same_rows(started):
     ports = Ports()
     port = ports.take()
     old = dovecot.version() < (2, 4)
-    site = started("sdbox", more="doveadm_api_key = secret\nservice doveadm {\n  inet_listener http {\n"
-                   f"    {'address' if old else 'listen'} = 127.0.0.1\n    port = {port}\n  }}\n}}\n")
+    listen = "address" if old else "listen"
+    site = started("sdbox", more="doveadm_api_key = secret\nservice doveadm {\n"
+                   f"inet_listener http {{\n{listen} = 127.0.0.1\nport = {port}\n}}\n}}\n")
     wanted = json.dumps([["dovelaneLag", {"allUsers": True}, "mine"]]).encode()
     ask = urllib.request.Request(f"http://127.0.0.1:{port}/doveadm/v1", wanted, {
         "Content-Type": "application/json",
