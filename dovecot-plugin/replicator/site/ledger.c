@@ -254,8 +254,12 @@ int ledger_write(struct ledger *l, const char *text, const char *format, ...)
     int changed = write_by(l, s, text, format, ap);
     va_end(ap);
     sqlite3_finalize(s);
-    flush_soon(l);
     return changed;
+}
+
+void ledger_flush_soon(struct ledger *l)
+{
+    flush_soon(l);
 }
 
 sqlite3_stmt *ledger_read(struct ledger *l, const char *text, const char *format, ...)

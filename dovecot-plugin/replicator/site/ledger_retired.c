@@ -86,6 +86,7 @@ size_t ledger_retire(struct ledger *l, const char *name, struct text origins)
     }
     if (n > 0)
         trim(l, name);
+    ledger_flush_soon(l);
     return n;
 }
 
@@ -97,6 +98,7 @@ void ledger_untold(struct ledger *l, uint64_t site, const char *name, bool untol
     else
         ledger_write(l, "DELETE FROM untold WHERE site = ?1 AND name = ?2", "ns", (int64_t)site,
                      name);
+    ledger_flush_soon(l);
 }
 
 bool ledger_is_untold(struct ledger *l, uint64_t site, const char *name)

@@ -7,9 +7,10 @@
 
 #include "dovecot-plugin/replicator/site/ledger.h"
 
-/* Format: s text (const char *), n number (int64_t). Returns how many rows that changed. What was
- * written is on disk with ledger_flush(). */
+/* Format: s text (const char *), n number (int64_t). Returns how many rows that changed. */
 int ledger_write(struct ledger *, const char *sql, const char *format, ...);
+/* What was written is on disk with ledger_flush(), which comes by itself within a second. */
+void ledger_flush_soon(struct ledger *);
 /* To be finalized. NULL: it cannot be prepared (logged), and has no row. */
 sqlite3_stmt *ledger_read(struct ledger *, const char *sql, const char *format, ...);
 bool ledger_next_row(struct ledger *, sqlite3_stmt *);
