@@ -28,6 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KNOTS = {
     "dovecot-plugin": 3,
     "dovecot-plugin/plugin": 3,
+    "dovecot-plugin/replicator": 2,
+    "dovecot-plugin/replicator/site": 2,
+    "dovecot-plugin/replicator/users": 2,
     "dovecot-plugin/worker": 3,
     "dovecot-plugin/worker/bodies": 3,
     "dovecot-plugin/worker/ingest": 3,
