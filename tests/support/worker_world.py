@@ -14,8 +14,8 @@ import struct
 import subprocess
 import time
 from pathlib import Path
-from support.frames import (ADMIN, CLOSE, CONFIRMED, CREDENTIALS, DONE, EXCHANGE, FAIL, HELLO,
-                            HELLO_TOO, INGEST, LOOKUP, NEW, NOTE, OPEN, PARCEL, READY, REPLY, RESERVE,
+from support.frames import (ADMIN, APART, CLOSE, CONFIRMED, CREDENTIALS, DONE, EXCHANGE, FAIL, HELLO,
+                            HELLO_TOO, INGEST, LOOKUP, NEW, NOTE, OPEN, ORIGINS, PARCEL, READY, REPLY, RESERVE,
                             RESERVED, Reader, SEND, SHIP, TICK, frame, num, text)
 from support.stack import dovecot
 from support.stack.dovecot import PASSWORD
@@ -201,6 +201,8 @@ class Site:
                     self.outbox[to].append((parcel_kind, bulk, body))
             elif got == RESERVE:
                 self.answer_reserve(r)
+            elif got in (ORIGINS, APART):
+                pass
             elif got == NOTE:
                 self.notes.append((r.u8(), r.text().decode(errors="replace")))
             elif got == REPLY:
