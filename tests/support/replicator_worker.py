@@ -276,6 +276,8 @@ class Worker:
     def open(self, r):
         user = r.text().decode()
         told = 1 if self.old else struct.unpack("<Q", r.take(8))[0]
+        if not self.old:
+            r.u8()  # existing
         r.end()
         assert self.user is None, "a user is open already"
         if user in self.site.unknown:
