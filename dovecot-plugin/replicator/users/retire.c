@@ -230,16 +230,20 @@ void retire_came(struct retire *t, struct text name, const struct parcel_in_flig
         free(user);
         return;
     }
+    if (t->rows >= ROWS_MOST) { /* and not confirmed, since it is not remembered */
+        if (replicator_may_say(&t->said, 60.))
+            log_error("replica %s: more users were forgotten than are remembered here, %d origins",
+                      t->r->group.peer[p->peer].name, ROWS_MOST);
+        free(user);
+        return;
+    }
     struct heard *h = mem_zero(sizeof *h);
     *h = (struct heard){.name = user, .peer = p->peer, .origins = {.alloc = &replicator_heap}};
     orset_buf_put(&h->origins, p->body.p, p->body.n);
     TAILQ_INSERT_TAIL(&t->heard, h, link);
     t->nheard++;
-    size_t anew = t->rows < ROWS_MOST ? ledger_retire(t->r->ledger, user, p->body) : 0;
+    size_t anew = ledger_retire(t->r->ledger, user, p->body);
     t->rows += anew;
-    if (t->rows >= ROWS_MOST && replicator_may_say(&t->said, 60.))
-        log_error("replica %s: more users were forgotten than are remembered here, %d origins",
-                  t->r->group.peer[p->peer].name, ROWS_MOST);
     if (anew == 0)
         return;
     log_warning("user=%s: was forgotten at replica %s: what is here of him is not replicated any "
