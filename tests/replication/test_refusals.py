@@ -255,9 +255,9 @@ def test_a_key_that_is_bound_to_a_password_is_refused_by_name(group, version):
     for site in there.replicas:
         if site.note["version"].startswith(version):   # the other one has no mail_crypt
             configured(there, site, conf)
+    assert wait_shape(b, made, {"INBOX": {"m": [()]}}, WITHIN) is None
     well, told = status(a, made)
     assert well, told
-    assert wait_shape(b, made, {"INBOX": {"m": [()]}}, WITHIN) is None
 
 
 def test_a_global_key_comes_before_one_that_is_bound_to_a_password(group, tmp_path):
