@@ -26,8 +26,9 @@ PROGRAMS = {
     "tests/fuzz/relay/relay-session-random": ([], [RELAY, OURS]),
     "tests/fuzz/orset/orset-fuzz-random": ([], [ORSET]),
 }
-FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "libmilter", "microhttpd.h", "openssl",
-           "jansson.h", "sqlite3.h", "dovecot", "linux", "asm", "asm-generic")
+FOREIGN = ("ev.h", "confuse.h", "ncurses.h", "curses.h", "ncurses_dll.h", "unctrl.h", "check.h",
+           "hiredis", "libmilter", "microhttpd.h", "openssl", "jansson.h", "sqlite3.h", "dovecot",
+           "linux", "asm", "asm-generic")
 
 
 def headers(into):
@@ -52,7 +53,8 @@ def wanted(build, starts=(*GATEWAY, *(f"{name}.p/" for name in [*LIBRARIES, *PRO
 
 def compile_one(each, into, more):
     """Whether it compiles, and what the compiler said; the object is in `into`."""
-    words = shlex.split(each["command"])[1:]
+    words = shlex.split(each["command"])
+    words = words[2 if words[0].endswith("ccache") else 1:]
     words[words.index("-o") + 1] = str(into / each["output"])
     if "-MF" in words:  # the build directory's own notes of what depends on what stay as they are
         words[words.index("-MF") + 1] = str(into / each["output"]) + ".d"
