@@ -428,6 +428,12 @@ bool session_replaced(struct session *s)
     }
     if (s->root_id.ino == 0)
         s->root_id = file_id(s->root); /* made meanwhile */
+    if (session_list_is_another(s)) {
+        session_note(s, NOTE_WARNING,
+                     "the index of the list of mailboxes is another one than "
+                     "before: looking at all anew");
+        return TRUE;
+    }
     if (mdbox_map_is_removed(s)) {
         session_note(s, NOTE_WARNING, "the map of an mdbox was removed: looking at it anew");
         return TRUE;

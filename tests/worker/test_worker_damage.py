@@ -38,6 +38,38 @@ def test_a_lost_index_loses_nothing(world, closed):
         assert equal(world, uids=False) == before
 
 
+@pytest.mark.test
+@pytest.mark.parametrize("fmt", ["sdbox", "mdbox", "maildir"])
+@pytest.mark.parametrize("lost", ["mailboxes", "list", "all"])
+def test_an_index_that_a_client_made_anew_is_another_one(tmp_path_factory, fmt, lost):
+    """While the worker has the old one in memory, which it would hold against the new one."""
+    world = make_world(tmp_path_factory, [fmt, fmt])
+    try:
+        site = world[1]
+        imap(site, None, ("create", "F"))
+        for folder in ("INBOX", "F"):
+            append(site, folder, f"of {folder}", "(\\Seen Kw)")
+        world.settle()
+        before = equal(world, uids=False)
+        names = {"mailboxes": r"dovecot\.(map\.)?index", "list": r"dovecot\.list\.index",
+                 "all": r"dovecot\.(map\.|list\.)?index"}[lost]
+        for path in indexes(site):
+            if path.is_file() and re.match(names, path.name):
+                path.unlink()
+        time.sleep(2.1)  # an index is told from another one by the second that it was made in
+        for folder in ("INBOX", "F"):
+            imap(site, folder, ("noop",))
+        begun = len(site.log.read_text())
+        for _ in range(3):
+            world.settle()
+            imap(site, "INBOX", ("noop",))
+        assert equal(world, uids=False) == before
+        said = site.log.read_text()[begun:]
+        assert not re.search("Corrupted|duplicate transaction|indexid changed", said), said
+    finally:
+        world.stop()
+
+
 def test_a_folder_that_is_deleted_has_lost_no_index(world):
     """Where the hint names it, it is opened before all are listed."""
     imap(world[1], None, ("create", "F"))

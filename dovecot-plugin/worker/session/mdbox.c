@@ -78,7 +78,8 @@ static bool is_unlinked(const struct mdbox_map *map)
  * rotated twice since it was read. */
 static bool is_removed(struct mdbox_map *map)
 {
-    return is_unlinked(map) && (mail_index_refresh(map->index) < 0 || is_unlinked(map));
+    return is_unlinked(map) &&
+           (index_is_another(map->index) || mail_index_refresh(map->index) < 0 || is_unlinked(map));
 }
 
 bool mdbox_map_is_removed(struct session *s)

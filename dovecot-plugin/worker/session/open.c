@@ -250,16 +250,43 @@ bool session_sync_whole(struct session *s, struct mailbox *box)
     return r > 0;
 }
 
+bool index_is_another(const struct mail_index *index)
+{
+    struct mail_transaction_log_header head;
+    if (index->open_count == 0 || index->indexid == 0 || MAIL_INDEX_IS_IN_MEMORY(index))
+        return FALSE;
+    int fd = open(t_strconcat(index->filepath, ".log", NULL), O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd == -1 ? 0 : read(fd, &head, sizeof head);
+    i_close_fd(&fd);
+    return n == (ssize_t)sizeof head && head.indexid != 0 && head.indexid != index->indexid;
+}
+
+bool session_list_is_another(struct session *s)
+{
+    for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next) {
+        const struct mailbox_list_index *index = INDEX_LIST_CONTEXT(ns->list);
+        if (session_has_namespace(s, ns) && index != NULL && index->index != NULL &&
+            index_is_another(index->index))
+            return TRUE;
+    }
+    return FALSE;
+}
+
 /* The library keeps the index of a mailbox that was open in memory. It is brought up to date before
  * anybody looks into it: what was expunged since then would otherwise have all of its records
- * copied, as those of a view that has not seen that yet. */
+ * copied, as those of a view that has not seen that yet. Where another one is in its place, it is
+ * forgotten. */
 static void refresh_kept(struct mailbox *box)
 {
     const char *path;
     if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0)
         return;
     struct mail_index *index = mail_index_alloc_cache_find(path);
-    if (index != NULL && index->open_count > 0 && null_strcmp(index->dir, path) == 0)
+    if (index == NULL || index->open_count == 0 || null_strcmp(index->dir, path) != 0)
+        return;
+    if (index_is_another(index))
+        mail_index_alloc_cache_destroy_unrefed();
+    else
         (void)mail_index_refresh(index); /* what fails fails again when the mailbox is open */
 }
 

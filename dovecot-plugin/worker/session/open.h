@@ -5,6 +5,7 @@
 #include "dovecot-plugin/compat.h"
 
 struct box;
+struct mail_index;
 struct session;
 
 /* Before any user: mailboxes that are being made are opened by nobody (MAIL_ERROR_INUSE) but
@@ -44,6 +45,12 @@ bool session_is_box(struct session *, const struct box *, struct mailbox *);
 /* Its index was removed since it was looked at in this session: the library has it open, and
  * what it reads and writes there nobody else sees. The user is opened anew soon. */
 bool session_index_is_lost(struct session *, const struct box *, struct mailbox *);
+/* Whether the files of an index that is open were removed, and somebody made them anew. The library
+ * would take the new log for a corrupt one and mark it so, whoever uses it, again and again. An
+ * index has its number for life, and its log says of which index it is. */
+bool index_is_another(const struct mail_index *);
+/* That of a namespace's list is: the user is to be opened anew. */
+bool session_list_is_another(struct session *);
 /* Ends a transaction in which mails were only read. It is rolled back: a commit writes what was
  * learnt by the way into the mailbox's index log and the list's index, under locks that clients'
  * commands wait for, and then the mailbox looks changed. */
