@@ -183,6 +183,7 @@ def test_mailboxes_that_cannot_be_listed_are_there(tmp_path_factory, fmt, layout
         world.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fmt,layout", KINDS)
 def test_a_folder_whose_directory_cannot_be_entered_is_there(tmp_path_factory, fmt, layout):
     """Nor is what another site deletes meanwhile taken for deleted here."""

@@ -35,6 +35,7 @@
 
 /* Between two RAISEs of a mailbox: while clients work at both sites, each is mostly too late. */
 #define PAUSE_MSECS 300
+#define UNREADABLE_MSECS 10000
 #define GAP_MOST 4096
 /* A RAISE that is not confirmed is sent again, then after twice as long, up to 64 minutes. */
 #define AGAIN_SECS 30
@@ -67,7 +68,7 @@ static int note_folder(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_
         row.hi = I_MAX(row.hi, f.batch_hi);
     }
     seq_range_array_merge(&row.changed, uids);
-    s->modseq_repairs = TRUE;
+    s->modseq_repairs = MODSEQ_REPAIRS_SOON;
     return modseq_row_put(s, folder, &row);
 }
 
@@ -149,7 +150,7 @@ int modseq_repair_written(struct session *s, const struct box *x, struct mailbox
     row.conflict = row.conflict || before >= row.lo || !is_next(box, uids, before);
     if (row.before == 0)
         row.before = before;
-    s->modseq_repairs = TRUE;
+    s->modseq_repairs = MODSEQ_REPAIRS_SOON;
     return modseq_row_put(s, x->folder, &row);
 }
 
@@ -161,8 +162,8 @@ struct settling {
     struct box *x;
     struct mailbox *box;
     struct modseq_row row;
-    uint64_t raises; /* to what, and the others are to; 0: it does not */
-    bool later;
+    uint64_t raises;        /* to what, and the others are to; 0: it does not */
+    bool later, unreadable; /* later: it is still to be done */
 };
 
 static unsigned rank(const struct session *s)
@@ -270,8 +271,8 @@ static bool settle_box(struct settling *t)
     struct mail_transaction_log *log;
     uint32_t seq;
     uoff_t offset;
-    if (session_open_mailbox(t->s, t->x, t->box) < 0 || session_enable_modseq(t->box) < 0 ||
-        mailbox_sync(t->box, 0) < 0)
+    t->unreadable = session_open_mailbox(t->s, t->x, t->box) < 0;
+    if (t->unreadable || session_enable_modseq(t->box) < 0 || mailbox_sync(t->box, 0) < 0)
         return FALSE;
     log = t->box->index->log;
     if (mail_transaction_log_sync_lock(log, "dovelane modseqs", &seq, &offset) < 0)
@@ -333,7 +334,7 @@ static void settle(struct settling *t)
             t->later = !settle_box(t);
             mailbox_free(&t->box);
         } else {
-            t->later = TRUE;
+            t->later = t->unreadable = TRUE;
         }
         if (t->later)
             return;
@@ -432,7 +433,8 @@ static int repair(struct session *s, uint32_t folder)
     }
     if (session_commit(s) < 0)
         return -1;
-    s->modseq_repairs = s->modseq_repairs || t.later;
+    if (t.later && s->modseq_repairs != MODSEQ_REPAIRS_SOON)
+        s->modseq_repairs = t.unreadable ? MODSEQ_REPAIRS_LATE : MODSEQ_REPAIRS_SOON;
     if (t.row.nowing > 0) {
         unsigned wait = wait_of(&t.row);
         s->raise_wait = s->raises_owed ? I_MIN(s->raise_wait, wait) : wait;
@@ -445,19 +447,21 @@ static int repair(struct session *s, uint32_t folder)
 
 int modseq_repair_apply(struct session *s)
 {
-    if (!s->modseq_repairs && !s->raises_owed)
+    if (s->modseq_repairs == NO_MODSEQ_REPAIRS && !s->raises_owed)
         return 0;
-    s->modseq_repairs = s->raises_owed = FALSE;
+    s->modseq_repairs = NO_MODSEQ_REPAIRS;
+    s->raises_owed = FALSE;
     if (modseq_rows(s, repair) == 0)
         return 0;
-    s->modseq_repairs = TRUE;
+    s->modseq_repairs = MODSEQ_REPAIRS_SOON;
     return -1;
 }
 
 void modseq_repair_wanted(struct session *s)
 {
-    if (s->modseq_repairs)
-        session_want_tick(s, PAUSE_MSECS);
+    if (s->modseq_repairs != NO_MODSEQ_REPAIRS)
+        session_want_tick(s, s->modseq_repairs == MODSEQ_REPAIRS_SOON ? PAUSE_MSECS
+                                                                      : UNREADABLE_MSECS);
     if (s->raises_owed)
         session_want_tick(s, I_MAX(s->raise_wait, 1) * 1000);
 }
@@ -494,7 +498,7 @@ static int take_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_r
     row.raise_lo = array_is_empty(&row.raised) ? lo : I_MIN(row.raise_lo, lo);
     row.raise = array_is_empty(&row.raised) ? value : I_MAX(row.raise, value);
     seq_range_array_merge(&row.raised, uids);
-    s->modseq_repairs = TRUE;
+    s->modseq_repairs = MODSEQ_REPAIRS_SOON;
     if (modseq_row_put(s, folder, &row) < 0) {
         session_rollback(s);
         return -1;

@@ -436,8 +436,8 @@ int rows_load(struct session *s)
 {
     const uint8_t *v;
     size_t len;
+    bool repairs = FALSE;
     mailbox_table_clear(s);
-    s->modseq_repairs = FALSE;
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
         s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading =
@@ -445,8 +445,9 @@ int rows_load(struct session *s)
         s->peer[i].reading_until = 0;
     }
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 ||
-        find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &s->modseq_repairs) < 0)
+        find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &repairs) < 0)
         return -1;
+    s->modseq_repairs = repairs ? MODSEQ_REPAIRS_SOON : NO_MODSEQ_REPAIRS;
     int r = rows_get(s, 'j', "", 0, &v, &len);
     s->join.phase = JOINED;
     if (r > 0) {

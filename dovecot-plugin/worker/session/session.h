@@ -110,7 +110,8 @@ struct session {
     /* the state was found to be older than the mailboxes, and not all of them were looked at
      * since */
     bool rewound;
-    bool modseq_repairs; /* rows say that mails are to get other modseqs */
+    /* rows say that mails are to get other modseqs */
+    enum { NO_MODSEQ_REPAIRS, MODSEQ_REPAIRS_LATE, MODSEQ_REPAIRS_SOON } modseq_repairs;
     /* rows say what was about to happen when this was last ended: all mailboxes are looked at
      * before anything else */
     bool cut_short;
