@@ -19,11 +19,22 @@
 #define PATH 96
 #define RENAMES 400
 
-enum rule { NONE, SELF_ASIDE, MAKE_ROOM, OVER, BRING_BACK, ALL_ASIDE, WHO_STAYED, AGAIN, OWN_NAME, RULES };
+enum rule {
+    NONE,
+    SELF_ASIDE,
+    MAKE_ROOM,
+    OVER,
+    BRING_BACK,
+    ALL_ASIDE,
+    WHO_STAYED,
+    AGAIN,
+    OWN_NAME,
+    RULES
+};
 static const char *const rule_name[RULES] = {
     "",           "below itself by a name aside", "who has the name goes aside",
     "directory",  "what was in it comes back",    "all go aside",
-    "who stayed", "once more while it helps",      "a directory's name of its own"};
+    "who stayed", "once more while it helps",     "a directory's name of its own"};
 
 /* A name in the storage. box 0: a directory alone. */
 struct node {
