@@ -19,11 +19,22 @@
 #define PATH 96
 #define RENAMES 400
 
-enum rule { NONE, SELF_ASIDE, MAKE_ROOM, OVER, BRING_BACK, ALL_ASIDE, WHO_STAYED, AGAIN, RULES };
+enum rule {
+    NONE,
+    SELF_ASIDE,
+    MAKE_ROOM,
+    OVER,
+    BRING_BACK,
+    ALL_ASIDE,
+    WHO_STAYED,
+    AGAIN,
+    OWN_NAME,
+    RULES
+};
 static const char *const rule_name[RULES] = {
     "",           "below itself by a name aside", "who has the name goes aside",
     "directory",  "what was in it comes back",    "all go aside",
-    "who stayed", "once more while it helps"};
+    "who stayed", "once more while it helps",     "a directory's name of its own"};
 
 /* A name in the storage. box 0: a directory alone. */
 struct node {
@@ -258,7 +269,7 @@ static void bring_back(struct world *w, const char *aside, const char *parent)
 static bool move_over(struct world *w, unsigned x, const char *to)
 {
     char aside[8];
-    strcpy(aside, aside_name(x, 'd'));
+    strcpy(aside, aside_name(w->without == OWN_NAME ? 0 : x, 'd'));
     if (storage_rename(w, to, aside) != DONE)
         return false;
     rows_follow(w, to, aside, 0);

@@ -113,3 +113,17 @@ def test_a_name_with_a_percent_sign_is_shown_as_it_is(two, request, text):
     start(two, request, text)
     act(two[2], ("append_to", text))
     assert meet(two) == {"INBOX": [], text: sorted(["more", text])}
+
+
+@pytest.mark.test
+def test_two_of_one_second_meet_directories_of_one_name(tmp_path_factory, request):
+    """a takes the name of the directory 2, from which 2/2 cannot come back: a/2/1 is below it. So
+    2/2 takes the name of that directory, which has the same last component. Their GUIDs have the
+    second in common in which the session began."""
+    world = names_world(tmp_path_factory, "sdbox", "maildir")
+    try:
+        start(world, request, "a", "a/2/1", "2/2")
+        act(world[2], ("rename", "a", "2"))
+        assert meet(world) == {"INBOX": [], "2": ["a"], "2/2": ["2/2"], "2/2/1": ["a/2/1"]}
+    finally:
+        world.stop()

@@ -31,6 +31,9 @@
 
 #define ASIDE "-dovelane-"
 #define ASIDE_SHOWN 100 /* bytes of the name that it had */
+#define ASIDE_BOX 8     /* digits of the GUID: a mailbox */
+#define ASIDE_DIR 32    /* a directory that was in its way */
+#define ASIDE_TRIES 16  /* names of such directories that still hold something */
 
 static char separator_of(struct session *s, const char *vname)
 {
@@ -43,9 +46,10 @@ bool is_below(struct session *s, const char *name, const char *parent)
     return strncmp(name, parent, len) == 0 && name[len] == separator_of(s, parent);
 }
 
-/* Without what an iteration takes for a pattern. half: of the GUID, so that a mailbox and the
- * directory that was in its way have two names. */
-static const char *aside_name(struct session *s, const char *vname, const struct box *x, int half)
+/* Without what an iteration takes for a pattern. digits: of the GUID. The first 8 count
+ * nanoseconds, the next 8 are the second in which its process began: only the whole is its own. */
+static const char *aside_name(struct session *s, const char *vname, const struct box *x,
+                              size_t digits)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
     const char *last = strrchr(vname, mail_namespace_get_sep(ns));
@@ -59,7 +63,7 @@ static const char *aside_name(struct session *s, const char *vname, const struct
         str_append_c(name, (unsigned char)c);
     }
     str_append(name, ASIDE);
-    str_append(name, t_strndup(guid_128_to_string(x->guid) + half * 8, 8));
+    str_append(name, t_strndup(guid_128_to_string(x->guid), digits));
     return str_c(name);
 }
 
@@ -185,6 +189,22 @@ static bool is_only_parent(struct session *s, const char *vname)
     bool only = mailbox_exists(box, FALSE, &is) == 0 && is == MAILBOX_EXISTENCE_NOSELECT;
     mailbox_free(&box);
     return only;
+}
+
+/* One that no directory has: what could not come back from an earlier one is still in that. */
+static const char *directory_aside(struct session *s, const char *vname, const struct box *x)
+{
+    const char *first = aside_name(s, vname, x, ASIDE_DIR), *name = first;
+    for (unsigned i = 2; i <= ASIDE_TRIES; i++) {
+        enum mailbox_existence is = MAILBOX_EXISTENCE_NONE;
+        struct mailbox *box = session_mailbox(s, name, 0);
+        bool is_free = mailbox_exists(box, FALSE, &is) == 0 && is == MAILBOX_EXISTENCE_NONE;
+        mailbox_free(&box);
+        if (is_free)
+            break;
+        name = t_strdup_printf("%s-%u", first, i);
+    }
+    return name;
 }
 
 /* Of the names below that parent, those that fit the pattern. */
@@ -340,7 +360,7 @@ static int move(struct session *s, struct box *x, const char *to, bool *parent_r
 
 static int move_over(struct session *s, struct box *x, const char *to)
 {
-    struct step steps[2] = {{t_strdup(x->vname), to}, {to, aside_name(s, to, x, 1)}};
+    struct step steps[2] = {{t_strdup(x->vname), to}, {to, directory_aside(s, to, x)}};
     bool done = FALSE, any = FALSE;
     if (announce(s, steps, 2) < 0)
         return -1;
@@ -365,7 +385,7 @@ static void drop_aside(struct session *s, const char *vname)
 int rename_aside(struct session *s, struct box *x)
 {
     bool parent = FALSE;
-    const char *aside = aside_name(s, x->vname, x, 0), *was = t_strdup(x->vname);
+    const char *aside = aside_name(s, x->vname, x, ASIDE_BOX), *was = t_strdup(x->vname);
     int r = is_aside(s, x) ? 1 : move(s, x, aside, &parent);
     if (r == 0 && parent)
         note_waits(s, was, aside, "a folder is there");
