@@ -12,7 +12,6 @@
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/session/validity.h"
 
-#include <hex-dec.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mailbox-uidvalidity.h>
