@@ -392,6 +392,8 @@ int orset_local_attribute_shown(struct orset *, uint32_t folder, const char *key
 int orset_local_uid_validity(struct orset *, uint32_t folder, uint32_t value, int64_t now);
 /* The local mailbox's UIDNEXT as the caller reads it; never lowered here. */
 int orset_local_uid_next(struct orset *, uint32_t folder, uint32_t uid_next);
+/* The UIDNEXT that other folders of its name had here under its UIDVALIDITY; 1: none had. */
+uint32_t orset_namesakes_uid_next(const struct orset *, uint32_t folder);
 
 /* --- tasks: what the mailboxes still lack
  * ---------------------------------------------------------------------- */

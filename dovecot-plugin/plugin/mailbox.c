@@ -18,6 +18,7 @@
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/indexlog/index_log_backup.h"
+#include "dovecot-plugin/indexlog/list_mark.h"
 #include "dovecot-plugin/plugin/mailbox.h"
 #include "dovecot-plugin/plugin/delivery.h"
 #include "dovecot-plugin/plugin/hint.h"
@@ -403,8 +404,10 @@ static int create_box(struct mailbox *box, const struct mailbox_update *update, 
     int ret = pbox->module_ctx.super.create_box(box, update, directory);
 
     forget_target(pbox);
-    if (ret == 0)
+    if (ret == 0) {
+        list_mark(box->list);
         hint(pbox, box);
+    }
     return ret;
 }
 
@@ -431,6 +434,8 @@ static int delete_box(struct mailbox *box)
     intent_begin(&intent, box, guid);
     ret = pbox->module_ctx.super.delete_box(box);
     intent_end(&intent, ret == 0, pbox->uid_next);
+    if (ret == 0)
+        list_mark(box->list);
     forget_target(pbox);
     hint_with(pbox, box, guid); /* it is closed now */
     return ret;
@@ -446,6 +451,9 @@ static int rename_box(struct mailbox *src, struct mailbox *dest)
     forget_target(pbox);
     if (ret < 0)
         return ret;
+    list_mark(src->list);
+    if (dest->list != src->list)
+        list_mark(dest->list);
     hint(pbox, src);
     if (pdest != NULL)
         hint(pdest, dest);

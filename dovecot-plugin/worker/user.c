@@ -18,6 +18,7 @@
 #include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/session/validity.h"
 #include "dovecot-plugin/worker/worker.h"
 #include "lib/config/acting_plugins.h"
 
@@ -282,6 +283,7 @@ static int session_init(struct session *s, bool existing, bool *permanent_r, con
         *error_r = session_error(s);
         return -1;
     }
+    validity_count_all(s);
     s->state_id = file_id(state_path(s));
     s->fully_open = TRUE;
     return 0;

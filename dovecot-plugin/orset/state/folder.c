@@ -493,6 +493,26 @@ int orset_folder_get(const struct orset *os, uint32_t index, struct orset_folder
     return 0;
 }
 
+static bool is_namesake(const struct folder *f, const struct folder *g)
+{
+    bool together = orset_folder_live(g) && g->home == f->home;
+    return g != f && !together && g->uid_validity == f->uid_validity &&
+           g->name_len == f->name_len && f->name_len > 0 &&
+           memcmp(g->name, f->name, f->name_len) == 0;
+}
+
+uint32_t orset_namesakes_uid_next(const struct orset *os, uint32_t folder)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    uint32_t most = 1;
+    for (uint32_t i = 0; f && f->uid_validity != 0 && i < os->nfolders; i++) {
+        const struct folder *g = os->folder[i];
+        if (g->uid_next > most && is_namesake(f, g))
+            most = g->uid_next;
+    }
+    return most;
+}
+
 void orset_bound_uid_validity(struct orset *os, uint32_t most)
 {
     os->most_uid_validity = most;

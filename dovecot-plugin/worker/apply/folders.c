@@ -158,7 +158,10 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     if (guid_128_is_empty(update.mailbox_guid) || taken)
         guid_128_generate(update.mailbox_guid);
     update.uid_validity = f->uid_validity;
-    update.min_next_uid = f->uid_next > 1 ? f->uid_next : 0;
+    /* One of that name that is gone may have had the same UIDVALIDITY, where it was made by a
+     * client here, and this one by another's while the sites were apart. */
+    uint32_t uid_next = I_MAX(f->uid_next, orset_namesakes_uid_next(s->os, f->index));
+    update.min_next_uid = uid_next > 1 ? uid_next : 0;
     if (x == NULL)
         x = box_add(s, f->index);
     box_set_guid(s, x, update.mailbox_guid);
@@ -169,6 +172,8 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     if (put_box(s, x) < 0)
         r = -1;
     crash_at("create");
+    if (r == 0)
+        validity_count(box->list, f->uid_validity);
     bool created = r == 0 && create_mailbox(s, box, &update);
     if (r == 0 && !created && mailbox_get_last_mail_error(box) != MAIL_ERROR_EXISTS) {
         session_note(s, NOTE_WARNING, "%s: cannot be created and waits: %s", vname,
@@ -200,6 +205,7 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
     update.uid_validity = f->uid_validity;
+    validity_count(box->list, f->uid_validity);
     session_note(s, NOTE_INFO, "%s: UIDVALIDITY %u becomes %u, as on the other sites", x->vname,
                  x->at.uid_validity, f->uid_validity);
     int r = 0;
@@ -551,13 +557,25 @@ int tree_apply(struct session *s)
 
 /* --- delete ----------------------------------------------------------------------------------- */
 
+/* A mail may have come and gone since the last scan. 0: it cannot be opened */
+static uint32_t uid_next_of(struct session *s, const struct box *x)
+{
+    struct mailbox_status status = {.uidnext = 0};
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    if (session_open_refreshed(box) == 0)
+        (void)mailbox_get_status(box, STATUS_UIDNEXT, &status);
+    mailbox_free(&box);
+    return status.uidnext;
+}
+
 /* A mailbox that still has mail has some that the state does not know: that is ingested, and the
  * folder lives on. */
-static bool delete_locked(struct session *s, struct box *x)
+static bool delete_locked(struct session *s, struct box *x, uint32_t *uid_next_r)
 {
     bool done = nobody_moved(s, x, TRUE);
     if (!done)
         return FALSE;
+    *uid_next_r = uid_next_of(s, x);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     crash_while_deleting(box);
     struct mailbox_list_index *index = list_index_rest(box->list);
@@ -572,7 +590,7 @@ static bool delete_locked(struct session *s, struct box *x)
     return done;
 }
 
-static int deleted(struct session *s, struct box *x, bool done)
+static int deleted(struct session *s, struct box *x, bool done, uint32_t uid_next)
 {
     uint32_t folder = x->folder;
     if (!done) {
@@ -584,6 +602,7 @@ static int deleted(struct session *s, struct box *x, bool done)
     if (session_begin(s) < 0)
         return -1;
     box_forget(s, x);
+    (void)orset_local_uid_next(s->os, folder, uid_next);
     (void)orset_done_folder(s->os, folder);
     return session_commit(s);
 }
@@ -591,15 +610,16 @@ static int deleted(struct session *s, struct box *x, bool done)
 static int delete_box(struct session *s, struct box *x)
 {
     bool done = FALSE;
+    uint32_t uid_next = 0;
     x->deleting = TRUE;
     if (put_box(s, x) < 0)
         return -1;
     int r = session_lock_lists(s);
     if (r == 0) {
-        done = delete_locked(s, x);
+        done = delete_locked(s, x, &uid_next);
         session_unlock_lists(s);
     }
-    return deleted(s, x, done) < 0 ? -1 : r;
+    return deleted(s, x, done, uid_next) < 0 ? -1 : r;
 }
 
 /* It was not adopted, or somebody else has its name by now: whose mailbox that is a scan of all

@@ -344,8 +344,9 @@ static int last_name(struct tree *t, struct box *x)
     return renamed(s, x, vname) < 0 ? -1 : 0;
 }
 
-/* Where it lives on, mails that came and went since the last scan have had UIDs, too, and clients
- * know them. The journal is its user's: what is far above is not believed. */
+/* Mails that came and went since the last scan have had UIDs, too, and clients know them: where it
+ * lives on, and where another one comes with its name and UIDVALIDITY. The journal is its user's:
+ * what is far above is not believed. */
 static int last_uid_next(struct tree *t, const struct box *x, const struct orset_folder *f)
 {
     uint32_t said = journal_last_uid_next(t->journal, x->guid);
@@ -373,6 +374,8 @@ static int judge_deleted(struct tree *t)
                 leaves(x); /* it was renamed, and then deleted under that name */
         } else if (x->deleting || fate == FATE_DEAD ||
                    (fate == FATE_MOVED && !journal_deleted(t->journal, x->guid))) {
+            if (fate == FATE_DEAD && last_uid_next(t, x, &f) < 0)
+                return -1;
             not_looked(t, x);
             box_forget(s, x);
         } else if (journal_deleted(t->journal, x->guid)) {

@@ -217,7 +217,8 @@ static int choose_uids(struct mailbox_scan *l)
  * here it was made by whoever logged in first, and there it may have been in use for long. As
  * long as a site has not read its mailboxes, or has not answered this state yet, it is not known
  * whether it has that one. Where the state knows of an earlier UIDNEXT, it is the index that was
- * lost, and a client may know mails by the lower numbers. */
+ * lost, and a client may know mails by the lower numbers; as it may those of another one that
+ * had the name and the UIDVALIDITY. */
 static bool gives_way(struct mailbox_scan *l)
 {
     struct session *s = l->s;
@@ -232,7 +233,8 @@ static bool gives_way(struct mailbox_scan *l)
             wait_for_peers(s);
         return waits;
     }
-    if (!validity_set(l->box, f.uid_validity, 0))
+    if (orset_namesakes_uid_next(s->os, l->x->folder) > 1 ||
+        !validity_set(l->box, f.uid_validity, 0))
         return FALSE;
     session_note(s, NOTE_INFO,
                  "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites",
