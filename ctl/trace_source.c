@@ -353,6 +353,8 @@ void trace_sources_read(struct trace_sources *t, size_t nwords, char *const *wor
             s->lines++;
             each(i, line, len, arg);
         }
+        if (f && ferror(f) && !s->trouble)
+            s->trouble = mem_printf("not read to its end: %s", strerror(errno));
         if (f)
             close_source(s, f, pid);
     }

@@ -333,6 +333,17 @@ def test_a_mail_that_nobody_knows(trace):
     assert not said["mails"] and [log["lines"] for log in said["logs"]] == [0]
 
 
+def test_the_empty_message_id_names_no_mail(nodes):
+    said = admin.run(nodes, "-j", "trace", "-f", "-", "<>")
+    assert said.status == 2 and not said.out and "queue id" in said.err, said
+
+
+def test_a_log_that_cannot_be_read_says_so(nodes, tmp_path):
+    said = admin.run(nodes, "-j", "trace", "-f", tmp_path, ID)
+    (log,) = judged(said.out)["logs"]
+    assert said.status == 1 and log["trouble"] == "not read to its end: Is a directory", said
+
+
 def test_what_strangers_wrote_drives_nothing(trace):
     """A reply and an address with control characters, quotes, and lines that are no lines."""
     evil = WHOLE[:3] + [
