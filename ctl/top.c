@@ -340,8 +340,10 @@ static void print_list(enum top_list list, const json_t *rows)
     const struct out_kind kind = {top_list_name(list), row[list]};
     size_t n = row_size(rows, kind.list);
     char *heading = top_heading(list);
+    if (n && list != TOP_NODES)
+        out("\n");
     if (n || list == TOP_NODES)
-        out("%s%s\n", list == TOP_NODES ? "" : "\n", heading);
+        out("%s\n", heading);
     free(heading);
     for (size_t i = 0; i < n; i++)
         out_row(&kind, json_incref((json_t *)row_item(rows, kind.list, i)));

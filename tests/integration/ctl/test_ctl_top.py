@@ -61,6 +61,7 @@ def test_once(world):
     assert re.search(r"(?m)^mx1 +alive ", text) and re.search(
         rf"(?m)^ +3 .*  {re.escape(w.lane(peer))}$", text
     ), text
+    assert "\n\n ENTRIES" in text and "\\x" not in text, text
     assert admin.run(w.stack, "top", "--once", "--sort", "beauty").status == 2
     assert "there is no terminal" in admin.run(w.stack, "top").err
 
