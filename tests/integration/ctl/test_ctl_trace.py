@@ -361,6 +361,29 @@ def test_what_strangers_wrote_drives_nothing(trace):
     trace('"a\\"@x', [text.replace("<m1@x.example>", '<"a\\"@x>') for text in evil])
 
 
+def test_an_address_and_a_reply_forge_no_other_field(trace):
+    """A quoted local part, a Message-ID and a reply may have what the line has behind them."""
+    other = "f" * 32
+    rest = "dsn=4.0.0, status=deferred (host h said: 451 no)"
+    to = '"x>, relay=evil[192.0.2.9]:25, status=sent (250 ok), why=first"@example.org'
+    sender = '"s>, size=9, nrcpt=7, message-id=<other@x>, client=evil[192.0.2.9]"@x.example'
+    story = [
+        ours("mx1", "milter", STORED.replace("s@x.example", sender), 1, 200),
+        ours("mx1", "relay", attempt("deferred", "451 4.2.0 no), why=first, id=" + other, to=to), 2),
+        line("mx1", "postfix/smtp", f"{ID}: to=<{to}>, relay=h[192.0.2.3]:25, delay=1, {rest}", 3),
+        line("mx1", "postfix/qmgr", f"{ID}: from=<{sender}>, size=344, nrcpt=1 (queue active)", 4),
+    ]
+    (mail,) = trace(ID, story)["mails"]
+    assert events(mail) == ["stored", "deferred", "deferred", "queued"]
+    assert mail["message_ids"] == ["m1@x.example"] and mail["entry_ids"] == [ENTRY]
+    stored, first, second, queued = mail["events"]
+    assert stored["from"] == queued["from"] == sender
+    assert stored["size"] == queued["size"] == 344 and stored["nrcpt"] == queued["nrcpt"] == 1
+    assert stored["client_address"] == "192.0.2.1"
+    assert first["to"] == second["to"] == to and "evil" not in first["relay"] + second["relay"]
+    assert [r["state"] for r in mail["recipients"]] == ["deferred"]
+
+
 def test_stdin_is_read_too(nodes):
     program = nodes.shape.build / "ctl" / "dovelane"
     done = subprocess.run(
