@@ -361,6 +361,26 @@ def test_what_strangers_wrote_drives_nothing(trace):
     trace('"a\\"@x', [text.replace("<m1@x.example>", '<"a\\"@x>') for text in evil])
 
 
+def test_a_message_id_of_very_many_mails_is_bounded(nodes, tmp_path):
+    """Whoever sends them all with one Message-ID does not keep the admin waiting for hours."""
+    log = tmp_path / "log"
+    ids = [f"4jWv5K{number:07}T" for number in range(3000)]
+    log.write_text(
+        "".join(
+            ours("mx1", "milter", STORED.replace(ID, each), 1)
+            + "\n"
+            + ours("mx1", "relay", attempt("sent", "250 ok").replace(ID, each), 2)
+            + "\n"
+            for each in ids
+        ).replace(ENTRY, "")
+    )
+    said = admin.run(nodes, "-j", "trace", "-f", log, "m1@x.example")
+    mails = judged(said.out)["mails"]
+    assert [mail["queue_ids"] for mail in mails] == [[each] for each in ids[:100]]
+    assert all(events(mail) == ["stored", "delivered"] for mail in mails)
+    assert "more belongs to it than is shown here" in said.err
+
+
 def test_an_address_and_a_reply_forge_no_other_field(trace):
     """A quoted local part, a Message-ID and a reply may have what the line has behind them."""
     other = "f" * 32
