@@ -155,7 +155,7 @@ def test_names_are_words_for_bash(config, tmp_path):
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
 def test_zsh(config):
     script = f"""
-autoload -Uz compinit; compinit -u -d /dev/null
+autoload -Uz compinit; compinit -u -D
 compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; print -l -- "$@" }}
 words=({PROGRAM} -c {config} nodes --forget '') CURRENT=6
 . {SCRIPTS / '_dovelane'}
