@@ -32,7 +32,10 @@ static const struct {
     {"--replace", VALUE_NODE},
     {"--site", VALUE_REPLICA},
     {"-c", VALUE_FILES},
+    {"-f", VALUE_FILES},
+    {"--file", VALUE_FILES},
     {"--defaults", VALUE_FILES},
+    {"--dovecot-config", VALUE_FILES},
     {"--postfix-config", VALUE_FOLDERS},
     {"--as", VALUE_USER},
 };

@@ -1,6 +1,7 @@
 /* dovelane - the admin's command. */
 #include "ctl/ctl.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/program_name.h"
+#include "lib/base/std_streams.h"
 #include "lib/base/mem.h"
 #include "ctl/commands.h"
 #include "ctl/complete.h"
@@ -121,7 +123,7 @@ static int run_command(struct ctl *ctl, int nargs, char **args)
     }
     perform(ctl, command, nargs, args, !asks);
     out_end();
-    return fflush(stdout) ? STATUS_FAILED : ctl->status;
+    return ctl->status;
 }
 
 static int print_help(void)
@@ -131,9 +133,8 @@ static int print_help(void)
     return STATUS_DONE;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    program_name_set("dovelane");
     struct ctl ctl = {.config_path = "/etc/dovelane/dovelane.conf"};
     static const struct option options[] = {{"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
@@ -167,4 +168,25 @@ int main(int argc, char **argv)
     if (!strcmp(args[0], "help")) /* `dovelane help COMMAND` */
         return run_command(&ctl, 2, of_command);
     return run_command(&ctl, argc - optind, args);
+}
+
+/* Also for `exit` in a command. */
+static void end_output(void)
+{
+    bool failed = ferror(stdout) != 0;
+    errno = 0;
+    if (!fflush(stdout) && !failed)
+        return;
+    if (errno != EPIPE)
+        out_error("dovelane: the output cannot be written: %s\n",
+                  errno ? strerror(errno) : "some of it is missing");
+    _exit(STATUS_FAILED);
+}
+
+int main(int argc, char **argv)
+{
+    std_streams_keep();
+    program_name_set("dovelane");
+    atexit(end_output);
+    return run(argc, argv);
 }

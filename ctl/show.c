@@ -185,7 +185,8 @@ static void show_mail(const json_t *mail)
 {
     static bool another;
     const json_t *order = json_object_get(mail, "order");
-    out("%s", another ? "\n" : "");
+    if (another)
+        out("\n");
     another = true;
     show_text("queue id    ", mail, "queue_id");
     out("queue       %s%s%s\n", row_get_text(mail, "queue_name"),

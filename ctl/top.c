@@ -53,6 +53,7 @@ struct display {
     enum top_sort sort;
     char *selected; /* the next hop; NULL: the first */
     char *asked;    /* the verb to which y is the answer; NULL: none */
+    char *asked_of; /* the next hop that the question names: another may be selected by then */
     char *message;
     bool help;
     pid_t child; /* the command that runs; 0: none */
@@ -140,12 +141,12 @@ static void on_answer(struct ev_loop *loop, ev_io *w, int events)
 }
 
 /* This program again: a command may wait for a node. */
-static void start(struct display *d, const char *verb)
+static void start(struct display *d, const char *verb, const char *next_hop)
 {
     int ends[2];
-    const char *argv[] = {"dovelane", "-c",     d->ctl->config_path, verb,
-                          "--yes",    "--dest", d->selected,         NULL};
-    if (d->child || !d->selected || pipe2(ends, O_CLOEXEC) < 0)
+    const char *argv[] = {"dovelane", "-c", d->ctl->config_path, verb, "--yes", "--dest",
+                          next_hop,   NULL};
+    if (d->child || pipe2(ends, O_CLOEXEC) < 0)
         return;
     d->child = fork();
     if (!d->child) {
@@ -167,16 +168,24 @@ static void start(struct display *d, const char *verb)
     ev_io_init(&d->answer, on_answer, ends[0], EV_READ);
     d->answer.data = d;
     ev_io_start(d->loop, &d->answer);
-    say(d, mem_printf("%s %s ...", verb, d->selected));
+    say(d, mem_printf("%s %s ...", verb, next_hop));
+}
+
+static void forget_question(struct display *d)
+{
+    free(d->asked);
+    free(d->asked_of);
+    d->asked = d->asked_of = NULL;
 }
 
 static void ask_first(struct display *d, const char *verb)
 {
     if (!d->selected || d->child)
         return;
-    free(d->asked);
+    forget_question(d);
     d->asked = mem_strdup(verb);
-    say(d, mem_printf("%s all mail for %s? [y/n]", verb, d->selected));
+    d->asked_of = mem_strdup(d->selected);
+    say(d, mem_printf("%s all mail for %s? [y/n]", verb, d->asked_of));
 }
 
 /* ---- keys ---- */
@@ -198,11 +207,12 @@ static bool press(struct display *d, int key)
 {
     if (d->asked) {
         if (key == 'y')
-            start(d, d->asked);
+            start(d, d->asked, d->asked_of);
+        else if (key == TOP_KEY_RESIZE)
+            return true; /* no answer */
         else
             say(d, NULL);
-        free(d->asked);
-        d->asked = NULL;
+        forget_question(d);
         return true;
     }
     switch (key) {
@@ -330,8 +340,10 @@ static void print_list(enum top_list list, const json_t *rows)
     const struct out_kind kind = {top_list_name(list), row[list]};
     size_t n = row_size(rows, kind.list);
     char *heading = top_heading(list);
+    if (n && list != TOP_NODES)
+        out("\n");
     if (n || list == TOP_NODES)
-        out("%s%s\n", list == TOP_NODES ? "" : "\n", heading);
+        out("%s\n", heading);
     free(heading);
     for (size_t i = 0; i < n; i++)
         out_row(&kind, json_incref((json_t *)row_item(rows, kind.list, i)));
@@ -407,6 +419,6 @@ void top_command(struct ctl *ctl, int argc, char **argv)
     top_reader_close(d.reader);
     top_free(d.top);
     free(d.selected);
-    free(d.asked);
+    forget_question(&d);
     free(d.message);
 }

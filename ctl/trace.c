@@ -423,6 +423,9 @@ void trace_command(struct ctl *ctl, int argc, char **argv)
     }
     if (optind + 1 != argc || !*argv[optind])
         ctl_usage("trace wants to know which mail: a queue id, an entry's id or a Message-ID");
+    if (!strcmp(argv[optind], "<>"))
+        ctl_usage("trace: <> is the Message-ID of no mail, but of all that have none: say a queue "
+                  "id, or an entry's id");
     if (!s.n)
         trace_sources_find(&s, ctl->config);
     trace(ctl, &s, argv[optind]);

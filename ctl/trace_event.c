@@ -88,10 +88,28 @@ static void take_parenthesis(json_t *row, const char *at, const char *until)
         set(row, "reply", begin + 1, (size_t)(end - begin) - 1);
 }
 
+/* An address in "<...>" behind `before`, whose quoted local part may look like what follows it.
+ * Returns what does follow; text itself where there is none. */
+static const char *take_address(json_t *row, const char *key, const char *text, const char *before)
+{
+    const char *at = strstr(text, before), *end;
+    if (!at)
+        return text;
+    at += strlen(before);
+    const char *s = at;
+    if (*s == '"')
+        for (s++; *s && *s != '"'; s++)
+            s += *s == '\\' && s[1];
+    end = strchr(*s ? s : at, '>'); /* a long one was cut */
+    if (!end)
+        return text;
+    set(row, key, at, (size_t)(end - at));
+    return end;
+}
+
 static void take_delivery(json_t *row, const char *text)
 {
-    if (!take(row, "to", text, "to=<", ">, "))
-        take(row, "to", text, "to=<", ">");
+    text = take_address(row, "to", text, "to=<");
     take(row, "relay", text, "relay=", ", ");
     take(row, "delay", text, "delay=", ",");
     take(row, "dsn", text, "dsn=", ",");
@@ -117,23 +135,46 @@ static void take_nodes(json_t *row)
     json_decref(list);
 }
 
+/* The other side's words end there: behind them are ours. The whole text where there are none. */
+static const char *behind_reply(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "), why=")); at++)
+        text = at;
+    return text;
+}
+
+/* What a sender wrote: his address, and the Message-ID. Returns what follows, which is ours. */
+static const char *take_mail(json_t *row, const char *of)
+{
+    if (!strncmp(of, "from=<", 6))
+        of = take_address(row, "from", of, "from=<");
+    take(row, "size", of, ", size=", ",");
+    take(row, "nrcpt", of, ", nrcpt=", ",");
+    const char *id = strstr(of, "message-id=<"), *end = id ? strstr(id, ">, client=") : NULL;
+    if (!end)
+        return of;
+    id += strlen("message-id=");
+    set(row, "message_id", id, (size_t)(end - id) + 1);
+    return end;
+}
+
 static void take_text(json_t *row, const char *text)
 {
     const char *of = take_queue_id(row, text);
     static const struct {
         const char *key, *before, *until;
-    } piece[] = {{"from", "from=<", ">"},         {"size", ", size=", ","},
-                 {"nrcpt", ", nrcpt=", ","},      {"message_id", "message-id=", ", client="},
-                 {"client_name", "client=", "["}, {"hold", ", hold=", ","},
+    } piece[] = {{"client_name", "client=", "["}, {"hold", ", hold=", ","},
                  {"entries", ", entries=", ","},  {"nodes", ", nodes=", ","},
                  {"store_ms", ", store=", "ms"},  {"next", ", next=", ", entries="},
                  {"why", "), why=", ","},         {"lane", "lane=", ", id="},
                  {"entry_id", ", id=", " "}};
     if (!of)
         of = text;
+    const char *delivery = strncmp(of, "to=<", 4) ? NULL : of;
+    of = delivery ? behind_reply(of) : take_mail(row, of);
     for (size_t i = 0; i < sizeof piece / sizeof *piece; i++)
         take(row, piece[i].key, of, piece[i].before, piece[i].until);
-    take_delivery(row, of);
+    take_delivery(row, delivery ? delivery : of);
     const char *client = strstr(of, "client="), *action = strstr(of, ", action=");
     if (client)
         take(row, "client_address", client, "[", "]");
@@ -143,7 +184,9 @@ static void take_text(json_t *row, const char *text)
         take(row, "reason", at, " reason=", strstr(at, ", next=") ? ", next=" : ", entries=");
     }
     take_nodes(row);
-    if (!strstr(of, "status="))
+    if (delivery)
+        of = delivery;
+    if (!row_has(row, "status"))
         take_parenthesis(row, strstr(of, " ("), strstr(of, "), why=") ? "), why=" : "); stays");
 }
 
@@ -217,10 +260,11 @@ static const char *take_postfix(json_t *row, const char *text)
     }
     if (!strncmp(of, "uid=", 4))
         return "accepted";
-    if (take(row, "message_id", of, "message-id=", NULL))
+    if ((!strncmp(of, "message-id=", 11) || !strncmp(of, "resent-message-id=", 18)) &&
+        take(row, "message_id", of, "message-id=", NULL))
         return "headers";
     if (!strncmp(of, "from=<", 6)) {
-        take(row, "from", of, "from=<", ">");
+        of = take_address(row, "from", of, "from=<");
         take(row, "size", of, ", size=", ",");
         take(row, "nrcpt", of, ", nrcpt=", " ");
         return strstr(of, "queue active") ? "queued" : status_event(row);

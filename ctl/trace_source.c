@@ -6,6 +6,7 @@
 #include <libgen.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -206,10 +207,65 @@ static bool is_bytes(const char *line, size_t len)
     return at && at[9 + strspn(at + 9, " :")] == '[';
 }
 
-static bool has_word(const char *line, size_t len, size_t nwords, char *const *word)
+/* The words by their last four bytes, so that a line costs the same for ten and for thousands. */
+#define TAIL 4
+#define FEW 6 /* for which memmem() is faster */
+struct words {
+    size_t n;
+    char *const *word;
+    uint16_t *next; /* of each, with the same hash: index + 1 */
+    uint16_t first[1 << 16];
+};
+
+static uint16_t hash_tail(const char *s)
 {
-    for (size_t i = 0; i < nwords; i++)
-        if (memmem(line, len, word[i], strlen(word[i])))
+    uint32_t bytes;
+    memcpy(&bytes, s, sizeof bytes);
+    return (uint16_t)(bytes * 2654435761u >> 16);
+}
+
+static struct words *words_new(size_t n, char *const *word)
+{
+    struct words *w = mem_zero(sizeof *w);
+    w->n = n < UINT16_MAX ? n : UINT16_MAX;
+    w->word = word;
+    w->next = mem_zero((w->n + 1) * sizeof *w->next);
+    for (size_t i = 0; i < w->n; i++) {
+        size_t len = strlen(word[i]);
+        if (len < TAIL)
+            continue;
+        uint16_t *first = &w->first[hash_tail(word[i] + len - TAIL)];
+        w->next[i] = *first;
+        *first = (uint16_t)(i + 1);
+    }
+    return w;
+}
+
+static void words_free(struct words *w)
+{
+    free(w->next);
+    free(w);
+}
+
+/* A word that ends at line[end]. */
+static bool ends_here(const char *line, size_t end, const struct words *w)
+{
+    for (size_t i = w->first[hash_tail(line + end - TAIL)]; i; i = w->next[i - 1]) {
+        size_t len = strlen(w->word[i - 1]);
+        if (len <= end && !memcmp(line + end - len, w->word[i - 1], len))
+            return true;
+    }
+    return false;
+}
+
+static bool has_word(const char *line, size_t len, const struct words *w)
+{
+    bool few = w->n <= FEW;
+    for (size_t end = TAIL; end <= len && !few; end++)
+        if (ends_here(line, end, w))
+            return true;
+    for (size_t i = 0; i < w->n; i++)
+        if ((few || strlen(w->word[i]) < TAIL) && memmem(line, len, w->word[i], strlen(w->word[i])))
             return true;
     return is_bytes(line, len);
 }
@@ -333,6 +389,7 @@ void trace_sources_read(struct trace_sources *t, size_t nwords, char *const *wor
                         void (*each)(size_t source, const char *line, size_t len, void *arg),
                         void *arg)
 {
+    struct words *words = words_new(nwords, word);
     char *line = NULL;
     size_t size = 0;
     for (size_t i = 0; i < t->n; i++) {
@@ -348,13 +405,16 @@ void trace_sources_read(struct trace_sources *t, size_t nwords, char *const *wor
             size_t len = (size_t)n - (line[n - 1] == '\n');
             line[len] = '\0';
             hear_line(t, line, len);
-            if (!has_word(line, len, nwords, word))
+            if (!has_word(line, len, words))
                 continue;
             s->lines++;
             each(i, line, len, arg);
         }
+        if (f && ferror(f) && !s->trouble)
+            s->trouble = mem_printf("not read to its end: %s", strerror(errno));
         if (f)
             close_source(s, f, pid);
     }
+    words_free(words);
     free(line);
 }

@@ -13,6 +13,7 @@
 #include "lib/mail/entryid.h"
 
 #define NAMES_MOST 2000
+#define MAILS_MOST 100 /* with the Message-ID that is asked for */
 #define FOUND_MOST 20000
 #define PASSES 12
 #define SAME_WITHIN 2000000 /* microseconds: one line, in two logs of a host */
@@ -168,8 +169,13 @@ static size_t mail_of(struct trace_story *t, const json_t *e)
         mail = trace_story_mail(t, TRACE_QUEUE_ID, row_get_text(e, "orig_queue_id"));
     if (mail == TRACE_NO_MAIL)
         mail = by_next(t, e);
-    if (mail == TRACE_NO_MAIL && *id && is_asked(t, message_id) && is_event(e, beginnings))
+    if (mail == TRACE_NO_MAIL && *id && is_asked(t, message_id) && is_event(e, beginnings)) {
+        if (t->nmails == MAILS_MOST) {
+            t->too_many = true;
+            return TRACE_NO_MAIL;
+        }
         mail = trace_story_learn(t, TRACE_QUEUE_ID, id, TRACE_NO_MAIL);
+    }
     if (mail == TRACE_NO_MAIL)
         mail = trace_story_mail(t, TRACE_SESSION, row_get_text(e, "session"));
     if (mail == TRACE_NO_MAIL && !*id)
@@ -211,8 +217,10 @@ static void note_other(struct trace_story *t, const json_t *e)
 
 static bool is_same(const struct trace_found *f, const json_t *e, size_t source)
 {
+    if (f->source == source)
+        return false;
     int64_t apart = row_get_number(f->event, "at_us") - row_get_number(e, "at_us");
-    return f->source != source && apart < SAME_WITHIN && apart > -SAME_WITHIN &&
+    return apart < SAME_WITHIN && apart > -SAME_WITHIN &&
            !strcmp(row_get_text(f->event, "text"), row_get_text(e, "text")) &&
            !strcmp(row_get_text(f->event, "program"), row_get_text(e, "program"));
 }

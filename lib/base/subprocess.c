@@ -140,8 +140,10 @@ struct subprocess_result subprocess_run(const char *const *argv, const char *inp
         return r;
     }
     fcntl(in[1], F_SETFL, O_NONBLOCK);
-    /* SIGPIPE: every program of ours ignores it. */
+    /* It may end before it has read all. Daemons ignore SIGPIPE anyway. */
+    void (*was)(int) = signal(SIGPIPE, SIG_IGN);
     bool all = talk(in[1], out[0], err[0], input, input_len, until, &r);
+    signal(SIGPIPE, was);
     if (all && ended(pid, &status, until)) {
         r.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         return r;

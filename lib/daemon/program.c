@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/program_name.h"
+#include "lib/base/std_streams.h"
 #include "lib/redis/endpoint.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -37,6 +38,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
                    int argc, char **argv)
 {
     bool only_check = false;
+    std_streams_keep();
     /* Other programs of this user, and of one of them that was broken into, cannot look into its
      * memory, nor at its files by /proc. */
     prctl(PR_SET_DUMPABLE, 0);

@@ -514,7 +514,8 @@ void store_gauges(struct store *s)
 {
     for (size_t i = 0; i < s->config->nnodes; i++)
         metric_series_set(metric_series(METRIC_node_usable, s->config->node[i].name, NULL),
-                          store_node_usable(s, i, false));
+                          s->config->node[i].dropped ? METRIC_UNKNOWN
+                                                     : store_node_usable(s, i, false));
 }
 
 bool store_able(struct store *s)

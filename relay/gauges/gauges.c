@@ -266,12 +266,14 @@ static void see_destination(struct destination *d, void *arg)
 
 /* ---- nodes ---- */
 
+/* Nothing is told of a node that was forgotten: that it is silent is as it is to be. */
 static void see_state(const struct relay *r, size_t node, enum node_state state)
 {
+    const struct config_node *n = &r->config->node[node];
     for (int s = STATE_UNKNOWN; s <= STATE_LEAVING; s++)
-        metric_series_set(metric_series(METRIC_node_state, r->config->node[node].name,
-                                        node_state_word((enum node_state)s)),
-                          (int)state == s);
+        metric_series_set(
+            metric_series(METRIC_node_state, n->name, node_state_word((enum node_state)s)),
+            n->dropped ? METRIC_UNKNOWN : (int)state == s);
 }
 
 static void see_nodes(struct relay *r)
@@ -289,7 +291,8 @@ static void see_nodes(struct relay *r)
                 if (set[s].other[k] == (int)i && set[s].reach[k] != REACH_WHOLE)
                     whole = false;
         }
-        metric_series_set(metric_series(METRIC_node_whole, r->config->node[i].name, NULL), whole);
+        metric_series_set(metric_series(METRIC_node_whole, r->config->node[i].name, NULL),
+                          r->config->node[i].dropped ? METRIC_UNKNOWN : whole);
     }
 }
 

@@ -120,3 +120,38 @@ def test_rules_of_admins_who_are_there_at_once_are_all_kept(world):
     listed = admin.run(w.stack, "hold", "--list").out
     # One whose answer came too late is said again, and then there twice, which does no harm.
     assert sorted({line.split("'")[1] for line in listed.splitlines()}) == [f"x{number}@*" for number in range(8)]
+
+
+def closed(w, which, *words):
+    """The command with these descriptors closed by its caller."""
+    program = w.stack.shape.build / "ctl" / "dovelane"
+    config = w.stack["relay-mx1"].note["conf"]
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {which}', "sh", program, "-c", config, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_what_is_printed_goes_to_no_node(world):
+    """Without 0, 1 and 2 the connection to a node would be one of them."""
+    w, *_ = world(nodes=3)
+    w.stack.kill("redis-mx2")
+    for words in (("nodes", "-v"), ("mailq",), ("show", "Q1"), ("hold", "--all", "--yes")):
+        assert closed(w, "<&- >&- 2>&-", *words).returncode in (1, 2)
+    for node in ("mx1", "mx3"):
+        errors = w.connections[node].call("INFO", "errorstats").decode()
+        assert "errorstat_ERR:" not in errors, errors
+
+
+@pytest.mark.parametrize(
+    "words", [("mailq",), ("--help",), ("trace", "--help"), ("-j", "nodes")], ids=str
+)
+@pytest.mark.parametrize("where, why", [(">/dev/full", "No space left"), (">&-", "Bad file desc")])
+def test_output_that_is_lost_is_said(world, words, where, why):
+    w, *_ = world()
+    said = closed(w, where, *words)
+    assert said.returncode == 2 and "the output cannot be written: " + why in said.stderr, said

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -66,6 +67,9 @@ HOPS = ["lmtp:[10.0.0.5]:24", "smtp:[next.example]", "smtp:[10.0.0.9]:25"]
         (("check", "--postfix-config", ""), [":directories"]),
         (("check", "--as", ""), [":users"]),
         (("-c", ""), [":files"]),
+        (("trace", "-f", ""), [":files"]),
+        (("trace", "--file", ""), [":files"]),
+        (("check", "--dovecot-config", ""), [":files"]),
         (("help", "qsh"), ["qshape"]),
         (("group", "divert", "remove", "lmtp"), HOPS[:1]),
         (("group", "remove", "mx2"), ["mx2"]),
@@ -97,11 +101,11 @@ def test_without_a_configuration_verbs_are_there():
     )
 
 
-def bash(line, config):
+def bash(line, config, split=True):
     script = f"""
 . {SCRIPTS / 'dovelane.bash'}
 compopt() {{ :; }}
-COMP_LINE={line!r} COMP_POINT={len(line)}
+COMP_LINE={shlex.quote(line)} COMP_POINT={len(line)}
 _dovelane
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
@@ -109,7 +113,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert said.stderr == "", said
-    return said.stdout.split()
+    return said.stdout.split() if split else said.stdout.splitlines()
 
 
 def test_bash(config, tmp_path):
@@ -121,12 +125,37 @@ def test_bash(config, tmp_path):
     assert bash(base + "mailq --dest lmtp:[10.0.0.5]:", config) == ["24"]
     assert bash(base + "mailq --dest=lm", config) == ["lmtp:[10.0.0.5]:24"]
     assert str(config) in bash(f"{PROGRAM} -c {config.parent}/", config)
+    assert str(config) in bash(f"{PROGRAM} trace -f {config.parent}/", config)
+
+
+HOSTILE = ["smtp:[$(id>pwned)]:25", "smtp:[`id`]:25", "lmtp:unix:/tmp/a b;'c"]
+
+
+def test_names_are_words_for_bash(config, tmp_path):
+    """What is put on the line is read back as the name: nothing of it is a command."""
+    names = "".join(f', "{name}"' for name in HOSTILE)
+    config.write_text(CONFIG.replace('"smtp:[next.example]"', f'"smtp:[next.example]"{names}'))
+    base = f"{PROGRAM} -c {config} mailq --dest "
+    lines = bash(base, config, split=False)
+    for name in HOSTILE:
+        (line,) = [each for each in lines if each.replace("\\", "") == name]
+        read = subprocess.run(
+            ["bash", "--norc", "-c", f"printf %s {line}"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            cwd=tmp_path,
+        )
+        assert read.stdout == name
+        # What is there so far, escaped, is completed further.
+        assert line[5:] in bash(base + line[:9], config, split=False)
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
 def test_zsh(config):
     script = f"""
-autoload -Uz compinit; compinit -u -d /dev/null
+autoload -Uz compinit; compinit -u -D
 compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; print -l -- "$@" }}
 words=({PROGRAM} -c {config} nodes --forget '') CURRENT=6
 . {SCRIPTS / '_dovelane'}

@@ -155,6 +155,8 @@ def test_show_and_cat(world):
     several = admin.run(w.stack, "cat", "--all")
     assert several.status == 2 and several.out == "" and "cat prints one mail, and several fit: Q7, Q8; name one" in several.err, several
     assert admin.done(w.stack, "mailq", "Q8").count("Q8") == 1 and "Q7" not in admin.done(w.stack, "mailq", "Q8")
+    first, second = admin.done(w.stack, "show", "Q7", "Q8").split("\n\n")
+    assert first + "\n" == text and second.startswith("queue id    Q8\n")
 
 
 def test_an_unreadable_envelope_is_shown_and_does_not_end_the_list(world):

@@ -61,6 +61,7 @@ def test_once(world):
     assert re.search(r"(?m)^mx1 +alive ", text) and re.search(
         rf"(?m)^ +3 .*  {re.escape(w.lane(peer))}$", text
     ), text
+    assert "\n\n ENTRIES" in text and "\\x" not in text, text
     assert admin.run(w.stack, "top", "--once", "--sort", "beauty").status == 2
     assert "there is no terminal" in admin.run(w.stack, "top").err
 
@@ -222,5 +223,51 @@ def test_in_a_terminal(world, tmp_path):
         t.until(r"mx2 +(?!away)[a-z]+ ")
         t.press("q")
         eventually("it has ended", lambda: t.tmux("list-sessions", check=False) is None)
+    finally:
+        t.end()
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="no tmux here")
+def test_the_answer_is_for_the_next_hop_that_the_question_named(world, tmp_path):
+    """While the question waits its next hop is emptied, and another one is selected."""
+    w = world(retry_first="1h", retry_most="1h")
+    peer, other = w.peer(), w.peer(lmtp=True)
+    for each in (peer, other):
+        each.say("RCPT", "450 4.2.0 greylisted", match="later@")
+        w.store(each, "later@example.net")
+    w.store(peer, "later@example.net")
+    alive(w)
+    eventually(
+        "all are deferred",
+        lambda: {each["queue_name"] for each in admin.queue(w.stack)} == {"deferred"},
+    )
+    t = Terminal(w, tmp_path)
+    try:
+        t.until(r"NEXT HOP(.|\n)*" + re.escape(other.destination))
+        t.press("h")
+        t.until("hold all mail for " + re.escape(peer.destination))
+        admin.done(w.stack, "delete", "--yes", "--dest", peer.destination)
+        eventually(
+            "only the other one is left, and still the question",
+            lambda: peer.destination not in t.shown().replace(f"for {peer.destination}?", "")
+            and other.destination in t.shown(),
+        )
+        t.press("C-l", "h")  # no answer but y is a yes
+        t.until("hold all mail for " + re.escape(other.destination))
+        t.press("n")
+        w.store(peer, "later@example.net")
+        w.store(peer, "later@example.net")
+        t.until(r" 2 +.*" + re.escape(peer.destination))
+        t.press("Up", "h")
+        t.until("hold all mail for " + re.escape(peer.destination))
+        admin.done(w.stack, "delete", "--yes", "--dest", peer.destination)
+        eventually(
+            "only the other one is left again",
+            lambda: peer.destination not in t.shown().replace(f"for {peer.destination}?", ""),
+        )
+        t.press("y")
+        eventually("it is answered", lambda: "[y/n]" not in t.shown() and " ..." not in t.shown())
+        (left,) = admin.queue(w.stack)
+        assert left["queue_name"] == "deferred", left
     finally:
         t.end()

@@ -333,6 +333,17 @@ def test_a_mail_that_nobody_knows(trace):
     assert not said["mails"] and [log["lines"] for log in said["logs"]] == [0]
 
 
+def test_the_empty_message_id_names_no_mail(nodes):
+    said = admin.run(nodes, "-j", "trace", "-f", "-", "<>")
+    assert said.status == 2 and not said.out and "queue id" in said.err, said
+
+
+def test_a_log_that_cannot_be_read_says_so(nodes, tmp_path):
+    said = admin.run(nodes, "-j", "trace", "-f", tmp_path, ID)
+    (log,) = judged(said.out)["logs"]
+    assert said.status == 1 and log["trouble"] == "not read to its end: Is a directory", said
+
+
 def test_what_strangers_wrote_drives_nothing(trace):
     """A reply and an address with control characters, quotes, and lines that are no lines."""
     evil = WHOLE[:3] + [
@@ -348,6 +359,49 @@ def test_what_strangers_wrote_drives_nothing(trace):
     assert "\x1b" not in said and "\\x1b[2J" in said
     trace(ID, evil)
     trace('"a\\"@x', [text.replace("<m1@x.example>", '<"a\\"@x>') for text in evil])
+
+
+def test_a_message_id_of_very_many_mails_is_bounded(nodes, tmp_path):
+    """Whoever sends them all with one Message-ID does not keep the admin waiting for hours."""
+    log = tmp_path / "log"
+    ids = [f"4jWv5K{number:07}T" for number in range(3000)]
+    log.write_text(
+        "".join(
+            ours("mx1", "milter", STORED.replace(ID, each), 1)
+            + "\n"
+            + ours("mx1", "relay", attempt("sent", "250 ok").replace(ID, each), 2)
+            + "\n"
+            for each in ids
+        ).replace(ENTRY, "")
+    )
+    said = admin.run(nodes, "-j", "trace", "-f", log, "m1@x.example")
+    mails = judged(said.out)["mails"]
+    assert [mail["queue_ids"] for mail in mails] == [[each] for each in ids[:100]]
+    assert all(events(mail) == ["stored", "delivered"] for mail in mails)
+    assert "more belongs to it than is shown here" in said.err
+
+
+def test_an_address_and_a_reply_forge_no_other_field(trace):
+    """A quoted local part, a Message-ID and a reply may have what the line has behind them."""
+    other = "f" * 32
+    rest = "dsn=4.0.0, status=deferred (host h said: 451 no)"
+    to = '"x>, relay=evil[192.0.2.9]:25, status=sent (250 ok), why=first"@example.org'
+    sender = '"s>, size=9, nrcpt=7, message-id=<other@x>, client=evil[192.0.2.9]"@x.example'
+    story = [
+        ours("mx1", "milter", STORED.replace("s@x.example", sender), 1, 200),
+        ours("mx1", "relay", attempt("deferred", "451 4.2.0 no), why=first, id=" + other, to=to), 2),
+        line("mx1", "postfix/smtp", f"{ID}: to=<{to}>, relay=h[192.0.2.3]:25, delay=1, {rest}", 3),
+        line("mx1", "postfix/qmgr", f"{ID}: from=<{sender}>, size=344, nrcpt=1 (queue active)", 4),
+    ]
+    (mail,) = trace(ID, story)["mails"]
+    assert events(mail) == ["stored", "deferred", "deferred", "queued"]
+    assert mail["message_ids"] == ["m1@x.example"] and mail["entry_ids"] == [ENTRY]
+    stored, first, second, queued = mail["events"]
+    assert stored["from"] == queued["from"] == sender
+    assert stored["size"] == queued["size"] == 344 and stored["nrcpt"] == queued["nrcpt"] == 1
+    assert stored["client_address"] == "192.0.2.1"
+    assert first["to"] == second["to"] == to and "evil" not in first["relay"] + second["relay"]
+    assert [r["state"] for r in mail["recipients"]] == ["deferred"]
 
 
 def test_stdin_is_read_too(nodes):

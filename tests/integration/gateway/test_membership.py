@@ -7,6 +7,7 @@ import pytest
 from support import admin
 from support import envelope
 from support.stack import programs, resp
+from support.stack.scrape import Page
 from support.waiting import eventually
 from test_takeover import ALONE, alive, fill, recipients, reconnect, state, whole, world  # noqa: F401  (world: a fixture)
 
@@ -360,6 +361,32 @@ def test_a_node_is_taken_out_for_good(world):  # noqa: F811
     w.store(peer, "new@example.net", owners=["mx3", "mx1"])
     w.empty()
     assert sorted(recipients(peer)) == ["kept@example.net", "new@example.net"]
+
+
+def test_a_node_that_was_taken_out_is_no_metric_any_more(world):  # noqa: F811
+    """Else an alert on silent nodes would go on until the relay is started again."""
+    w = learned(world)
+    page = Page("relay")
+    programs.write_settings(w.relay("mx1"), {"metrics_listen": page.listen})
+    begun(w, "mx1", "mx2", "mx3")
+    all_three(w)
+
+    def of(node):
+        return {name: value for name, value in page.values().items() if f'{{node="{node}"' in name}
+
+    eventually("mx3 is there", lambda: of("mx3").get('node_state{node="mx3",state="alive"}') == 1)
+    w.stack.kill("relay-mx3")
+    w.stack.kill("redis-mx3")
+    eventually(
+        "mx3 is silent", lambda: of("mx3").get('node_state{node="mx3",state="silent"}') == 1
+    )
+    for node in ("mx1", "mx2"):
+        w.logged("node mx3 is dead", node)
+    forgotten(w.stack, "mx3")
+    w.logged(r"node mx3 is none of the group any more", "mx1")
+    eventually("mx3 is not there", lambda: not of("mx3"))
+    assert of("mx2")['node_state{node="mx2",state="alive"}'] == 1
+    page.close()
 
 
 def test_a_node_that_is_taken_in_again_joins_as_a_new_one(world):  # noqa: F811

@@ -22,6 +22,7 @@ int main(void)
     suite_add_tcase(s, queue_tests());
     suite_add_tcase(s, listener_tests());
     suite_add_tcase(s, store_tests());
+    suite_add_tcase(s, subprocess_tests());
     suite_add_tcase(s, verdict_tests());
     suite_add_tcase(s, agents_tests());
     suite_add_tcase(s, nexthop_tests());

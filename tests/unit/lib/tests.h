@@ -19,4 +19,5 @@ TCase *metrics_http_tests(void);
 TCase *queue_tests(void);
 TCase *listener_tests(void);
 TCase *store_tests(void);
+TCase *subprocess_tests(void);
 TCase *verdict_tests(void);
