@@ -18,6 +18,8 @@
 #include <mail-storage-private.h>
 #include <mailbox-list-iter.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define NOT_REPLICATED "dovelane_replicate=no"
 
@@ -118,8 +120,19 @@ static bool read_mailbox(struct reading *r, struct mailbox_list *list, const cha
 
 /* --- a user ----------------------------------------------------------------------------------- */
 
+/* Listing it would make the root. */
+static bool is_there(const struct mail_namespace *ns)
+{
+    const char *root;
+    struct stat st;
+    return !mailbox_list_get_root_path(ns->list, MAILBOX_LIST_PATH_TYPE_DIR, &root) ||
+           stat(root, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 static bool read_namespace(struct reading *r, struct mail_namespace *ns)
 {
+    if (!is_there(ns))
+        return TRUE;
     const struct mailbox_info *info;
     struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
         ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
@@ -203,6 +216,7 @@ static void survey_deinit(struct doveadm_mail_cmd_context *ctx)
 struct doveadm_mail_cmd_context *survey_alloc(void)
 {
     struct survey_command *cmd = doveadm_mail_cmd_alloc(struct survey_command);
+    compat_mail_cmd_option(&cmd->ctx, "C");
     cmd->ctx.v.preinit = survey_preinit;
     cmd->ctx.v.run = survey_run;
     cmd->ctx.v.deinit = survey_deinit;
