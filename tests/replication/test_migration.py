@@ -25,11 +25,11 @@ ZEROS = dict.fromkeys(("united", "only-first", "only-second", "uids-first", "uid
 class Migrating(Group):
     """Its sites know nothing of Dovelane until `start_dovelane`."""
 
-    dovelane, stock = False, ""
+    dovelane, stock = False, None   # stock: settings of Dovecot's own replicator, by the site's letter
 
     def dovelane_part(self, letter, *rest):
         part = super().dovelane_part(letter, *rest)
-        return part if self.dovelane else self.stock
+        return (part if self.dovelane else "") + (self.stock or {}).get(letter, "")
 
     def other_configuration(self, replica, **settings):
         for name, value in settings.items():
@@ -42,7 +42,7 @@ class Migrating(Group):
         """The first site reads its mailboxes before the second one starts."""
         for replica in self.replicas:
             replica.end()
-        first = self.other_configuration(self.replicas[0], dovelane=True, stock="")
+        first = self.other_configuration(self.replicas[0], dovelane=True, stock=None)
         eventually("the first site has read its mailboxes", lambda: all_same(first, self.users),
                    WITHIN)
         self.other_configuration(self.replicas[1])
@@ -143,8 +143,8 @@ def start_and_hold(group, said):
     users = group.users
     before = {user: [read(replica, user) for replica in group.replicas] for user in users}
     group.start_dovelane()
-    digest.wait_equal(group.replicas, users, WITHIN)
-    eventually("all UIDs are settled", lambda: settled(group, users), WITHIN)
+    # A mail that was united by its bytes keeps its GUID and date at each site.
+    eventually("both sites show the same", lambda: settled(group, users), WITHIN)
     for user in users:
         after = [digest.read(replica, user).folders for replica in group.replicas]
         assert {name: (folder.validity, sorted(folder.messages)) for name, folder in
@@ -158,7 +158,7 @@ def start_and_hold(group, said):
 
 
 def settled(group, users):
-    """By what clients see: the same UIDs, twice with a pause of the rounds' own between."""
+    """By what clients see: the same mails under the same UIDs."""
     def shown(user):
         return [{name: (folder.validity, sorted((uid, m.name) for uid, m in folder.messages.items()))
                  for name, folder in digest.read(replica, user).folders.items()}
@@ -290,4 +290,84 @@ def test_what_compare_says_is_what_a_join_does(migrating, formats):
     assert said["one-folder-made-twice@example.org"]["names"] == 1
     assert said["renamed-at-one@example.org"]["renamed"] == 1
     assert said[lonely[0]] == {**ZEROS, "folders": 3, "only-first": 5}
+    start_and_hold(group, said)
+
+
+def test_a_hundred_users(migrating):
+    """As from a job of cron that ran `doveadm sync` for all."""
+    users = [f"u{n}@example.org" for n in range(100)]
+    group = migrating("sdbox", "maildir", users=users, settings={**FAST, "log_level": "info"})
+    filled_and_synced(group, users)
+    for n, user in enumerate(users):
+        if n % 2 == 0:      # each other one is equal already
+            differ(group, user, LEFT[n // 2 % len(LEFT)])
+    said, code = compare(group)
+    assert code == 1 and len(said) == 101, said
+    start_and_hold(group, said)
+
+
+# --- 2.3's replicator ------------------------------------------------------------------------------
+
+STOCK = """mail_plugins = $mail_plugins notify replication
+doveadm_password = between the sites
+service replicator {{
+  process_min_avail = 1
+}}
+service aggregator {{
+  fifo_listener replication-notify-fifo {{
+    mode = 0666
+  }}
+  unix_listener replication-notify {{
+    mode = 0666
+  }}
+}}
+service doveadm {{
+  inet_listener {{
+    address = 127.0.0.1
+    port = {here}
+  }}
+}}
+plugin {{
+  mail_replica = tcp:127.0.0.1:{there}
+}}
+"""
+
+
+def names_at(replica, user, folder="INBOX"):
+    return set(mails(read(replica, user).get(folder)))
+
+
+def test_from_the_replicator_of_23(migrating):
+    """It runs; Dovelane beside it is refused; it is switched off, and what it left apart is united."""
+    users = [f"{how.__name__.replace('_', '-')}@example.org" for how in LEFT[:6]]
+    group = migrating("sdbox", "maildir", users=users, settings=FAST)
+    if not group.replicas[0].note["version"].startswith("2.3"):
+        pytest.skip("only Dovecot 2.3 has a replicator")
+    one, two = group.ports.take(), group.ports.take()
+    stock = {"a": STOCK.format(here=one, there=two), "b": STOCK.format(here=two, there=one)}
+    for replica in group.replicas:
+        group.other_configuration(replica, stock=stock)
+    a, b = group.replicas
+    for user in users:
+        with Site(a, user) as site:
+            fill(site)
+    for user in users:
+        eventually(f"the replicator has brought {user}", lambda name=user: (
+            names_at(b, name) == {"m1", "m2", "m3"} and names_at(b, name, "Work") == {"w1", "w2"}), WITHIN)
+        with Site(b, user) as site:
+            site.append("INBOX", "back")
+    for user in users:
+        eventually(f"the replicator has brought back {user}",
+                   lambda name=user: "back" in names_at(a, name), WITHIN)
+    # Both at once: each user is refused, and told so. Nothing of Dovelane's is made.
+    a = group.other_configuration(a, dovelane=True, stock=stock)
+    eventually("the user is refused", lambda: "Dovecot's own replicator is on" in group.logs(
+        "cannot be replicated here", 100), WITHIN)
+    assert not list(a.store(users[0]).rglob("dovelane/state.db"))
+    for replica in group.replicas:
+        group.other_configuration(replica, dovelane=False, stock=None)
+    for user, how in zip(users, LEFT):
+        differ(group, user, how)
+    said, _ = compare(group)
+    assert said[users[0]] == {**ZEROS, "folders": 3, "united": 6}, said[users[0]]
     start_and_hold(group, said)
