@@ -191,7 +191,7 @@ static void check_acl_plugin(const struct replica_here *h)
 
 static bool loads_anywhere(const struct dovecot_conf *d, const char *plugin)
 {
-    static const char *const protocols[] = {"imap", "lmtp",    "lda",     "pop3",
+    static const char *const protocols[] = {"imap",  "lmtp",    "lda",     "pop3",
                                             "sieve", "doveadm", "dovelane"};
     for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++)
         if (dovecot_conf_loads(d, protocols[i], plugin))
@@ -204,8 +204,8 @@ static void check_dsync_replicator(const struct replica_here *h)
 {
     const struct dovecot_conf *d = h->dovecot;
     struct buf found = {0};
-    bool loads = loads_anywhere(d, DSYNC_PLUGIN), target = dovecot_conf_get(d, "mail_replica") ||
-                                                           dovecot_conf_get(d, "plugin/mail_replica");
+    bool loads = loads_anywhere(d, DSYNC_PLUGIN),
+         target = dovecot_conf_get(d, "mail_replica") || dovecot_conf_get(d, "plugin/mail_replica");
     if (loads)
         buf_printf(&found, ", the plugin " DSYNC_PLUGIN);
     if (target)
@@ -235,7 +235,8 @@ static bool has_dsync(const char *path)
     char line[1024];
     bool found = false;
     while (file && !found && fgets(line, sizeof line, file))
-        for (size_t i = 0; line[strspn(line, " \t")] != '#' && i < sizeof words / sizeof *words; i++)
+        for (size_t i = 0; line[strspn(line, " \t")] != '#' && i < sizeof words / sizeof *words;
+             i++)
             found = found || strstr(line, words[i]);
     if (file)
         fclose(file);

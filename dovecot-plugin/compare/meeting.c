@@ -46,8 +46,8 @@ static int take_over(struct meeting *m, int to, int from)
         answer.len = 0;
         if ((r = orset_begin(giver->os)) < 0)
             break;
-        r = ended(giver, orset_answer(giver->os, (uint64_t)to + 1, question.data, question.len,
-                                      &answer));
+        r = ended(giver,
+                  orset_answer(giver->os, (uint64_t)to + 1, question.data, question.len, &answer));
         if (r < 0 || (r = orset_begin(asker->os)) < 0)
             break;
         question.len = 0;
@@ -216,8 +216,8 @@ static void count_side(const struct side_mailbox *box, uint32_t uid_validity, in
     for (size_t i = 0; i < box->n; i++)
         *uids += box->mail[i].own && box->mail[i].moved && !box->mail[i].gone;
     /* One that is later than tomorrow nobody takes, and it stays. */
-    *validities += box->was && box->was->uid_validity != uid_validity &&
-                   box->was->uid_validity <= now + 86400;
+    *validities +=
+        box->was && box->was->uid_validity != uid_validity && box->was->uid_validity <= now + 86400;
 }
 
 static int count_folder(struct meeting *m, uint32_t index, const struct orset_folder *f,

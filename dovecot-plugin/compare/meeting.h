@@ -10,13 +10,13 @@
 #include "dovecot-plugin/compare/survey.h"
 
 struct meeting_counts {
-    uint64_t folders;      /* that there are afterwards, at both sites */
-    uint64_t united;       /* mails that are at both: one message each */
-    uint64_t only[2];      /* mails that one site alone has, and the other one gets */
-    uint64_t uids[2];      /* mails of that site that get another UID there */
+    uint64_t folders;       /* that there are afterwards, at both sites */
+    uint64_t united;        /* mails that are at both: one message each */
+    uint64_t only[2];       /* mails that one site alone has, and the other one gets */
+    uint64_t uids[2];       /* mails of that site that get another UID there */
     uint64_t validities[2]; /* folders of that site that get another UIDVALIDITY there */
-    uint64_t names;        /* folders of one name that are two mailboxes, and become one */
-    uint64_t renamed;      /* one mailbox that has two names: both are there afterwards */
+    uint64_t names;         /* folders of one name that are two mailboxes, and become one */
+    uint64_t renamed;       /* one mailbox that has two names: both are there afterwards */
     /* of the united, such as have one GUID and other bytes at each site: the join compares these,
      * and one gives way, or both live; counted as if it gave way */
     uint64_t other_bytes;

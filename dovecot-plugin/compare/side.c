@@ -295,8 +295,7 @@ static int do_task(struct side *s, const struct orset_task *t, struct items *pla
     case ORSET_TASK_FLAGS: return orset_done_flags(s->os, t->folder, t->uid, &t->flags);
     case ORSET_TASK_REMOVE: return take_out(s, t);
     case ORSET_TASK_SUBSCRIPTION: return orset_done_subscription(s->os, t->name, t->name_len);
-    case ORSET_TASK_ATTRIBUTE:
-        return orset_done_attribute(s->os, t->folder, t->name, t->name_len);
+    case ORSET_TASK_ATTRIBUTE: return orset_done_attribute(s->os, t->folder, t->name, t->name_len);
     case ORSET_TASK_BODY: return replace(s, t);
     }
     return 0;
@@ -312,8 +311,8 @@ static int do_items(struct side *s, struct items *t, int (*fn)(struct side *, co
     return r;
 }
 
-static int do_tasks(struct side *s, struct orset_task *t, struct items *places,
-                    struct items *moves, bool *any)
+static int do_tasks(struct side *s, struct orset_task *t, struct items *places, struct items *moves,
+                    bool *any)
 {
     int r, got;
     while ((got = orset_task_next(s->os, t)) > 0) {

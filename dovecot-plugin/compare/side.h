@@ -12,8 +12,8 @@ struct state_sqlite;
 /* By rising UID: what gets another one goes to the end. */
 struct side_mail {
     uint32_t uid;
-    bool own;          /* it was in this mailbox before */
-    bool moved, gone;  /* it has another UID than before; it has this one no more */
+    bool own;         /* it was in this mailbox before */
+    bool moved, gone; /* it has another UID than before; it has this one no more */
 };
 
 struct side_mailbox {

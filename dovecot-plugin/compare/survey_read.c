@@ -153,8 +153,10 @@ static int read_head(struct survey *s, char **error_r)
     if (r == 0 || !is_line(s, "dovelane-survey", 3))
         return wrong(s, error_r, "this is no file of `doveadm dovelane survey`");
     if (strcmp(s->field[1], "1") != 0)
-        return wrong(s, error_r, "the survey's form is %s, and this program knows 1: let both "
-                                 "sites have one version of Dovelane", s->field[1]);
+        return wrong(s, error_r,
+                     "the survey's form is %s, and this program knows 1: let both "
+                     "sites have one version of Dovelane",
+                     s->field[1]);
     s->host = strdup(s->field[2]);
     return s->host ? 0 : wrong(s, error_r, "no memory");
 }

@@ -23,8 +23,9 @@ struct comparing {
 };
 
 static const char *const columns[] = {
-    "folders",   "united",       "only-first",         "only-second", "uids-first", "uids-second",
-    "uidvalidity-first", "uidvalidity-second", "names", "renamed",    "other-bytes", "refused",
+    "folders",    "united",      "only-first",        "only-second",
+    "uids-first", "uids-second", "uidvalidity-first", "uidvalidity-second",
+    "names",      "renamed",     "other-bytes",       "refused",
 };
 
 static void print_titles(const char *first)
@@ -37,10 +38,9 @@ static void print_titles(const char *first)
 
 static void print_row(const char *first, const struct meeting_counts *c)
 {
-    const uint64_t values[] = {c->folders,       c->united,        c->only[0], c->only[1],
-                               c->uids[0],       c->uids[1],       c->validities[0],
-                               c->validities[1], c->names,         c->renamed, c->other_bytes,
-                               c->refused};
+    const uint64_t values[] = {c->folders, c->united,  c->only[0],       c->only[1],
+                               c->uids[0], c->uids[1], c->validities[0], c->validities[1],
+                               c->names,   c->renamed, c->other_bytes,   c->refused};
     doveadm_print(first);
     for (unsigned int i = 0; i < N_ELEMENTS(values); i++)
         doveadm_print(t_strdup_printf("%llu", (unsigned long long)values[i]));

@@ -79,4 +79,3 @@ int mail_facts(struct mail *mail, struct orset_facts *f, buffer_t *keep, size_t 
         mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error);
     return r;
 }
-

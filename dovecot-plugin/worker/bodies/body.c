@@ -390,7 +390,7 @@ static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
     const char *error;
     i_stream_ref(in);
     bool same = mail_hash_stream((struct canonical){.in = in, .as_it_is = TRUE}, is, &size, NULL, 0,
-                            &error) == 0 &&
+                                 &error) == 0 &&
                 memcmp(is, sha256, 32) == 0;
     i_stream_seek(in, 0);
     return same;
