@@ -2,6 +2,7 @@
 #include "ctl/replica_here.h"
 
 #include <ctype.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #define PATIENCE 60000 /* milliseconds, for a userdb */
 #define PLUGIN "dovelane"
+#define DSYNC_PLUGIN "replication" /* check_dsync_replicator() speaks of it */
 
 /* ---- how mail is kept ---- */
 
@@ -156,7 +158,8 @@ static void check_acting(const struct replica_here *h)
     static const char *const acting[] = {ACTING_PLUGINS};
     bool any = false;
     for (size_t i = 0; i < sizeof acting / sizeof *acting; i++) {
-        if (!dovecot_conf_loads(h->dovecot, "dovelane", acting[i]))
+        if (!strcmp(acting[i], DSYNC_PLUGIN) ||
+            !dovecot_conf_loads(h->dovecot, "dovelane", acting[i]))
             continue;
         any = true;
         check_say(h->ctl, FINDING_CRITICAL, FOUND_PLUGIN_ACTS, "dovecot",
@@ -182,6 +185,87 @@ static void check_acl_plugin(const struct replica_here *h)
     else
         check_good(h->ctl, "dovecot", "%s",
                    workers ? "access rights are replicated" : "access rights are not in use");
+}
+
+/* ---- what keeps the sites equal by now ---- */
+
+static bool loads_anywhere(const struct dovecot_conf *d, const char *plugin)
+{
+    static const char *const protocols[] = {"imap",  "lmtp",    "lda",     "pop3",
+                                            "sieve", "doveadm", "dovelane"};
+    for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++)
+        if (dovecot_conf_loads(d, protocols[i], plugin))
+            return true;
+    return false;
+}
+
+/* The replicator of 2.3 runs dsync: beside ours it saves mails that are just being placed. */
+static void check_dsync_replicator(const struct replica_here *h)
+{
+    const struct dovecot_conf *d = h->dovecot;
+    struct buf found = {0};
+    bool loads = loads_anywhere(d, DSYNC_PLUGIN),
+         target = dovecot_conf_get(d, "mail_replica") || dovecot_conf_get(d, "plugin/mail_replica");
+    if (loads)
+        buf_printf(&found, ", the plugin " DSYNC_PLUGIN);
+    if (target)
+        buf_printf(&found, ", mail_replica");
+    if (dovecot_conf_get(d, "service replicator"))
+        buf_printf(&found, ", service replicator");
+    if (dovecot_conf_get(d, "service aggregator"))
+        buf_printf(&found, ", service aggregator");
+    if (found.len)
+        check_say(h->ctl, loads || target ? FINDING_CRITICAL : FINDING_WARNING,
+                  FOUND_DSYNC_REPLICATOR, "dovecot",
+                  "on all sites, before Dovelane's start: notify and replication out of "
+                  "mail_plugins, mail_replica and the services replicator and aggregator away; "
+                  "then restart Dovecot (docs/migration.md)",
+                  "Dovecot's own replicator is still configured (%s): both at once put mails into "
+                  "mailboxes twice",
+                  found.data + 2);
+    else
+        check_good(h->ctl, "dovecot", "its own replicator is off");
+    buf_free(&found);
+}
+
+static bool has_dsync(const char *path)
+{
+    static const char *const words[] = {"doveadm sync", "doveadm backup", "dsync "};
+    FILE *file = fopen(path, "re");
+    char line[1024];
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file))
+        for (size_t i = 0; line[strspn(line, " \t")] != '#' && i < sizeof words / sizeof *words;
+             i++)
+            found = found || strstr(line, words[i]);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static void check_dsync_jobs(const struct replica_here *h)
+{
+    static const char *const places[] = {"/etc/crontab", "/etc/cron.*/*",
+                                         "/var/spool/cron/crontabs/*",
+                                         "/etc/systemd/system/*.service"};
+    glob_t found = {0};
+    bool any = false;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        glob(places[i], i ? GLOB_APPEND : 0, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (!has_dsync(found.gl_pathv[i]))
+            continue;
+        any = true;
+        check_say(h->ctl, FINDING_WARNING, FOUND_DSYNC_JOB, "host",
+                  "take the job out, where it is between sites (docs/migration.md); a `doveadm "
+                  "backup` to a place that is no site may stay",
+                  "%s runs dsync: between two sites, beside Dovelane, it puts mails into mailboxes "
+                  "twice",
+                  found.gl_pathv[i]);
+    }
+    globfree(&found);
+    if (!any)
+        check_good(h->ctl, "host", "no job of cron or systemd runs dsync");
 }
 
 /* ---- who is listed ---- */
@@ -223,6 +307,8 @@ void check_mailboxes(const struct replica_here *h)
     check_loaded(h);
     check_acting(h);
     check_acl_plugin(h);
+    check_dsync_replicator(h);
+    check_dsync_jobs(h);
     if (h->asked) /* a static userdb logs an error each time, and a monitoring asks often */
         check_listed(h);
 }

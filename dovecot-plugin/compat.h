@@ -271,6 +271,26 @@ static inline const char *compat_namespace_name(const struct mail_namespace *ns)
     return ns->set == NULL || ns->set->name == NULL ? "" : ns->set->name;
 }
 
+/* --- doveadm ---------------------------------------------------------------------------------- */
+
+/* A mail command's own option with a value, which it finds in ctx->cctx. 2.3 asks it first. */
+#if COMPAT_24
+#define compat_mail_cmd_option(ctx, letter) ((void)(ctx))
+#else
+struct doveadm_mail_cmd_context;
+static inline bool compat_mail_cmd_takes(struct doveadm_mail_cmd_context *ctx, int letter)
+{
+    (void)ctx;
+    (void)letter;
+    return TRUE;
+}
+#define compat_mail_cmd_option(ctx, letter)         \
+    do {                                            \
+        (ctx)->getopt_args = letter ":";            \
+        (ctx)->v.parse_arg = compat_mail_cmd_takes; \
+    } while (0)
+#endif
+
 /* --- indexes ---------------------------------------------------------------------------------- */
 
 /* All mailboxes of the storage get the mails that its files have. Not by a sync with

@@ -3,13 +3,16 @@
  *
  * Nothing is opened here, neither mailboxes nor state: the replicator has them locked and knows
  * more. So these are plain commands, not mail commands, which would become the user first and
- * then not be let near the socket. */
+ * then not be let near the socket. Those before the first start are another matter: preflight,
+ * survey.c, compare.c. */
 #include "dovecot-plugin/compat.h"
 
+#include "dovecot-plugin/doveadm/commands.h"
 #include "dovecot-plugin/protocol/admin_reply.h"
 
 #include <array.h>
 #include <doveadm.h>
+#include <doveadm-mail.h>
 #include <doveadm-print.h>
 #include <istream.h>
 #include <master-service.h>
@@ -217,7 +220,7 @@ static void preflight(struct doveadm_cmd_context *cctx)
 {
     static const char *const env[] = {
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", NULL};
-    const char *config = "/etc/dovelane/dovelane.conf";
+    const char *config = COMMANDS_CONFIG;
     bool all = FALSE;
     (void)doveadm_cmd_param_str(cctx, "config", &config);
     (void)doveadm_cmd_param_bool(cctx, "verbose", &all);
@@ -290,6 +293,16 @@ static struct doveadm_cmd_ver2 commands[] = {
      .cmd = preflight,
      DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('C', "config", CMD_PARAM_STR, 0)
          DOVEADM_CMD_PARAM('v', "verbose", CMD_PARAM_BOOL, 0) DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane survey",
+     .usage = DOVEADM_CMD_MAIL_USAGE_PREFIX "[-C <dovelane.conf>]",
+     .mail_cmd = survey_alloc,
+     DOVEADM_CMD_PARAMS_START DOVEADM_CMD_MAIL_COMMON DOVEADM_CMD_PARAM(
+         'C', "config", CMD_PARAM_STR, 0) DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane compare",
+     .usage = "[-u <user>] <survey of the first site> <survey of the second>",
+     .cmd = compare_run,
+     DOVEADM_CMD_PARAMS_START DOVEADM_CMD_PARAM('u', "user", CMD_PARAM_STR, 0)
+         ARGS_PARAM DOVEADM_CMD_PARAMS_END},
     {.name = "dovelane forget",
      .usage = "[-u <user> [--force]]",
      .cmd = run,

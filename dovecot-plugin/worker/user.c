@@ -50,8 +50,12 @@ static bool plugins_ok(struct session *s, const char **error_r)
         for (const char *const *b = behaviour_plugins; *b != NULL; b++)
             if (strcmp(name, *b) == 0) {
                 *error_r = t_strdup_printf(
-                    "plugin %s would act on replicated mail: leave it out of mail_plugins in "
-                    "protocol dovelane { }",
+                    strcmp(name, "replication") == 0
+                        ? "plugin %s: Dovecot's own replicator is on, and both would put mails "
+                          "into mailboxes twice: take notify and replication out of mail_plugins, "
+                          "on all sites, and restart Dovecot"
+                        : "plugin %s would act on replicated mail: leave it out of mail_plugins "
+                          "in protocol dovelane { }",
                     name);
                 return FALSE;
             }

@@ -81,9 +81,15 @@ WALLS = {
     "dovecot-plugin/protocol":
         "dovecot-plugin/compat.h dovecot-plugin/orset/base dovecot-plugin/orset/ops",
     "dovecot-plugin/indexlog": "dovecot-plugin/compat.h",
+    "dovecot-plugin/mailbox": "dovecot-plugin/compat.h dovecot-plugin/orset",
+    "dovecot-plugin/compare":
+        "dovecot-plugin/orset dovecot-plugin/orset/base dovecot-plugin/orset/ops "
+        "dovecot-plugin/orset/exchange dovecot-plugin/store",
     "dovecot-plugin/plugin":
         "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog",
-    "dovecot-plugin/doveadm": "dovecot-plugin/compat.h dovecot-plugin/protocol",
+    "dovecot-plugin/doveadm":
+        "lib/config dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/protocol "
+        "dovecot-plugin/mailbox dovecot-plugin/compare",
     "dovecot-plugin/replicator/site/group.h": "lib/config dovecot-plugin/protocol",
     "dovecot-plugin/replicator/replicator.h":
         "lib/base lib/config dovecot-plugin/protocol dovecot-plugin/replicator/site/group.h",
@@ -113,13 +119,14 @@ WALLS = {
     "dovecot-plugin/worker/session":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/state dovecot-plugin/orset/exchange dovecot-plugin/store "
-        "dovecot-plugin/protocol dovecot-plugin/indexlog",
+        "dovecot-plugin/protocol dovecot-plugin/indexlog dovecot-plugin/mailbox",
     "dovecot-plugin/worker/logs":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/store dovecot-plugin/indexlog dovecot-plugin/worker/session",
     "dovecot-plugin/worker/bodies":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
-        "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/logs",
+        "dovecot-plugin/protocol dovecot-plugin/mailbox dovecot-plugin/worker/session "
+        "dovecot-plugin/worker/logs",
     "dovecot-plugin/worker/metadata":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/worker/session dovecot-plugin/worker/logs",

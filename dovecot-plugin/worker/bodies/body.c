@@ -1,12 +1,13 @@
 /* body - mails as bytes: always in the canonical form, so that the hash does not depend on how a
  * storage ends its lines. */
 #include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/mailbox/canonical.h"
+#include "dovecot-plugin/mailbox/mail_facts.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/delivery_id.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/worker/bodies/body.h"
-#include "dovecot-plugin/worker/bodies/canonical.h"
 #include "dovecot-plugin/worker/session/files.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -27,55 +28,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* --- of the mailbox --------------------------------------------------------------------------- */
-
-static struct istream *crlf_stream(struct mail *mail)
-{
-    struct istream *in;
-    if (mail_get_stream_because(mail, NULL, NULL, "dovelane", &in) < 0)
-        return NULL;
-    return i_stream_create_crlf(in);
-}
-
-/* OpenSSL's, not the library's, which does not use the processor's instructions for it: a tenth
- * of the time. */
-static EVP_MD_CTX *sha256_begin(void)
-{
-    static EVP_MD_CTX *ctx;
-    static EVP_MD *sha256;
-    if (ctx == NULL) {
-        ctx = EVP_MD_CTX_new();
-        sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-    }
-    if (ctx == NULL || sha256 == NULL || EVP_DigestInit_ex2(ctx, sha256, NULL) != 1)
-        i_fatal("OpenSSL: no SHA-256");
-    return ctx;
-}
-
-/* The hash and size of a stream, and its bytes where there is room for them (keep may be NULL);
- * -1 when it cannot be read to its end. Unreferences it. */
-static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep,
-                       size_t room, const char **error_r)
-{
-    EVP_MD_CTX *hash = sha256_begin();
-    struct istream *in = form.in;
-    const unsigned char *data;
-    size_t n;
-    *size_r = 0;
-    while (canonical_next(&form, &data, &n)) {
-        if (EVP_DigestUpdate(hash, data, n) != 1)
-            i_fatal("OpenSSL: SHA-256");
-        *size_r += n;
-        if (keep != NULL && *size_r <= room)
-            buffer_append(keep, data, n);
-    }
-    *error_r = in->stream_errno != 0 ? t_strdup(i_stream_get_error(in)) : NULL;
-    if (EVP_DigestFinal_ex(hash, sha256, NULL) != 1)
-        i_fatal("OpenSSL: SHA-256");
-    i_stream_unref(&in);
-    return *error_r != NULL ? -1 : 0;
-}
 
 /* --- read by a scan, and sent with its ops ---------------------------------------------------- */
 
@@ -182,35 +134,14 @@ bool batch_bodies_find(const struct batch_bodies *k, const uint8_t sha256[32], s
 
 int body_facts(struct mail *mail, struct orset_facts *f, struct batch_bodies *bodies)
 {
-    const char *guid, *error;
-    guid_128_t hash;
-    time_t received, saved;
-    struct istream *in;
-    i_zero(f);
-    mail_storage_clear_error(mail->box->storage); /* it may tell of another mail, which is gone */
-    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 ||
-        mail_get_received_date(mail, &received) < 0 || mail_get_save_date(mail, &saved) < 0 ||
-        (in = crlf_stream(mail)) == NULL)
-        return -1;
-    guid = t_strdup(guid);
-    mail_generate_guid_128_hash(guid, hash);
-    memcpy(f->guid, hash, 16);
-    if (strcasecmp(guid, guid_128_to_string(hash)) != 0) {
-        f->guid_text = guid;
-        f->guid_text_len = strlen(guid);
-    }
-    f->received = received > 0 ? received : 0;
-    f->saved = saved > 0 ? saved : 0;
     size_t room = bodies == NULL ? 0 : batch_bodies_begin(bodies);
-    int r = hash_stream((struct canonical){.in = in}, f->sha256, &f->size,
-                        room == 0 ? NULL : bodies->bytes, room, &error);
-    if (r < 0)
-        /* a stream's error is not the storage's by itself */
-        mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error);
+    int r = mail_facts(mail, f, room == 0 ? NULL : bodies->bytes, room);
     if (room > 0)
         batch_bodies_end(bodies, f->sha256, r == 0 && f->size <= room ? f->size : 0);
     return r;
 }
+
+/* --- of the mailbox --------------------------------------------------------------------------- */
 
 static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
 {
@@ -225,8 +156,8 @@ static int read_form(struct mail *mail, bool as_it_is, const uint8_t sha256[32],
                      size_t most, buffer_t *part, uint64_t *size_r, bool *dropped_r)
 {
     mail_storage_clear_error(mail->box->storage);
-    struct canonical form = {.in = crlf_stream(mail), .as_it_is = as_it_is};
-    EVP_MD_CTX *hash = sha256_begin();
+    struct canonical form = {.in = mail_crlf_stream(mail), .as_it_is = as_it_is};
+    EVP_MD_CTX *hash = mail_sha256_begin();
     const unsigned char *data;
     size_t n;
     uint64_t at = 0;
@@ -327,7 +258,7 @@ static int same_message(struct istream *one, struct istream *two)
 static int same_as(struct mail *mail, struct istream *in)
 {
     mail_storage_clear_error(mail->box->storage);
-    struct istream *own = crlf_stream(mail);
+    struct istream *own = mail_crlf_stream(mail);
     if (own == NULL)
         return -1;
     int r = same_message(own, in);
@@ -345,7 +276,7 @@ int body_same_mail(struct mail *mail, struct istream *in)
 int body_same_mails(struct mail *one, struct mail *two)
 {
     mail_storage_clear_error(one->box->storage);
-    struct istream *in = crlf_stream(one); /* cannot go back */
+    struct istream *in = mail_crlf_stream(one); /* cannot go back */
     if (in == NULL)
         return -1;
     int r = same_as(two, in);
@@ -357,7 +288,7 @@ void body_own_guid(uint8_t own_r[16], const uint8_t guid[16], const uint8_t sha2
 {
     static const char purpose[] = "dovelane-parted:";
     uint8_t digest[32];
-    EVP_MD_CTX *hash = sha256_begin();
+    EVP_MD_CTX *hash = mail_sha256_begin();
     if (EVP_DigestUpdate(hash, purpose, sizeof purpose - 1) != 1 ||
         EVP_DigestUpdate(hash, guid, 16) != 1 || EVP_DigestUpdate(hash, sha256, 32) != 1 ||
         EVP_DigestFinal_ex(hash, digest, NULL) != 1)
@@ -458,8 +389,8 @@ static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
     uint64_t size;
     const char *error;
     i_stream_ref(in);
-    bool same = hash_stream((struct canonical){.in = in, .as_it_is = TRUE}, is, &size, NULL, 0,
-                            &error) == 0 &&
+    bool same = mail_hash_stream((struct canonical){.in = in, .as_it_is = TRUE}, is, &size, NULL, 0,
+                                 &error) == 0 &&
                 memcmp(is, sha256, 32) == 0;
     i_stream_seek(in, 0);
     return same;
@@ -473,7 +404,7 @@ static void say_wrong(struct session *s, const uint8_t sha256[32])
 
 bool body_is(struct session *s, const uint8_t sha256[32], struct text mail)
 {
-    EVP_MD_CTX *hash = sha256_begin();
+    EVP_MD_CTX *hash = mail_sha256_begin();
     if (EVP_DigestUpdate(hash, mail.p, mail.n) != 1)
         i_fatal("OpenSSL: SHA-256");
     if (hash_ends(hash, sha256))

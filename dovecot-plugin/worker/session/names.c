@@ -1,6 +1,8 @@
 /* names - folder names travel as namespace key and components (F26); here they become mailbox
  * names and back. */
 #include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/mailbox/folder_name.h"
+#include "dovecot-plugin/mailbox/scope.h"
 #include "dovecot-plugin/orset/state/shown.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/names.h"
@@ -13,8 +15,7 @@
 
 bool vname_is_inbox(struct session *s, const char *vname)
 {
-    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
-    return (ns->flags & NAMESPACE_FLAG_INBOX_USER) != 0 && strcasecmp(vname, "INBOX") == 0;
+    return scope_is_inbox(mail_namespace_find(s->user->namespaces, vname), vname);
 }
 
 /* --- what the layout can hold ----------------------------------------------------------------- */
@@ -110,17 +111,9 @@ static struct orset_layout layout_of(struct session *s, struct mail_namespace *n
 bool name_of_vname(struct session *s, const char *vname, buffer_t *name)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
-    const char *key = compat_namespace_name(ns), sep = mail_namespace_get_sep(ns);
-    size_t skip = I_MIN(ns->prefix_len, strlen(vname));
-    if (vname_is_inbox(s, vname) || strncmp(vname, ns->prefix, skip) != 0 || vname[skip] == '\0')
+    if (!folder_name_of(ns, vname, name))
         return FALSE;
-    buffer_set_used_size(name, 0);
-    buffer_append(name, key, strlen(key) + 1);
-    for (const char *p = vname + skip; *p != '\0'; p++) {
-        char c = *p == sep ? '\0' : *p;
-        buffer_append_c(name, (unsigned char)c);
-    }
-    if (strchr(vname + skip, '%') == NULL)
+    if (memchr(name->data, '%', name->used) == NULL)
         return TRUE;
     struct layout l;
     struct orset_layout layout = layout_of(s, ns, &l);

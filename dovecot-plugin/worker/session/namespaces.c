@@ -1,5 +1,6 @@
 /* namespaces - which of the user's namespaces are replicated, and whether all of them can be. */
 #include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/mailbox/scope.h"
 #include "dovecot-plugin/worker/session/session.h"
 
 #include <mail-storage-private.h>
@@ -37,16 +38,7 @@ static bool storage_ok(struct mail_namespace *ns, const char **error_r)
 
 bool session_has_namespace(struct session *s, struct mail_namespace *ns)
 {
-    const char *name = compat_namespace_name(ns);
-    if (ns->type == MAIL_NAMESPACE_TYPE_SHARED ||
-        (ns->type == MAIL_NAMESPACE_TYPE_PUBLIC &&
-         strcmp(s->group->public_user, s->user->username) != 0) ||
-        ns->alias_for != NULL)
-        return FALSE;
-    for (unsigned i = 0; i < s->group->nnamespaces; i++)
-        if (strcmp(s->group->ns[i], name) == 0)
-            return TRUE;
-    return FALSE;
+    return scope_has(s->user, ns, s->group->ns, s->group->nnamespaces, s->group->public_user);
 }
 
 /* One that only some users have is nothing; one that no user has is a slip of the pen, and its

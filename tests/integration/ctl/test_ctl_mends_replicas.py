@@ -347,6 +347,53 @@ def test_plugins(site):
     site.lacks("acl-left-out")
 
 
+@mends("dsync-replicator")
+def test_dovecots_own_replicator(site):
+    """Its plugin is not spoken of as one that acts on mail: the mend is another."""
+    site.more = site.plugins("dovelane", "notify", "replication")
+    if site.version == "2.3":
+        site.more += "plugin {\n  mail_replica = tcp:b:1\n}\nservice replicator {\n  process_min_avail = 1\n}\n"
+    site.write()
+    found = site.finds("dsync-replicator")
+    assert "the plugin replication" in found.text and "notify and replication out" in found.mend
+    assert "plugin-acts" not in site.check.run("replicas")
+    assert "1 critical" in site.check.run("replicas")
+    site.more = site.plugins("dovelane")
+    if site.version == "2.3":
+        site.more += "service replicator {\n  process_min_avail = 1\n}\n"
+        site.write()
+        assert "service replicator" in site.finds("dsync-replicator").text
+        assert "0 critical" in site.check.run("replicas")
+        site.more = site.plugins("dovelane")
+    site.write()
+    site.lacks("dsync-replicator")
+
+
+@mends("dsync-job")
+def test_a_job_that_runs_dsync(site):
+    """In a cron.d of the test's own."""
+    jobs = site.directory / "cron.d"
+    jobs.mkdir()
+    here = f'mount --bind {jobs} /etc/cron.d && exec "$@"'
+    site.check = Check(
+        lambda *words: command(
+            site.conf,
+            "--dovecot-config",
+            site.dovecot,
+            *words,
+            before=(
+                *("unshare", "--mount", "--propagation", "private", "sh", "-c", here, "sh"),
+                *("env", f"PATH={site.directory}/bin:{os.environ['PATH']}"),
+            ),
+        )
+    )
+    (jobs / "sync").write_text("*/5 * * * * root doveadm sync -A tcp:b\n")
+    found = site.finds("dsync-job")
+    assert "/etc/cron.d/sync runs dsync" in found.text and "take the job out" in found.mend
+    (jobs / "sync").write_text("# doveadm sync -A tcp:b\n")
+    site.lacks("dsync-job")
+
+
 @mends("users-unlisted")
 def test_a_userdb_that_lists_nobody(site):
     for script, says in (

@@ -1,4 +1,4 @@
-#include "dovecot-plugin/worker/bodies/canonical.h"
+#include "dovecot-plugin/mailbox/canonical.h"
 
 static const unsigned char CRS[] =
     "\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r";

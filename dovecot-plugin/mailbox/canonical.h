@@ -3,8 +3,8 @@
  *
  * Lines end in CRLF. Dovecot's save drops a CR before each LF and one at the end; so all CRs
  * before a CRLF, and all at the end, are no part of this form. Any other CR is. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_CANONICAL_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_BODIES_CANONICAL_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_MAILBOX_CANONICAL_H
+#define DOVELANE_DOVECOT_PLUGIN_MAILBOX_CANONICAL_H
 
 #include <lib.h>
 
