@@ -140,8 +140,11 @@ def stay(mail, sites, told):
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.write(told, b"1")
-    while True:
-        signal.pause()
+    try:
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        return
 
 
 def main(told=None):
@@ -175,7 +178,7 @@ def main(told=None):
         print("\nThe demo left something behind.", file=sys.stderr)
         return 1
     title(f"All mail arrived, all sites are equal, nothing is left behind "
-          f"({time.monotonic() - began:.0f} s).")
+          f"({time.monotonic() - began:.0f} s)." if told is None else "It is ended.")
     return 0
 
 
