@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run check test test-long test-machines test-packages chaos histories fuzz \
+.PHONY: all install uninstall deb run stop check test test-long test-machines test-packages chaos histories fuzz \
 	bench matrix compatibility clean format tidy coverage
 
 all: $(BUILD)/build.ninja
@@ -29,12 +29,17 @@ deb:
 test-packages: deb
 	DOVELANE_DEBS=$(CURDIR)/$(BUILD)/deb $(PYTHON) -m pytest -q -s -p no:cacheprovider tests/packages
 
-# Installs what is missing, builds, sends real mail through a private Postfix, three nodes and a Dovecot, shows
-# what happened, and leaves nothing behind.
+# Installs what is missing, builds, and shows both halves: mail through a private Postfix and three nodes, of which one
+# dies; a user's mailboxes at three Dovecot sites, whose links are cut. Leaves nothing behind; with WATCH=1 it runs on.
+WATCH :=
 run:
 	./setup run
 	$(MAKE) --no-print-directory all
-	$(PYTHON) tests/demo/demo.py
+	$(PYTHON) tests/demo/demo.py $(if $(WATCH),--watch)
+
+# Ends what `make run WATCH=1` left.
+stop:
+	$(PYTHON) tests/demo/demo.py --stop
 
 # What CONTRIBUTING.md's table says. SHARE=K/N: then also the Kth of N shares of the tier "long".
 SHARE :=
