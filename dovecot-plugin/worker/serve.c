@@ -270,6 +270,7 @@ static bool reopen(struct server *v, const struct frame *f)
     close_session(v);
     if (open_session(v, &user, &why)) {
         choice_tell(v->session);
+        v->session->scan_again = TRUE; /* the question may be about something else */
         return TRUE;
     }
     if (why.text == NULL)

@@ -6,10 +6,11 @@ relays; and a user's mailboxes at three Dovecot sites.
     demo.py --watch   shows it, and leaves it running, with its addresses
     demo.py --stop    ends what --watch left
 
-Needs root (Postfix's and Dovecot's masters do), the packages of ./setup run, and a build. All stands
-under temporary directories, and that all of it is gone at the end is checked. Exit code 0 only if
-every mail arrived, and all sites showed the same.
+Needs root (Postfix's and Dovecot's masters do), the packages of ./setup run, and a build. All
+stands under temporary directories, and that all of it is gone at the end is checked. Exit code 0
+only if every mail arrived, and all sites showed the same.
 """
+
 import os
 import re
 import signal
@@ -35,16 +36,20 @@ PID_FILE, LOG = REPOSITORY / "build" / "demo.pid", REPOSITORY / "build" / "demo.
 
 def run_text(*command):
     try:
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20,
-                              check=False).stdout.decode()
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
+        ).stdout.decode()
     except OSError:
         return ""
 
 
 def versions():
     redis = re.search(r"v=(\S+)", run_text("redis-server", "--version"))
-    return (run_text("postconf", "-dh", "mail_version").strip(),
-            ".".join(map(str, dovecot.version())), redis[1] if redis else "?")
+    return (
+        run_text("postconf", "-dh", "mail_version").strip(),
+        ".".join(map(str, dovecot.version())),
+        redis[1] if redis else "?",
+    )
 
 
 def children():
@@ -66,7 +71,9 @@ def down(stack):
     its directory is)."""
     if not stack.mark:
         return 0, 0, 0, 0, False
-    ran = len(set(stack.pids()) | {service.pid for service in stack.services.values() if service.pid})
+    ran = len(
+        set(stack.pids()) | {service.pid for service in stack.services.values() if service.pid}
+    )
     used = {int(port) for port in re.findall(r"127\.0\.0\.1\]?:(\d+)", str(stack.describe()))}
     used = {port for port in used if ports.listening(port)}
     sockets = ports.unix_sockets(stack.directory)
@@ -86,8 +93,10 @@ def clean_up(stacks):
     title("Cleaning up")
     ran, left, sockets, left_sockets, kept = map(sum, zip(*map(down, stacks)))
     left = max(left, len(children()))
-    say(f"{ran} processes ended, {left} left; {sockets} sockets closed, {left_sockets} left; "
-        f"directories {'still there' if kept else 'gone'}")
+    say(
+        f"{ran} processes ended, {left} left; {sockets} sockets closed, {left_sockets} left; "
+        f"directories {'still there' if kept else 'gone'}"
+    )
     return not left and not left_sockets and not kept
 
 
@@ -106,27 +115,44 @@ def accept_interrupts():
 
 def play(mail, sites):
     mta, imap, redis = versions()
-    print(f"Dovelane: Postfix {mta}, Redis {redis} with lane.so, Dovecot {imap}; all private, on loopback")
+    print(
+        f"Dovelane: Postfix {mta}, Redis {redis} with lane.so, Dovecot {imap}; all private, on"
+        " loopback"
+    )
     began = time.monotonic()
     mail.up()
-    say(f"Three nodes are up, have compared what they hold, and take mail after "
-        f"{time.monotonic() - began:.1f} s.")
+    say(
+        "Three nodes are up, have compared what they hold, and take mail after "
+        f"{time.monotonic() - began:.1f} s."
+    )
     say()
     smtp, next_hop = mail.stack.smtp, mail.stack["sink-next"].note["address"]
-    say(f"client ─SMTP─▶ Postfix {smtp} ─milter─┬▶ mx1 ─relay─┬▶ Dovecot   {mail.stack['dovecot'].note['lmtp']}")
-    say(f"{'':>{len(smtp)}}                                ├▶ mx2        ├▶ next MTA  {next_hop}")
-    say(f"{'':>{len(smtp)}}                                └▶ mx3        └▶ smtp-sink {mail.stack['sink-plain'].note['address']}")
+    say(
+        f"client ─SMTP─▶ Postfix {smtp} ─milter─┬▶ mx1 ─relay─┬▶ Dovecot  "
+        f" {mail.stack['dovecot'].note['lmtp']}"
+    )
+    blank = " " * (len(smtp) + 32)
+    say(f"{blank}├▶ mx2        ├▶ next MTA  {next_hop}")
+    say(f"{blank}└▶ mx3        └▶ smtp-sink {mail.stack['sink-plain'].note['address']}")
     mail.play()
     sites.up()
     sites.play()
     title("Did everything arrive?")
-    table([("", "sent", "arrived", "lost", "twice"), *judge(mail.stack, mail.ledger),
-           ("bob's mails at three sites, all of them equal", *sites.counts())])
+    table(
+        [
+            ("", "sent", "arrived", "lost", "twice"),
+            *judge(mail.stack, mail.ledger),
+            ("bob's mails at three sites, all of them equal", *sites.counts()),
+        ]
+    )
 
 
 def next_steps():
     title("Next")
-    say("docs/admin-guide.md: the mail half beside your Postfix.  docs/replication-guide.md: the mailboxes.")
+    say(
+        "docs/admin-guide.md: the mail half beside your Postfix.  docs/replication-guide.md: the"
+        " mailboxes."
+    )
     say("make run WATCH=1 leaves this running, to try it by hand.")
 
 
@@ -160,8 +186,16 @@ def main(told=None):
             next_steps()
         else:
             stay(*halves, told)
-    except (Failed, StackError, DidNotHappen, AssertionError, ImapError, Lost, smtplib.SMTPException,
-            OSError) as caught:
+    except (
+        Failed,
+        StackError,
+        DidNotHappen,
+        AssertionError,
+        ImapError,
+        Lost,
+        smtplib.SMTPException,
+        OSError,
+    ) as caught:
         error = caught
         for stack in stacks:
             if stack.mark:
@@ -177,8 +211,12 @@ def main(told=None):
     if not clean:
         print("\nThe demo left something behind.", file=sys.stderr)
         return 1
-    title(f"All mail arrived, all sites are equal, nothing is left behind "
-          f"({time.monotonic() - began:.0f} s)." if told is None else "It is ended.")
+    title(
+        "All mail arrived, all sites are equal, nothing is left behind "
+        f"({time.monotonic() - began:.0f} s)."
+        if told is None
+        else "It is ended."
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
 """The mail half: a private Postfix, three nodes with their relays, and next hops."""
+
 import imaplib
 import re
 import smtplib
@@ -20,29 +21,46 @@ DEAD_AFTER = 8  # seconds; 15 by default
 
 def run_text(*command):
     try:
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False).stdout.decode()
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
+        ).stdout.decode()
     except OSError:
         return ""
 
 
 def versions():
     redis = re.search(r"v=(\S+)", run_text("redis-server", "--version"))
-    return (run_text("postconf", "-dh", "mail_version").strip(), ".".join(map(str, dovecot.version())),
-            redis[1] if redis else "?")
+    return (
+        run_text("postconf", "-dh", "mail_version").strip(),
+        ".".join(map(str, dovecot.version())),
+        redis[1] if redis else "?",
+    )
 
 
 def command(stack, *words):
     """`dovelane WORDS`, as an admin calls it on a host of the group. Its status."""
-    conf = next(service.note["conf"] for service in stack.services.values() if service.name.startswith("relay-"))
-    return subprocess.run([stack.shape.build / "ctl" / "dovelane", "-c", conf, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL, timeout=60, check=False).returncode
+    conf = next(
+        service.note["conf"]
+        for service in stack.services.values()
+        if service.name.startswith("relay-")
+    )
+    return subprocess.run(
+        [stack.shape.build / "ctl" / "dovelane", "-c", conf, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    ).returncode
 
 
 def by_hand(stack, ledger, sender, recipient, subject, name):
     """One mail as a client sends it; prints Postfix's answer."""
     host, port = stack.smtp.split(":")
-    text = (f"From: <{sender}>\r\nTo: <{recipient}>\r\nSubject: {subject}\r\nX-Oracle-Id: {name}\r\n\r\n"
-            f"{subject}.\r\n")
+    text = (
+        f"From: <{sender}>\r\nTo: <{recipient}>\r\nSubject: {subject}\r\nX-Oracle-Id:"
+        f" {name}\r\n\r\n{subject}.\r\n"
+    )
     with smtplib.SMTP(host, int(port), timeout=60) as client:
         client.ehlo("client.example")
         client.mail(sender)
@@ -69,7 +87,11 @@ def show_lanes(stack):
         with resp.Connection(address) as connection:
             found = lanes.names(connection)
         held[node] = sum(count for count, _ in found.values())
-        say(f"node {node} holds {held[node]} mail{'s' if held[node] != 1 else ''}:" if found else f"node {node} holds nothing")
+        say(
+            f"node {node} holds {held[node]} mail{'s' if held[node] != 1 else ''}:"
+            if found
+            else f"node {node} holds nothing"
+        )
         for lane, (count, size) in sorted(found.items()):
             say(f"    {lane.removeprefix(lanes.PREFIX):<44} LANE.LEN {count:>4}   {size:>7} bytes")
     return held
@@ -83,8 +105,11 @@ def disk_queue(stack):
 
 def in_lanes(stack):
     """Entries of all living nodes together."""
-    return sum(lanes.length(address) for node, address in stack.nodes.items()
-               if stack[f"redis-{node}"].alive())
+    return sum(
+        lanes.length(address)
+        for node, address in stack.nodes.items()
+        if stack[f"redis-{node}"].alive()
+    )
 
 
 def read_by_imap(stack, user, name):
@@ -107,25 +132,43 @@ def act_hold(stack, ledger):
     if command(stack, "hold", "--add", "--sender", "*"):
         raise Failed("dovelane hold --add failed")
     by_hand(stack, ledger, "alice@client.example", "bob@example.org", "Lunch at noon", "demo-1")
-    by_hand(stack, ledger, "alice@client.example", "carol@example.org", "Minutes of the meeting", "demo-2")
+    by_hand(
+        stack,
+        ledger,
+        "alice@client.example",
+        "carol@example.org",
+        "Minutes of the meeting",
+        "demo-2",
+    )
     by_hand(stack, ledger, "shop@client.example", "orders@next.example", "Order 4711", "demo-3")
     held = show_lanes(stack)
     say(f"Postfix's disk queue: {disk_queue(stack)} mails")
     if sum(held.values()) != HELD:
         raise Failed("two nodes should hold each of the three mails")
-    say("A lane's name says where its mail goes and who has it: mx1 delivers it, mx2 does if mx1 dies.")
+    say(
+        "A lane's name says where its mail goes and who has it: mx1 delivers it, mx2 does if mx1"
+        " dies."
+    )
     if command(stack, "hold", "--remove", "1"):
         raise Failed("dovelane hold --remove failed")
     milter = Path(stack["milter"].log)
-    eventually("the milter holds no more mail", lambda: re.findall(
-        r"standing rules of `dovelane hold` changed", milter.read_text(errors="replace"))[1:])
+    eventually(
+        "the milter holds no more mail",
+        lambda: re.findall(
+            r"standing rules of `dovelane hold` changed", milter.read_text(errors="replace")
+        )[1:],
+    )
 
 
 class Watch:
     """Looks at the nodes while mail flows: the most entries seen on each at one time."""
 
     def __init__(self, stack):
-        self.stack, self.most, self.ended = stack, {node: 0 for node in stack.nodes}, threading.Event()
+        self.stack, self.most, self.ended = (
+            stack,
+            {node: 0 for node in stack.nodes},
+            threading.Event(),
+        )
         self.thread = threading.Thread(target=self.look, daemon=True)
 
     def look(self):
@@ -149,19 +192,38 @@ class Watch:
 def act_many(stack, ledger):
     title(f"2. Meanwhile: {MAILS} mails, 10 sessions, to Dovecot and to two SMTP servers")
     with Watch(stack) as watch:
-        more = Generator(smtp=stack.smtp, mails=MAILS, sessions=10, recipients=(1, 3), users=8, size=(500, 20000),
-                         domains=["example.org", "next.example", "sink.example"]).run()
+        more = Generator(
+            smtp=stack.smtp,
+            mails=MAILS,
+            sessions=10,
+            recipients=(1, 3),
+            users=8,
+            size=(500, 20000),
+            domains=["example.org", "next.example", "sink.example"],
+        ).run()
         eventually("only what is held is in lanes", lambda: in_lanes(stack) == HELD)
     figures = more.summary()
     ledger.merge(more)
-    say(f"in        {figures['mails']} mails for {figures['promised']} recipients, all answered 250, "
-        f"{figures['mails_per_second']:.0f} mails/s")
-    say(f"250 after {figures['dot_to_250_ms']['p50']:.1f} ms p50, {figures['dot_to_250_ms']['max']:.1f} ms max: "
-        f"both copies are stored by then")
-    say("copies    " + ", ".join(f"up to {most} mails at one time on {node}" for node, most in watch.most.items()))
+    say(
+        f"in        {figures['mails']} mails for {figures['promised']} recipients, all answered"
+        f" 250, {figures['mails_per_second']:.0f} mails/s"
+    )
+    say(
+        f"250 after {figures['dot_to_250_ms']['p50']:.1f} ms p50,"
+        f" {figures['dot_to_250_ms']['max']:.1f} ms max: both copies are stored by then"
+    )
+    say(
+        "copies    "
+        + ", ".join(
+            f"up to {most} mails at one time on {node}" for node, most in watch.most.items()
+        )
+    )
     oracle.wait_delivered(stack, without_sink(more))
     times = oracle.delivery_times(stack, more)
-    say(f"end to end (final dot to having it at the next SMTP server): {percentile(times, 50):.1f} ms p50, {times[-1]:.1f} ms max")
+    say(
+        f"end to end (final dot to having it at the next SMTP server): {percentile(times, 50):.1f}"
+        f" ms p50, {times[-1]:.1f} ms max"
+    )
 
 
 def act_loss(stack, ledger):
@@ -171,9 +233,13 @@ def act_loss(stack, ledger):
     command(stack, "release", "--all")  # its status is 1: mx1 does not answer
     eventually("lanes of the others empty", lambda: in_lanes(stack) == 0, 120)
     eventually("bob's mail", lambda: oracle.in_mailboxes(stack)["demo-1", "bob@example.org"])
-    say(f"The mail of step 1 was released, and mx2 delivers its copies after {time.monotonic() - began:.0f} s "
-        f"(dead_after is {DEAD_AFTER} s here, 15 s by default):")
-    log = "".join(Path(stack[f"relay-{node}"].log).read_text(errors="replace") for node in ("mx2", "mx3")).splitlines()
+    say(
+        "The mail of step 1 was released, and mx2 delivers its copies after"
+        f" {time.monotonic() - began:.0f} s (dead_after is {DEAD_AFTER} s here, 15 s by default):"
+    )
+    log = "".join(
+        Path(stack[f"relay-{node}"].log).read_text(errors="replace") for node in ("mx2", "mx3")
+    ).splitlines()
     lines = [line for line in log if "why=takeover" in line]
     for line in [line for line in log if "mx1 is dead" in line][:1]:
         say(f"    | {line.partition('warning: ')[2]}")
@@ -191,16 +257,24 @@ def act_loss(stack, ledger):
 def act_go_on(stack, ledger):
     title("4. New mail goes on, to the two that are left; then mx1 comes back, empty")
     by_hand(stack, ledger, "alice@client.example", "bob@example.org", "Still with us", "demo-4")
-    more = Generator(smtp=stack.smtp, mails=20, sessions=4, domains=["example.org", "next.example"]).run()
+    more = Generator(
+        smtp=stack.smtp, mails=20, sessions=4, domains=["example.org", "next.example"]
+    ).run()
     ledger.merge(more)
     log = Path(stack["milter"].log).read_text(errors="replace")
-    say(f"{more.summary()['mails']} more mails answered 250, {more.summary()['dot_to_250_ms']['p50']:.1f} ms p50")
+    say(
+        f"{more.summary()['mails']} more mails answered 250,"
+        f" {more.summary()['dot_to_250_ms']['p50']:.1f} ms p50"
+    )
     line = [line for line in log.splitlines() if "action=" in line]
     say(f"the milter's last word: {line[-1][line[-1].find('action='):]}")
     stack.start("mx1")
     began = time.monotonic()
     eventually("mx1 alive again", lambda: command(stack, "nodes") == 0, 120)
-    say(f"mx1 was compared with the others, and is whole and alive after {time.monotonic() - began:.0f} s")
+    say(
+        "mx1 was compared with the others, and is whole and alive after"
+        f" {time.monotonic() - began:.0f} s"
+    )
 
 
 def without_sink(ledger):
@@ -218,7 +292,9 @@ def sink_mails(stack):
 
 def judge(stack, ledger):
     """A row of the closing table: sent, arrived, lost, twice; what is wrong is raised."""
-    wanted = len({mail for mail, recipient in ledger.promised if recipient.endswith("@sink.example")})
+    wanted = len(
+        {mail for mail, recipient in ledger.promised if recipient.endswith("@sink.example")}
+    )
     try:
         eventually("smtp-sink's count", lambda: sink_mails(stack) >= wanted)
     except DidNotHappen:
@@ -229,27 +305,41 @@ def judge(stack, ledger):
         raise Failed(verdict.report())
     if counted != wanted:
         raise Failed(f"smtp-sink counted {counted} mails of {wanted}")
-    return [("recipients of mail, each told by its id", len(verdict.promised), len(verdict.delivered),
-             len(verdict.lost), len(verdict.duplicates)),
-            ("mails at smtp-sink, which only counts", wanted, counted, wanted - counted, 0)]
+    return [
+        (
+            "recipients of mail, each told by its id",
+            len(verdict.promised),
+            len(verdict.delivered),
+            len(verdict.lost),
+            len(verdict.duplicates),
+        ),
+        ("mails at smtp-sink, which only counts", wanted, counted, wanted - counted, 0),
+    ]
 
 
 class Mail:
     """The half that begins at Postfix and ends at the next hop."""
 
     def __init__(self):
-        self.stack = Stack(postfix="divert", nodes=3, takeover="automatic", dovecot=True,
-                           sinks=[SinkShape("next", ours=True), SinkShape("plain")],
-                           maps={"example.org": "dovecot", "next.example": "next", "sink.example": "plain"},
-                           settings={"dead_after": f"{DEAD_AFTER}s"})
+        self.stack = Stack(
+            postfix="divert",
+            nodes=3,
+            takeover="automatic",
+            dovecot=True,
+            sinks=[SinkShape("next", ours=True), SinkShape("plain")],
+            maps={"example.org": "dovecot", "next.example": "next", "sink.example": "plain"},
+            settings={"dead_after": f"{DEAD_AFTER}s"},
+        )
         self.ledger = Ledger()
 
     def up(self):
         stack = self.stack
         stack.up()
         eventually("all nodes alive and whole", lambda: command(stack, "nodes") == 0)
-        eventually("nodes that the milter finds able to hold mail",
-                   lambda: probe.metric(f"unix:{stack['milter'].note['metrics']}", "store_able") == 1)
+        eventually(
+            "nodes that the milter finds able to hold mail",
+            lambda: probe.metric(f"unix:{stack['milter'].note['metrics']}", "store_able") == 1,
+        )
 
     def play(self):
         for act in (act_hold, act_many, act_loss, act_go_on):
@@ -258,10 +348,22 @@ class Mail:
     def addresses(self):
         """What a visitor can try, as long as it runs."""
         stack = self.stack
-        conf = next(service.note["conf"] for service in stack.services.values()
-                    if service.name.startswith("relay-"))
-        return [("SMTP, Postfix", stack.smtp, "for anybody@example.org, @next.example, @sink.example"),
-                ("IMAP, Dovecot", stack["dovecot"].note["imap"],
-                 f"anybody@example.org, password {stack['dovecot'].note['password']}"),
-                ("nodes", ", ".join(stack.nodes.values()), "redis-cli -p PORT LANE.BEAT"),
-                ("the gateway", f"{stack.shape.build}/ctl/dovelane -c {conf} top", "nodes, show, trace ...")]
+        conf = next(
+            service.note["conf"]
+            for service in stack.services.values()
+            if service.name.startswith("relay-")
+        )
+        return [
+            ("SMTP, Postfix", stack.smtp, "for anybody@example.org, @next.example, @sink.example"),
+            (
+                "IMAP, Dovecot",
+                stack["dovecot"].note["imap"],
+                f"anybody@example.org, password {stack['dovecot'].note['password']}",
+            ),
+            ("nodes", ", ".join(stack.nodes.values()), "redis-cli -p PORT LANE.BEAT"),
+            (
+                "the gateway",
+                f"{stack.shape.build}/ctl/dovelane -c {conf} top",
+                "nodes, show, trace ...",
+            ),
+        ]

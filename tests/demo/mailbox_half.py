@@ -1,4 +1,5 @@
-"""The mailbox half: one user at three Dovecot sites, whose clients go on whatever becomes of the links."""
+"""The mailbox half: one user at three Dovecot sites, whose clients go on when links are cut."""
+
 import threading
 import time
 
@@ -13,8 +14,10 @@ STAYS = ("Lunch", "New plan")  # of what is saved; bob removes the others
 
 
 def mail(subject):
-    return (f"From: <alice@example.org>\r\nTo: <{USER}>\r\nSubject: {subject}\r\nX-Mail: {subject}\r\n"
-            f"\r\n{subject}.\r\n").encode()
+    return (
+        f"From: <alice@example.org>\r\nTo: <{USER}>\r\nSubject: {subject}\r\nX-Mail: {subject}\r\n"
+        f"\r\n{subject}.\r\n"
+    ).encode()
 
 
 class Sites:
@@ -34,7 +37,7 @@ class Sites:
         return self.replicas[number].imap(USER)
 
     def equal(self):
-        """What all three show, or None as long as they differ; and the milliseconds that this took."""
+        """What all three show as soon as they show the same; after how many milliseconds."""
         began, shown = time.monotonic(), []
 
         def same():
@@ -50,13 +53,22 @@ class Sites:
             say(f"{replica.note['site']}  IMAP {replica.note['imap']}  {replica.note['storage']}")
         with self.imap(0) as a:
             a.create("Plans")
-            for folder, subject in (("INBOX", "Lunch"), ("INBOX", "Invoice"), ("Plans", "Old plan")):
+            for folder, subject in (
+                ("INBOX", "Lunch"),
+                ("INBOX", "Invoice"),
+                ("Plans", "Old plan"),
+            ):
                 a.append(folder, mail(subject))
         self.equal()
         told = self.hear_of_a_flag()
-        say(f"A client flags \"Lunch\" at site-a. Clients in IDLE hear of it after {told[0]:.0f} ms at "
-            f"site-a itself,")
-        say(f"{told[1]:.0f} ms at site-b, {told[2]:.0f} ms at site-c. (Dovecot lets a client in IDLE wait 500 ms.)")
+        say(
+            f'A client flags "Lunch" at site-a. Clients in IDLE hear of it after {told[0]:.0f} ms'
+            " at site-a itself,"
+        )
+        say(
+            f"{told[1]:.0f} ms at site-b, {told[2]:.0f} ms at site-c. (Dovecot lets a client in"
+            " IDLE wait 500 ms.)"
+        )
 
     def hear_of_a_flag(self):
         """Milliseconds until a client in IDLE at each site is told of it."""
@@ -98,27 +110,38 @@ class Sites:
             c.delete("Plans")
             c.select("INBOX")
             c.expunge("INBOX", 2)
-        table([("site", "what bob does there"),
-               ("site-a", 'reads "Lunch" (\\Seen); renames the folder Plans to Projects'),
-               ("site-b", 'answers "Lunch" (\\Answered); files "New plan" in Plans'),
-               ("site-c", 'expunges "Invoice"; deletes the folder Plans with "Old plan" in it')])
+        table(
+            [
+                ("site", "what bob does there"),
+                ("site-a", 'reads "Lunch" (\\Seen); renames the folder Plans to Projects'),
+                ("site-b", 'answers "Lunch" (\\Answered); files "New plan" in Plans'),
+                ("site-c", 'expunges "Invoice"; deletes the folder Plans with "Old plan" in it'),
+            ]
+        )
         self.stack.heal()
         shown, took = self.equal()
         say(f"The links are mended. {took:.0f} ms later the three sites show the same:")
         for name, folder in sorted(shown.folders.items()):
             for message in folder.messages.values():
                 say(f"    {name:<9} {message.name:<9} {' '.join(sorted(message.flags))}")
-        wanted = {"INBOX": {"Lunch": [("\\answered", "\\flagged", "\\seen")]},
-                  "Projects": {"New plan": [()]}}
+        wanted = {
+            "INBOX": {"Lunch": [("\\answered", "\\flagged", "\\seen")]},
+            "Projects": {"New plan": [()]},
+        }
         if shown.shape() != wanted:
             raise Failed(f"the sites show {shown.shape()} instead of {wanted}")
-        say("Flags of all sites count. The delete took what site-c had seen and nothing else: the new plan")
+        say(
+            "Flags of all sites count. The delete took what site-c had seen and nothing else: the"
+            " new plan"
+        )
         say("and its folder live, under the new name.")
 
     def act_index(self):
         title("7. site-a loses bob's index files, which hold his flags")
         before, _ = self.equal()
-        gone = [path for path in self.replicas[0].store(USER).rglob("dovecot.*index*") if path.is_file()]
+        gone = [
+            path for path in self.replicas[0].store(USER).rglob("dovecot.*index*") if path.is_file()
+        ]
         for path in gone:
             path.unlink()
         began = time.monotonic()
@@ -127,22 +150,39 @@ class Sites:
         shown, _ = self.equal()
         if shown.shape() != before.shape():
             raise Failed(f"the sites show {shown.shape()} instead of {before.shape()}")
-        say(f"{len(gone)} files were removed. {(time.monotonic() - began) * 1000:.0f} ms after bob's next login all is there again,")
+        say(
+            f"{len(gone)} files were removed. {(time.monotonic() - began) * 1000:.0f} ms after"
+            " bob's next login all is there again,"
+        )
         say("and the other sites lost nothing meanwhile.")
 
     def counts(self):
         """Sent and meant to stay, there, lost, twice."""
         shown, _ = self.equal()
-        there = [message.name for folder in shown.folders.values()
-                 for message in folder.messages.values()]
+        there = [
+            message.name
+            for folder in shown.folders.values()
+            for message in folder.messages.values()
+        ]
         left = set(STAYS)
         return len(left), len(there), len(left - set(there)), len(there) - len(set(there))
 
     def addresses(self):
         a = self.replicas[0]
-        return [(f"IMAP, {one.note['site']}", one.note["imap"], f"{USER}, password {one.note['password']}")
-                for one in self.replicas] + \
-            [("the replicas", f"doveadm -c {a.note['config']} dovelane status -u {USER}", "lag, verify ...")]
+        return [
+            (
+                f"IMAP, {one.note['site']}",
+                one.note["imap"],
+                f"{USER}, password {one.note['password']}",
+            )
+            for one in self.replicas
+        ] + [
+            (
+                "the replicas",
+                f"doveadm -c {a.note['config']} dovelane status -u {USER}",
+                "lag, verify ...",
+            )
+        ]
 
     def play(self):
         for act in (self.act_idle, self.act_cut, self.act_index):

@@ -1,4 +1,5 @@
 """How the demo speaks: plain sentences, few lines."""
+
 import sys
 
 

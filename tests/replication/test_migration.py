@@ -1,5 +1,6 @@
-"""From sites that `doveadm sync`, or 2.3's replicator, kept equal: what `doveadm dovelane compare` says before
-the first start is what becomes of them, and no mail is lost or there twice."""
+"""From sites that `doveadm sync`, or 2.3's replicator, kept equal: what `doveadm dovelane compare`
+says before the first start is what becomes of them, and no mail is lost or there twice."""
+
 import hashlib
 import json
 import re
@@ -17,15 +18,31 @@ from support.waiting import eventually
 pytestmark = pytest.mark.long
 
 WITHIN = 300.0
-ZEROS = dict.fromkeys(("united", "only-first", "only-second", "uids-first", "uids-second",
-                       "uidvalidity-first", "uidvalidity-second", "names", "renamed",
-                       "other-bytes", "refused"), 0)
+ZEROS = dict.fromkeys(
+    (
+        "united",
+        "only-first",
+        "only-second",
+        "uids-first",
+        "uids-second",
+        "uidvalidity-first",
+        "uidvalidity-second",
+        "names",
+        "renamed",
+        "other-bytes",
+        "refused",
+    ),
+    0,
+)
 
 
 class Migrating(Group):
     """Its sites know nothing of Dovelane until `start_dovelane`."""
 
-    dovelane, stock = False, None   # stock: settings of Dovecot's own replicator, by the site's letter
+    dovelane, stock = (
+        False,
+        None,
+    )  # stock: settings of Dovecot's own replicator, by the site's letter
 
     def dovelane_part(self, letter, *rest):
         part = super().dovelane_part(letter, *rest)
@@ -43,8 +60,9 @@ class Migrating(Group):
         for replica in self.replicas:
             replica.end()
         first = self.other_configuration(self.replicas[0], dovelane=True, stock=None)
-        eventually("the first site has read its mailboxes", lambda: all_same(first, self.users),
-                   WITHIN)
+        eventually(
+            "the first site has read its mailboxes", lambda: all_same(first, self.users), WITHIN
+        )
         self.other_configuration(self.replicas[1])
 
 
@@ -74,7 +92,8 @@ def migrating(request):
         assert not told, told
 
 
-# --- what is said -----------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------
+
 
 def survey(group, number):
     replica = group.replicas[number]
@@ -89,17 +108,32 @@ def compare(group, *words, surveys=None):
     surveys = surveys or [survey(group, 0), survey(group, 1)]
     replica = group.replicas[0]
     done = subprocess.run(
-        replica.entered("doveadm", "-f", "json", "-c", replica.note["inner_config"], "dovelane",
-                        "compare", *words, *map(str, surveys)),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
+        replica.entered(
+            "doveadm",
+            "-f",
+            "json",
+            "-c",
+            replica.note["inner_config"],
+            "dovelane",
+            "compare",
+            *words,
+            *map(str, surveys),
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode in (0, 1), done
     rows = json.loads(done.stdout)
     first = "folder" if words else "user"
-    return {row.pop(first): {key: int(value) for key, value in row.items()} for row in rows}, \
-        done.returncode
+    return {
+        row.pop(first): {key: int(value) for key, value in row.items()} for row in rows
+    }, done.returncode
 
 
-# --- what happens -----------------------------------------------------------------------------------
+# --- what happens ---------------------------------------------------------------------------------
+
 
 def read(replica, user):
     """Nobody logs in where he has no home: that would make his INBOX."""
@@ -147,29 +181,43 @@ def start_and_hold(group, said):
     eventually("both sites show the same", lambda: settled(group, users), WITHIN)
     for user in users:
         after = [digest.read(replica, user).folders for replica in group.replicas]
-        assert {name: (folder.validity, sorted(folder.messages)) for name, folder in
-                after[0].items()} == {name: (folder.validity, sorted(folder.messages))
-                                      for name, folder in after[1].items()}, user
+        assert {
+            name: (folder.validity, sorted(folder.messages)) for name, folder in after[0].items()
+        } == {
+            name: (folder.validity, sorted(folder.messages)) for name, folder in after[1].items()
+        }, user
         made = happened(before[user], after)
         for key in (*SEEN, "folders"):
             assert made[key] == said[user][key], (user, key, made, said[user])
-    assert {key: sum(said[user][key] for user in users) for key in ZEROS} == \
-        {key: said["(all)"][key] for key in ZEROS}
+    assert {key: sum(said[user][key] for user in users) for key in ZEROS} == {
+        key: said["(all)"][key] for key in ZEROS
+    }
 
 
 def settled(group, users):
     """By what clients see: the same mails under the same UIDs."""
+
     def shown(user):
-        return [{name: (folder.validity, sorted((uid, m.name) for uid, m in folder.messages.items()))
-                 for name, folder in digest.read(replica, user).folders.items()}
-                for replica in group.replicas]
+        return [
+            {
+                name: (folder.validity, sorted((uid, m.name) for uid, m in folder.messages.items()))
+                for name, folder in digest.read(replica, user).folders.items()
+            }
+            for replica in group.replicas
+        ]
+
     return all(one == two for one, two in map(shown, users)) and not any(
-        re.search(r"uids-to-settle=[1-9]", replica.doveadm(
-            "dovelane", "status", "-u", user, check=False).decode())
-        for replica in group.replicas for user in users)
+        re.search(
+            r"uids-to-settle=[1-9]",
+            replica.doveadm("dovelane", "status", "-u", user, check=False).decode(),
+        )
+        for replica in group.replicas
+        for user in users
+    )
 
 
-# --- what is left different ------------------------------------------------------------------------
+# --- what is left different -----------------------------------------------------------------------
+
 
 def both(a, b, do):
     do(a)
@@ -229,9 +277,18 @@ def gone_from_one(a, b):
     a.append("INBOX", "late-a")
 
 
-LEFT = [nothing, one_new_mail, new_mails_on_both_sides, removed_at_one, moved_at_one,
-        one_folder_made_twice, the_same_mail_by_another_way, the_same_mail_under_another_uid,
-        renamed_at_one, gone_from_one]
+LEFT = [
+    nothing,
+    one_new_mail,
+    new_mails_on_both_sides,
+    removed_at_one,
+    moved_at_one,
+    one_folder_made_twice,
+    the_same_mail_by_another_way,
+    the_same_mail_under_another_uid,
+    renamed_at_one,
+    gone_from_one,
+]
 
 
 def fill(site):
@@ -258,16 +315,21 @@ def differ(group, user, how):
 
 
 def tree(replica, user):
-    """All that is in a home, byte by byte; of a Maildir, which any STATUS syncs, but for its index."""
+    """All that is in a home, byte by byte; of a Maildir, which any STATUS syncs, not its index."""
     home = replica.home(user)
     skipped = "dovecot." if replica.note["storage"] == "maildir" else "-"
-    return {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest()
-            if path.is_file() else "" for path in sorted(home.rglob("*"))
-            if not path.name.startswith(skipped)}
+    return {
+        str(path.relative_to(home)): (
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        )
+        for path in sorted(home.rglob("*"))
+        if not path.name.startswith(skipped)
+    }
 
 
-@pytest.mark.parametrize("formats", [("sdbox", "maildir"), ("maildir", "mdbox"),
-                                     ("mdbox", "sdbox")], ids="-".join)
+@pytest.mark.parametrize(
+    "formats", [("sdbox", "maildir"), ("maildir", "mdbox"), ("mdbox", "sdbox")], ids="-".join
+)
 def test_what_compare_says_is_what_a_join_does(migrating, formats):
     users = [f"{how.__name__.replace('_', '-')}@example.org" for how in LEFT]
     lonely = ["only-at-a@example.org", "only-at-b@example.org"]
@@ -287,8 +349,15 @@ def test_what_compare_says_is_what_a_join_does(migrating, formats):
     said, code = compare(group, surveys=surveys)
     assert code == 1, said
     assert said[users[0]] == {**ZEROS, "folders": 3, "united": 5}, said[users[0]]
-    assert said[users[2]] == {**ZEROS, "folders": 3, "united": 5, "only-first": 1, 
-                              "only-second": 2, "uids-first": 1, "uids-second": 1}, said[users[2]]
+    assert said[users[2]] == {
+        **ZEROS,
+        "folders": 3,
+        "united": 5,
+        "only-first": 1,
+        "only-second": 2,
+        "uids-first": 1,
+        "uids-second": 1,
+    }, said[users[2]]
     assert said["one-folder-made-twice@example.org"]["names"] == 1
     assert said["renamed-at-one@example.org"]["renamed"] == 1
     assert said[lonely[0]] == {**ZEROS, "folders": 3, "only-first": 5}
@@ -301,14 +370,14 @@ def test_a_hundred_users(migrating):
     group = migrating("sdbox", "maildir", users=users, settings={**FAST, "log_level": "info"})
     filled_and_synced(group, users)
     for n, user in enumerate(users):
-        if n % 2 == 0:      # each other one is equal already
+        if n % 2 == 0:  # each other one is equal already
             differ(group, user, LEFT[n // 2 % len(LEFT)])
     said, code = compare(group)
     assert code == 1 and len(said) == 101, said
     start_and_hold(group, said)
 
 
-# --- 2.3's replicator ------------------------------------------------------------------------------
+# --- 2.3's replicator -----------------------------------------------------------------------------
 
 STOCK = """mail_plugins = $mail_plugins notify replication
 doveadm_password = between the sites
@@ -340,7 +409,7 @@ def names_at(replica, user, folder="INBOX"):
 
 
 def test_from_the_replicator_of_23(migrating):
-    """It runs; Dovelane beside it is refused; it is switched off, and what it left apart is united."""
+    """It runs; Dovelane beside it is refused; it is switched off, and what was apart is united."""
     users = [f"{how.__name__.replace('_', '-')}@example.org" for how in LEFT[:6]]
     group = migrating("sdbox", "maildir", users=users, settings=FAST)
     if not group.replicas[0].note["version"].startswith("2.3"):
@@ -354,17 +423,29 @@ def test_from_the_replicator_of_23(migrating):
         with Site(a, user) as site:
             fill(site)
     for user in users:
-        eventually(f"the replicator has brought {user}", lambda name=user: (
-            names_at(b, name) == {"m1", "m2", "m3"} and names_at(b, name, "Work") == {"w1", "w2"}), WITHIN)
+        eventually(
+            f"the replicator has brought {user}",
+            lambda name=user: (
+                names_at(b, name) == {"m1", "m2", "m3"}
+                and names_at(b, name, "Work") == {"w1", "w2"}
+            ),
+            WITHIN,
+        )
         with Site(b, user) as site:
             site.append("INBOX", "back")
     for user in users:
-        eventually(f"the replicator has brought back {user}",
-                   lambda name=user: "back" in names_at(a, name), WITHIN)
+        eventually(
+            f"the replicator has brought back {user}",
+            lambda name=user: "back" in names_at(a, name),
+            WITHIN,
+        )
     # Both at once: each user is refused, and told so. Nothing of Dovelane's is made.
     a = group.other_configuration(a, dovelane=True, stock=stock)
-    eventually("the user is refused", lambda: "Dovecot's own replicator is on" in group.logs(
-        "cannot be replicated here", 100), WITHIN)
+    eventually(
+        "the user is refused",
+        lambda: "Dovecot's own replicator is on" in group.logs("cannot be replicated here", 100),
+        WITHIN,
+    )
     assert not list(a.store(users[0]).rglob("dovelane/state.db"))
     for replica in group.replicas:
         group.other_configuration(replica, dovelane=False, stock=None)

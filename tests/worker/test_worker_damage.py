@@ -70,6 +70,31 @@ def test_an_index_that_a_client_made_anew_is_another_one(tmp_path_factory, fmt, 
         world.stop()
 
 
+@pytest.mark.test
+def test_what_is_found_by_another_question_is_looked_at_soon(tmp_path_factory):
+    """Main asks for no look at the mailboxes before its next sweep."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        site = world[1]
+        imap(site, None, ("create", "E"))
+        append(site, "E", "m", "(\\Seen Kw)")
+        world.settle()
+        imap(world[2], None, ("rename", "E", "F"))  # the worker of site 1 has the list open now
+        world.settle()
+        before = equal(world, uids=False)
+        for path in indexes(site):
+            if path.is_file() and "index" in path.name:
+                path.unlink()
+        time.sleep(2.1)  # as above
+        imap(site, "F", ("list",), ("create", "G"), ("delete", "G"))
+        site.admin("status")
+        assert any("looking at all anew" in said for _, said in site.notes), site.notes
+        world.settle(ingest=False)
+        assert equal(world, uids=False) == before
+    finally:
+        world.stop()
+
+
 def test_a_folder_that_is_deleted_has_lost_no_index(world):
     """Where the hint names it, it is opened before all are listed."""
     imap(world[1], None, ("create", "F"))

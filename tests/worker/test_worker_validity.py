@@ -33,7 +33,8 @@ def validity(site, folder):
 
 
 def uids(site, folder):
-    return [int(n) for n in re.findall(r"\d+", site.doveadm("fetch", "-u", USER, "uid", "mailbox", folder, "all").decode())]
+    told = site.doveadm("fetch", "-u", USER, "uid", "mailbox", folder, "all").decode()
+    return [int(n) for n in re.findall(r"\d+", told)]
 
 
 def made_at_two(world):
@@ -94,7 +95,8 @@ def test_a_counter_that_says_nothing(world, damage):
 
 @pytest.mark.parametrize("last", ["looked at", "after the last look"])
 def test_another_folder_of_the_name_has_the_same_uidvalidity(world, last):
-    """As one that was made at a site which had not heard of the first. Its mails do not get UIDs that were shown."""
+    """As one that was made at a site which had not heard of the first. Its mails do not get UIDs
+    that were shown."""
     append(world[1], "INBOX", "m")
     world.settle()
     imap(world[1], None, ("create", "F"))
@@ -114,4 +116,5 @@ def test_another_folder_of_the_name_has_the_same_uidvalidity(world, last):
     world.settle()
     assert subjects(equal(world), "F") == 1
     for site in world.sites.values():
-        assert validity(site, "F") == value and uids(site, "F")[0] > shown[-1], (site.number, shown, uids(site, "F"))
+        found = uids(site, "F")
+        assert validity(site, "F") == value and found[0] > shown[-1], (site.number, shown, found)
