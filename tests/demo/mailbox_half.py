@@ -6,6 +6,7 @@ import time
 from telling import Failed, say, table, title
 from support.stack import digest
 from support.stack.group import Group
+from support.stack.imap import Lost
 from support.waiting import eventually
 
 STORAGES = ("sdbox", "maildir", "mdbox")
@@ -41,7 +42,10 @@ class Sites:
         began, shown = time.monotonic(), []
 
         def same():
-            shown[:] = [digest.read(replica, USER) for replica in self.replicas]
+            try:
+                shown[:] = [digest.read(replica, USER) for replica in self.replicas]
+            except Lost:  # its UIDVALIDITY changed, say: clients log in again
+                return False
             return not any(digest.difference(shown[0], other) for other in shown[1:])
 
         eventually("the three sites show the same", same)
