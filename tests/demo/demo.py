@@ -31,7 +31,8 @@ from support.stack.shape import REPOSITORY  # noqa: E402
 from support.waiting import DidNotHappen, eventually  # noqa: E402
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PID_FILE, LOG = REPOSITORY / "build" / "demo.pid", REPOSITORY / "build" / "demo.log"
+BUILD = Path(os.environ.get("DOVELANE_BUILD") or REPOSITORY / "build")
+PID_FILE, LOG = BUILD / "demo.pid", BUILD / "demo.log"
 
 
 def run_text(*command):
