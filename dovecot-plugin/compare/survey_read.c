@@ -46,6 +46,16 @@ static int wrong(const struct survey *s, char **error_r, const char *form, ...)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
+/* What is told of a line goes to a terminal. */
+static bool is_text(const char *line, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (((unsigned char)line[i] < 0x20 && line[i] != '\t') || line[i] == 0x7f)
+            return false;
+    }
+    return true;
+}
+
 /* 1; 0: the file's end; -1 */
 static int next_line(struct survey *s, char **error_r)
 {
@@ -53,7 +63,7 @@ static int next_line(struct survey *s, char **error_r)
     if (n < 0)
         return ferror(s->file) ? wrong(s, error_r, "cannot be read: %s", strerror(errno)) : 0;
     s->line++;
-    if (s->text[n - 1] != '\n' || memchr(s->text, '\0', (size_t)n))
+    if (s->text[n - 1] != '\n' || !is_text(s->text, (size_t)n - 1))
         return wrong(s, error_r, "the line is cut, or is no text");
     s->text[n - 1] = '\0';
     s->fields = 0;
@@ -135,7 +145,8 @@ static int add_user(struct survey *s, char **error_r)
     if (more != s->user || s->n == s->room)
         s->room = room;
     s->user = more;
-    if (!unescape(s->field[1], &len, '\0') || len != strlen(s->field[1]))
+    if (!unescape(s->field[1], &len, '\0') || !is_text(s->field[1], len) ||
+        strchr(s->field[1], '\t'))
         return wrong(s, error_r, "the user's name cannot be read");
     struct place *u = &s->user[s->n];
     *u = (struct place){strdup(s->field[1]), ftello(s->file), s->line};

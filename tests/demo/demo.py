@@ -15,14 +15,13 @@ import os
 import re
 import signal
 import smtplib
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mail_half import Mail, judge  # noqa: E402
+from mail_half import Mail, judge, run_text  # noqa: E402
 from mailbox_half import Sites  # noqa: E402
 from telling import Failed, say, table, title  # noqa: E402
 from support.stack import StackError, dovecot, ports, process  # noqa: E402
@@ -33,15 +32,6 @@ from support.waiting import DidNotHappen, eventually  # noqa: E402
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BUILD = Path(os.environ.get("DOVELANE_BUILD") or REPOSITORY / "build")
 PID_FILE, LOG = BUILD / "demo.pid", BUILD / "demo.log"
-
-
-def run_text(*command):
-    try:
-        return subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
-        ).stdout.decode()
-    except OSError:
-        return ""
 
 
 def versions():

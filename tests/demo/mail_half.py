@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from telling import Failed, say, title
-from support.stack import SinkShape, Stack, dovecot, lanes, oracle, probe, resp
+from support.stack import SinkShape, Stack, lanes, oracle, probe, resp
 from support.stack.generator import Generator
 from support.stack.ledger import Ledger, percentile
 from support.waiting import DidNotHappen, eventually
@@ -19,22 +19,14 @@ HELD = 6  # three mails, each on two nodes
 DEAD_AFTER = 8  # seconds; 15 by default
 
 
-def run_text(*command):
+def run_text(*words):
+    """A command's output, or nothing where it is not there."""
     try:
         return subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
         ).stdout.decode()
     except OSError:
         return ""
-
-
-def versions():
-    redis = re.search(r"v=(\S+)", run_text("redis-server", "--version"))
-    return (
-        run_text("postconf", "-dh", "mail_version").strip(),
-        ".".join(map(str, dovecot.version())),
-        redis[1] if redis else "?",
-    )
 
 
 def command(stack, *words):

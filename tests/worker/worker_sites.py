@@ -113,6 +113,10 @@ def directory_of(site, folder):
     return path
 
 
+def indexes(site):
+    return [p for p in site.root().rglob("dovecot*") if "dovelane" not in p.parts]
+
+
 def copy_owned(source, target):
     """A backup that is made, or restored: another directory, whose files have the times of the old one's."""
     shutil.rmtree(target, ignore_errors=True)
