@@ -354,8 +354,8 @@ int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_
  * stand in that order. */
 void orset_prefetch(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
 
-/* The flags a UID has now. reassert: flags a client set again explicitly though they were set
- * (F4), may be NULL. */
+/* The flags a UID has now. reassert: flags a client set again explicitly though they were set, and
+ * \Deleted where a client cleared it again and the UID has it not (F4); may be NULL. */
 int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert);
 /* The flags that a UID was last seen with here. 1; 0: no message is bound to it. */

@@ -264,6 +264,18 @@ def test_undeleting_wins(world):
     assert now["INBOX"][1][0][1] == set()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("how", [("-FLAGS", "(\\Deleted)"), ("FLAGS", "()")])
+def test_undeleting_what_was_deleted_in_the_same_breath_wins(world, how):
+    """The mailbox looks as if nothing had been done to it since the last look."""
+    append(world[1], "INBOX", "one")
+    append(world[1], "INBOX", "two")
+    both(world, lambda s: None, lambda s: None)
+    set_it = ("store", "1:2", "+FLAGS", "(\\Deleted)")
+    now = both(world, lambda s: imap(s, "INBOX", set_it, ("store", "1", *how)), lambda s: imap(s, "INBOX", set_it))
+    assert [flags for _, flags, *_ in now["INBOX"][1]] == [set(), {"\\Deleted"}]
+
+
 def test_three_sites(three):
     three.settle()
     for n, site in three.sites.items():

@@ -113,8 +113,12 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
         seen = wanted;
     orset_flags_diff(now, &seen, &set);
     orset_flags_diff(&seen, now, &cut);
-    if (reassert)
-        orset_flags_or(&set, reassert);
+    if (reassert) {
+        struct orset_flags again = *reassert;
+        cut.system |= again.system & ~now->system & ORSET_DELETED;
+        again.system &= (uint8_t)~cut.system;
+        orset_flags_or(&set, &again);
+    }
     if ((r = leave_out_keywords(os, m, &set)) < 0)
         return r;
     if (count_flags(&set) + count_flags(&cut) == 0)

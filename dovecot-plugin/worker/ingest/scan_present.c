@@ -23,12 +23,18 @@
 #include <mail-storage-private.h>
 #include <seq-range-array.h>
 
+/* What clients set again, and the \Deleted that they set and cleared since the last scan: who
+ * sets it elsewhere meanwhile has not seen that. */
 static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                         struct orset_flags *set)
 {
-    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
-        if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
-            set->system |= (uint8_t)(1U << i);
+    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++) {
+        unsigned flag = 1U << i;
+        if (((now->system & flag) != 0 ||
+             (flag == ORSET_DELETED && seq_range_exists(&l->log.undeleted, uid))) &&
+            seq_range_exists(&l->log.reasserts[i], uid))
+            set->system |= (uint8_t)flag;
+    }
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */

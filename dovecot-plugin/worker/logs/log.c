@@ -245,10 +245,14 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
     if (!by_client || !is_news(in))
         return;
     for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
-        uint8_t set = flags_system(rec->add_flags);
+        uint8_t set = flags_system(rec->add_flags), cut = flags_system(rec->remove_flags);
         for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
             if ((set & 1U << i) != 0)
                 add_range(&scan->reasserts[i], rec->uid1, rec->uid2, scan->end.uid_next);
+        if ((set & ORSET_DELETED) != 0)
+            seq_range_array_remove_range(&scan->undeleted, rec->uid1, rec->uid2);
+        else if ((cut & ORSET_DELETED) != 0)
+            add_range(&scan->undeleted, rec->uid1, rec->uid2, scan->end.uid_next);
     }
 }
 
@@ -611,6 +615,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     t_array_init(&scan->saved, 16);
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         t_array_init(&scan->reasserts[i], 4);
+    t_array_init(&scan->undeleted, 4);
     t_array_init(&scan->attributes, 4);
     t_array_init(&scan->late, 4);
     t_array_init(&scan->flag_changes, 4);

@@ -53,6 +53,8 @@ struct log_scan {
     ARRAY_TYPE(seq_range) saved;      /* by this program, or another one that acts for no client */
     /* for each of those flags: the mails on which a client set it */
     ARRAY_TYPE(seq_range) reasserts[ORSET_SYSTEM_FLAGS];
+    /* mails from which a client cleared \Deleted, and none has set it since */
+    ARRAY_TYPE(seq_range) undeleted;
     ARRAY_TYPE(attribute_change) attributes; /* in the log's order */
     ARRAY(struct late_change) late;
     /* in order; of a mailbox that is rewound, adopted, or whose log began anew */

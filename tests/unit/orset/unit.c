@@ -50,6 +50,32 @@ START_TEST(test_a_second_scan_makes_no_op)
 }
 END_TEST
 
+/* Both between two scans: the mailbox looks as before. */
+START_TEST(test_deleted_set_and_cleared_again_wins_over_a_setting_elsewhere)
+{
+    struct replica a, b;
+    struct orset_message m;
+    struct orset_flags none = {0}, deleted = {.system = ORSET_DELETED}, now;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &none, &deleted), ORSET_OK);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_flags(b.os, ORSET_INBOX, 1, &deleted, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 3), 0);
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_int_eq(orset_message_flags(b.os, ORSET_INBOX, m.dot, &now), 0);
+    ck_assert_int_eq(now.system, 0);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 START_TEST(test_a_keyword_the_mailbox_cannot_hold_is_not_read_back_as_removed)
 {
     struct replica a, b;
@@ -540,6 +566,7 @@ int main(void)
     Suite *s = suite_create("orset");
     TCase *t = tcase_create("rules");
     tcase_add_test(t, test_a_second_scan_makes_no_op);
+    tcase_add_test(t, test_deleted_set_and_cleared_again_wins_over_a_setting_elsewhere);
     tcase_add_test(t, test_a_keyword_the_mailbox_cannot_hold_is_not_read_back_as_removed);
     tcase_add_test(t, test_missing_is_not_removed);
     tcase_add_test(t, test_a_source_is_removed_after_what_is_copied_from_it);
