@@ -94,8 +94,9 @@
 #define ORSET_OP_MAX (2 * 1024 * 1024)   /* bytes of one op */
 /* UID claims above it are not used: Dovecot panics near 2^32 (F32) */
 #define ORSET_UID_MAX 0x7fffffffU
-#define ORSET_UID_JUMP 1000000U    /* nor those further above UIDNEXT */
-#define ORSET_UID_STEP 100000U     /* by which one round follows another site's UIDNEXT */
+#define ORSET_UID_JUMP 1000000U /* nor those further above UIDNEXT */
+#define ORSET_UID_STEP 100000U  /* by which one round follows another site's UIDNEXT */
+#define ORSET_MODSEQ_MAX (1ULL << 62)
 #define ORSET_DATE_MAX (1LL << 40) /* seconds since 1970 */
 #define ORSET_SIZE_MAX (1ULL << 40)
 

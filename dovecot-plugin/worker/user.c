@@ -14,6 +14,7 @@
 #include "dovecot-plugin/worker/session/link.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/rows.h"
@@ -233,6 +234,8 @@ static int check_root(struct session *s, const char **error_r)
         if (!other)
             continue;
         (*x)->all = (*x)->restored = TRUE;
+        if (r >= 0)
+            r = modseq_floor_keep(s, *x);
         box_unread(*x);
         if (r >= 0 && rows_put_box(s, *x) < 0)
             r = -1;

@@ -2,10 +2,10 @@
 (docs/replication-protocol.md, "Modseqs").
 """
 import random
-import re
 import time
 
 import pytest
+from qresync import Client, missed, truth
 from worker_sites import append, crash_world, imap, mail, make_world, needs_dovecot
 from support.frames import CLOSE, HELLO_TOO, TICK
 from support.worker_world import GUARD, Failed
@@ -14,56 +14,6 @@ pytestmark = needs_dovecot
 
 RAISE, RAISED = 12, 13
 MIXES = ["sdbox,sdbox", pytest.param("maildir,sdbox,mdbox", marks=pytest.mark.long)]
-
-
-class Client:
-    """Keeps the INBOX's flags by UID, with what it is told alone: RFC 7162's way to come back."""
-
-    def __init__(self):
-        self.modseq, self.uidnext, self.known = 0, 1, {}
-
-    def visit(self, site):
-        box = site.imap()
-        box._simple_command("ENABLE", "QRESYNC")
-        assert box.select("INBOX")[0] == "OK"
-        validity = int(box.response("UIDVALIDITY")[1][0])
-        box._simple_command("CLOSE")
-        box.state = "AUTH"
-        since = f" (QRESYNC ({validity} {self.modseq} 1:{self.uidnext - 1}))" if self.known else ""
-        assert box._simple_command("SELECT", f"INBOX{since}")[0] == "OK"
-        box.state = "SELECTED"
-        told = box.untagged_responses
-        gone = set()
-        for line in told.get("VANISHED", []):
-            for part in re.search(rb"([\d:,]+)$", line)[1].split(b","):
-                ends = [int(end) for end in part.split(b":")]
-                gone.update(range(ends[0], ends[-1] + 1))
-        self.known = {uid: flags for uid, flags in self.known.items() if uid not in gone}
-        self.learn(told.get("FETCH", []), self.known)
-        highest = int(box.response("HIGHESTMODSEQ")[1][-1])
-        uidnext = int(box.response("UIDNEXT")[1][-1])
-        _, new = box.uid("FETCH", f"{self.uidnext}:*", "(FLAGS)")
-        self.learn(new, None)
-        self.modseq, self.uidnext = highest, max(uidnext, self.uidnext)
-        box.logout()
-
-    def learn(self, lines, only):
-        for line in lines:
-            line = line if isinstance(line, bytes) else b" ".join(line) if line else b""
-            uid = re.search(rb"UID (\d+)", line)
-            flags = re.search(rb"FLAGS \(([^)]*)\)", line)
-            if uid and flags and (only is None or int(uid[1]) in only):
-                self.known[int(uid[1])] = frozenset(flags[1].split()) - {b"\\Recent"}
-
-
-def truth(site):
-    """{UID: flags}"""
-    client = Client()
-    box = site.imap()
-    box.select("INBOX", readonly=True)
-    client.learn(box.uid("FETCH", "1:*", "(FLAGS)")[1], None)
-    box.logout()
-    return client.known
 
 
 def start(formats, mails=6):
@@ -80,13 +30,6 @@ def begin(world, mails=6):
     world.settle()
     for site in world.sites.values():  # from now on each mail has a modseq of its own
         Client().visit(site)
-
-
-def missed(client, site):
-    true = truth(site)
-    return {uid: (client.known.get(uid), true.get(uid))
-            for uid in client.known.keys() | true.keys()
-            if client.known.get(uid) != true.get(uid)}
 
 
 @pytest.mark.parametrize("formats", MIXES)

@@ -18,7 +18,6 @@ struct orset_modseq {
 };
 
 #define ORSET_MODSEQS_MAX 1000
-#define ORSET_MODSEQ_MAX (1ULL << 62)
 
 /* Appends to batch this replica's ops from number from on, as many as fit into most bytes (one
  * always does), and sets *next_r to the number behind the last one taken. from is a peer's

@@ -21,6 +21,7 @@
 #include "dovecot-plugin/worker/apply/modseq_write.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -154,6 +155,44 @@ int modseq_repair_written(struct session *s, const struct box *x, struct mailbox
     return modseq_row_put(s, x->folder, &row);
 }
 
+/* Its own, or a peer's. Of two, the lower one decides whether it is too late, and none is raised
+ * less. */
+static int note_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids,
+                      uint64_t lo, uint64_t value)
+{
+    struct modseq_row row;
+    if (modseq_row_get(s, folder, &row) < 0)
+        return -1;
+    row.raise_lo = array_is_empty(&row.raised) ? lo : I_MIN(row.raise_lo, lo);
+    row.raise = array_is_empty(&row.raised) ? value : I_MAX(row.raise, value);
+    seq_range_array_merge(&row.raised, uids);
+    s->modseq_repairs = MODSEQ_REPAIRS_SOON;
+    return modseq_row_put(s, folder, &row);
+}
+
+static int note_range(struct session *s, uint32_t folder, uint32_t uid1, uint32_t uid2,
+                      uint64_t value)
+{
+    ARRAY_TYPE(seq_range) uids;
+    t_array_init(&uids, 1);
+    seq_range_array_add_range(&uids, uid1, uid2);
+    return note_raise(s, folder, &uids, value, value);
+}
+
+int modseq_repair_anew(struct session *s, const struct box *x, uint64_t floor)
+{
+    session_explain(s, "%s: modseqs go on at %llu, above those that clients know", x->vname,
+                    (unsigned long long)floor);
+    return note_range(s, x->folder, 1, ORSET_UID_MAX, floor);
+}
+
+/* HIGHESTMODSEQ is there already: a conflict, so that all go above whatever was told. */
+int modseq_repair_given(struct session *s, uint32_t folder, uint32_t uid1, uint32_t uid2,
+                        uint64_t highest)
+{
+    return uid1 > uid2 ? 0 : note_range(s, folder, uid1, uid2, highest);
+}
+
 /* --- settling --------------------------------------------------------------------------------- */
 
 struct settling {
@@ -162,6 +201,7 @@ struct settling {
     struct box *x;
     struct mailbox *box;
     struct modseq_row row;
+    uint64_t floor;
     uint64_t raises;        /* to what, and the others are to; 0: it does not */
     bool later, unreadable; /* later: it is still to be done */
 };
@@ -200,9 +240,21 @@ static uint64_t believed(uint64_t now, uint64_t modseq)
     return modseq <= now + MODSEQ_AHEAD_MOST ? modseq : 0;
 }
 
+/* What it was told by others than itself. While the new index has not gone on above the old one,
+ * whoever knows of a modseq may be a client of the old one. */
+static bool meets_new_index(const struct settling *t, uint64_t now)
+{
+    const struct modseq_row *row = &t->row;
+    bool by_peers =
+        !array_is_empty(&row->raised) && (row->raise_lo != t->floor || row->raise != t->floor);
+    return now < t->floor && (by_peers || !array_is_empty(&row->changed));
+}
+
 static bool is_conflict(const struct settling *t, struct mail_index_view *view, uint64_t now)
 {
     const struct modseq_row *row = &t->row;
+    if (meets_new_index(t, now))
+        return TRUE;
     if (!array_is_empty(&row->raised) && now >= row->raise_lo)
         return TRUE;
     if (array_is_empty(&row->changed))
@@ -212,6 +264,7 @@ static bool is_conflict(const struct settling *t, struct mail_index_view *view, 
     if (row->before == 0)
         return now >= row->lo;
     return modseq_any_below(view, &row->changed, row->before + 1) ||
+           (now >= row->lo && row->lo != row->before + 1) ||
            (now >= row->hi && row->hi != row->before + 1);
 }
 
@@ -250,7 +303,8 @@ static bool settle_locked(struct settling *t)
     bool done = mail_index_map_get_modseq_header(view->map) != NULL;
     if (believed(now, row->raise) == 0)
         array_clear(&row->raised);
-    if (done && !array_is_empty(&row->raised))
+    /* Below the floor a mail's modseq does not say that it was raised as far. */
+    if (done && !array_is_empty(&row->raised) && row->raise_lo >= t->floor)
         drop_raised(t, view);
     if (done && is_conflict(t, view, now)) {
         done = !is_too_soon(t) && raise_all(t, view, now);
@@ -322,12 +376,14 @@ static void settled(struct settling *t)
     row->conflict = FALSE;
 }
 
-static void settle(struct settling *t)
+static int settle(struct settling *t)
 {
     t->x = box_of_folder(t->s, t->folder);
     if (t->x == NULL || t->x->gone || t->x->vname == NULL) {
-        /* What is made there again is new to all clients. */
+        /* What is made there again begins above what clients know. */
         t->row.nowing = 0;
+        if (modseq_floor_heard(t->s, t->folder, I_MAX(t->row.raise, t->row.hi)) < 0)
+            return -1;
     } else {
         if (!t->x->now.waits) {
             t->box = session_mailbox(t->s, t->x->vname, 0);
@@ -337,10 +393,11 @@ static void settle(struct settling *t)
             t->later = t->unreadable = TRUE;
         }
         if (t->later)
-            return;
+            return 0;
     }
     crash_at("modseqs");
     settled(t);
+    return 0;
 }
 
 /* --- telling ---------------------------------------------------------------------------------- */
@@ -418,8 +475,8 @@ static int repair(struct session *s, uint32_t folder)
     for (unsigned i = t.row.nowing; i-- > 0;)
         if (!is_peer(s, t.row.owing[i].site))
             drop_owing(&t.row, i);
-    if (waits)
-        settle(&t);
+    if (waits && (r = modseq_floor_get(s, folder, &t.floor)) == 0)
+        r = settle(&t);
     bool due = r == 0 && t.row.nowing > 0 && wait_of(&t.row) == 0;
     if (due) {
         t.row.tells = t.row.told_at == 0 ? 0 : I_MIN(t.row.tells + 1, AGAIN_DOUBLED);
@@ -487,19 +544,9 @@ static void read_uids(struct orset_reader *in, ARRAY_TYPE(seq_range) * uids)
 static int take_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) * uids,
                       uint64_t lo, uint64_t value)
 {
-    struct modseq_row row;
     if (session_begin(s) < 0)
         return -1;
-    if (modseq_row_get(s, folder, &row) < 0) {
-        session_rollback(s);
-        return -1;
-    }
-    /* Of two, the lower one decides whether it is too late, and none is raised less. */
-    row.raise_lo = array_is_empty(&row.raised) ? lo : I_MIN(row.raise_lo, lo);
-    row.raise = array_is_empty(&row.raised) ? value : I_MAX(row.raise, value);
-    seq_range_array_merge(&row.raised, uids);
-    s->modseq_repairs = MODSEQ_REPAIRS_SOON;
-    if (modseq_row_put(s, folder, &row) < 0) {
+    if (note_raise(s, folder, uids, lo, value) < 0) {
         session_rollback(s);
         return -1;
     }

@@ -28,6 +28,13 @@ uint64_t modseq_repair_begin(struct mailbox *);
  * before. In a transaction. */
 int modseq_repair_written(struct session *, const struct box *, struct mailbox *,
                           const ARRAY_TYPE(seq_range) * uids, uint64_t before);
+/* The mailbox is another one than before, and goes on at floor: what clients know of its mails,
+ * there or gone, is not what it has. In a transaction. */
+int modseq_repair_anew(struct session *, const struct box *, uint64_t floor);
+/* These UIDs count as given and no mail has them: who knows one from another site is to be told.
+ * highest: HIGHESTMODSEQ. In a transaction. */
+int modseq_repair_given(struct session *, uint32_t folder, uint32_t uid1, uint32_t uid2,
+                        uint64_t highest);
 int modseq_repair_apply(struct session *);
 /* At the end of a question: when it is to be tried again. */
 void modseq_repair_wanted(struct session *);

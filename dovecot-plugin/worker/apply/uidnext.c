@@ -8,10 +8,12 @@
 #include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/apply/modseq_repair.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/session.h"
 
+#include <mail-index-modseq.h>
 #include <mail-storage-private.h>
 
 #define AGAIN 5000 /* milliseconds, when the mailbox could not be written */
@@ -52,7 +54,14 @@ static int raise(struct session *s, struct box *x, const struct orset_folder *f,
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
     update.min_next_uid = to;
-    bool done = session_open_mailbox(s, x, box) == 0 && mailbox_update(box, &update) == 0;
+    uint32_t had = to;
+    uint64_t highest = 1;
+    bool done = session_open_mailbox(s, x, box) == 0;
+    if (done) {
+        had = mail_index_get_header(box->view)->next_uid;
+        highest = mail_index_modseq_get_highest(box->view);
+        done = mailbox_update(box, &update) == 0;
+    }
     if (!done && !session_box_is_locked(s, box))
         session_note(s, NOTE_WARNING, "%s: UIDNEXT cannot be raised to %u: %s", x->vname, to,
                      mailbox_get_last_internal_error(box, NULL));
@@ -67,6 +76,10 @@ static int raise(struct session *s, struct box *x, const struct orset_folder *f,
         return -1;
     if (orset_local_uid_next(s->os, f->index, to) < 0) {
         session_core_failed(s, "UIDNEXT");
+        session_rollback(s);
+        return -1;
+    }
+    if (modseq_repair_given(s, x->folder, had, to - 1, highest) < 0) {
         session_rollback(s);
         return -1;
     }

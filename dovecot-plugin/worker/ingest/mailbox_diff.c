@@ -14,6 +14,7 @@
 #include "dovecot-plugin/worker/logs/journal.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
+#include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
@@ -40,6 +41,8 @@ static int core(struct session *s, int r, const char *vname)
 static int bind_box(struct session *s, struct box *x, const struct found_mailbox *f)
 {
     x->now.lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
+    if (x->now.lost && modseq_floor_keep(s, x) < 0)
+        return -1;
     box_set_guid(s, x, f->guid);
     box_set_vname(s, x, f->vname);
     i_free(x->moving);
@@ -99,6 +102,8 @@ static int make_again(struct session *s, struct box *x)
 {
     x->pass.absent = x->now.waits = FALSE;
     x->gone = TRUE;
+    if (modseq_floor_keep(s, x) < 0)
+        return -1;
     box_set_guid(s, x, NULL);
     box_unread(x);
     return rows_put_box(s, x);

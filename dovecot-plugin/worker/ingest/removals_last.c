@@ -11,6 +11,7 @@
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -339,6 +340,8 @@ int inbox_leave(struct session *s, struct ingest *in)
     }
     array_sort(&stay, by_guid);
     if (inbox_mails_leave(s, x, &stay) < 0 || forget_removes(s, x) < 0)
+        return -1;
+    if (modseq_floor_keep(s, x) < 0)
         return -1;
     box_set_guid(s, x, NULL);
     box_unread(x);

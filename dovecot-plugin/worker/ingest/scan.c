@@ -5,6 +5,7 @@
 #include "dovecot-plugin/orset/ops/match_mails.h"
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/apply/apply.h"
+#include "dovecot-plugin/worker/apply/modseq_repair.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
 #include "dovecot-plugin/worker/ingest/guids.h"
 #include "dovecot-plugin/worker/ingest/pass.h"
@@ -15,12 +16,14 @@
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
+#include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/session/validity.h"
 
 #include <array.h>
+#include <mail-index-modseq.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <seq-range-array.h>
@@ -189,6 +192,29 @@ static int begun_ended(struct mailbox_scan *l)
     return rows_del(l->s, ROW_RENUMBER, k.b, k.n);
 }
 
+/* Clients know it, under the same UIDVALIDITY, as one that it is not, whose modseqs went further.
+ * Until it goes on above them, its own say nothing to others. */
+static int tell_modseqs(struct mailbox_scan *l)
+{
+    struct session *s = l->s;
+    const struct cursor *at = &l->x->at;
+    uint64_t lo = l->all || l->x->adopted != 0 ? 0 : l->log.lowest_modseq,
+             hi = l->log.highest_modseq, floor;
+    bool another = l->log.verdict == LOG_SCAN_BROKEN && l->x->adopted == 0;
+    if (another && at->uid_validity == l->log.end.uid_validity && modseq_floor_keep(s, l->x) < 0)
+        return -1;
+    if (modseq_floor_get(s, l->x->folder, &floor) < 0)
+        return -1;
+    if (lo < floor) {
+        lo = 0;
+        hi = I_MAX(hi, floor);
+    }
+    scan_modseqs_begin(s, l->x->folder, lo, hi);
+    return another && mail_index_modseq_get_highest(l->box->view) < floor
+               ? modseq_repair_anew(s, l->x, floor)
+               : 0;
+}
+
 static int choose_uids(struct mailbox_scan *l)
 {
     struct mailbox_status status;
@@ -196,8 +222,8 @@ static int choose_uids(struct mailbox_scan *l)
     l->messages = status.messages;
     if (l->log.verdict != LOG_SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
         l->all = TRUE;
-    scan_modseqs_begin(l->s, l->x->folder, l->all || l->x->adopted != 0 ? 0 : l->log.lowest_modseq,
-                       l->log.highest_modseq);
+    if (tell_modseqs(l) < 0)
+        return -1;
     if (!l->all) {
         array_append_array(&l->uids, &l->log.touched);
         return 0;

@@ -138,7 +138,7 @@ void box_drop(struct session *, struct box *); /* its row is box_forget()'s */
 void box_set_vname(struct session *, struct box *, const char *vname);
 /* NULL: none */
 void box_set_guid(struct session *, struct box *, const uint8_t guid[GUID_128_SIZE]);
-void box_forget(struct session *, struct box *); /* row and all */
+void box_forget(struct session *, struct box *); /* forget.c: row and all */
 struct peer *session_peer(struct session *, uint64_t site);
 
 /* --- moved.c ---------------------------------------------------------------------------------- */

@@ -223,18 +223,6 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return r.bad ? rows_corrupt(s, "a mailbox's row") : 0;
 }
 
-void box_forget(struct session *s, struct box *x)
-{
-    struct orset_key k = rows_folder_key(x->folder);
-    (void)rows_del(s, 'b', k.b, k.n);
-    (void)rows_del(s, ROW_SAVING, k.b, k.n);
-    (void)rows_del(s, ROW_WRITE_INTENT, k.b, k.n);
-    (void)rows_del(s, ROW_MOVED, k.b, k.n);
-    (void)rows_del(s, ROW_MODSEQ_REPAIR, k.b, k.n);
-    (void)rows_del(s, ROW_RENUMBER, k.b, k.n);
-    box_drop(s, x);
-}
-
 /* --- peers, and whether an exchange comes first ----------------------------------------------- */
 
 int rows_put_peer(struct session *s, const struct peer *p)

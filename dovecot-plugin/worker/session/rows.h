@@ -63,6 +63,7 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_UNREADABLE 'q'
 /* folder: UIDs whose changes are to be dated behind a peer's modseq (modseq_repair.c) */
 #define ROW_MODSEQ_REPAIR 'k'
+#define ROW_MODSEQ_FLOOR 'l' /* folder: a modseq (modseq_floor.c) */
 /* folder: how often other sites spoke while mails waited for the body of one before them, and
  * when last (patience.c) */
 #define ROW_WAITS 'h'

@@ -613,7 +613,8 @@ def missed_by_qresync(ops, verdict):
         for row in op["mails"]:
             if row[3] > op["modseq"]:
                 cached.pop(row[0], None)
-        if is_deleted(ops, op):  # of one that comes back the modseqs begin again
+        # One that came back a moment ago: its modseqs go on above the old ones when all is placed.
+        if op["modseq"] < before["modseq"] and is_deleted(ops, op):
             verdict.counts["QRESYNC visits left open"] += 1
             continue
         verdict.counts["QRESYNC visits"] += 1

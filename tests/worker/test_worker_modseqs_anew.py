@@ -1,0 +1,88 @@
+"""A folder's index begins anew under the UIDVALIDITY that its clients know: their modseqs are of
+the one before (docs/replication-protocol.md, "Modseqs").
+"""
+import pytest
+from qresync import Client, missed
+from worker_sites import append, delete, equal, imap, indexes, make_world, needs_dovecot, subjects
+from support.frames import CLOSE
+
+pytestmark = needs_dovecot
+
+MIXES = ["sdbox,mdbox", pytest.param("maildir,sdbox", marks=pytest.mark.long),
+         pytest.param("mdbox,maildir", marks=pytest.mark.long)]
+
+
+@pytest.fixture(params=MIXES)
+def world(request):
+    world = make_world(None, request.param.split(","))
+    yield world
+    world.stop()
+
+
+def begin(world, folder, mails):
+    """Clients of both sites that know it all, after some changes."""
+    if folder != "INBOX":
+        imap(world[1], None, ("create", folder))
+    for i in range(mails):
+        append(world[1], folder, f"m{i}")
+    world.settle()
+    clients = {number: Client(folder) for number in world.sites}
+    for _ in range(2):
+        for number, client in clients.items():
+            client.visit(world[number])
+        for i in range(1, mails + 1):
+            imap(world[1], folder, ("store", str(i), "+FLAGS", "(\\Flagged)"))
+            imap(world[1], folder, ("store", str(i), "-FLAGS", "(\\Flagged)"))
+        world.settle()
+    for number, client in clients.items():
+        client.visit(world[number])
+    return clients
+
+
+def test_of_a_folder_that_comes_back(world):
+    """Site 1's user deletes it, and site 2's puts a mail into it."""
+    clients = begin(world, "F", 5)
+    delete(world[1], "F")
+    append(world[2], "F", "new")
+    world.settle()
+    assert subjects(equal(world), "F") == 1
+    for turn in range(2):
+        for client in clients.values():
+            for site in world.sites.values():
+                client.visit(site)
+                assert not missed(client, site), (turn, site.number)
+        imap(world[turn + 1], "F", ("store", "1", "+FLAGS", f"(kw{turn})"))
+        world.settle()
+
+
+def test_of_a_folder_that_comes_back_much_later(world):
+    """No site had it for a while."""
+    clients = begin(world, "F", 5)
+    delete(world[1], "F")
+    world[1].ingest()
+    append(world[2], "F", "new")  # heard of later
+    world.settle()
+    assert subjects(equal(world), "F") == 1
+    for client in clients.values():
+        for site in world.sites.values():
+            client.visit(site)
+            assert not missed(client, site), site.number
+
+
+@pytest.mark.parametrize("folder", ["INBOX", "F"])
+def test_of_a_folder_whose_index_is_lost(world, folder):
+    clients = begin(world, folder, 5)
+    imap(world[1], folder, ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    world.settle()
+    world[1].work(CLOSE)
+    for path in indexes(world[1]):
+        if path.is_file() and path.name.startswith("dovecot.index"):
+            path.unlink()
+    world.settle()
+    assert subjects(equal(world), folder) == 4
+    imap(world[1], folder, ("store", "1", "+FLAGS", "(\\Answered)"))
+    world.settle()
+    for client in clients.values():
+        for site in world.sites.values():
+            client.visit(site)
+            assert not missed(client, site), site.number
