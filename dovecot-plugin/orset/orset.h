@@ -336,6 +336,11 @@ int orset_local_delete(struct orset *, uint32_t folder);
  * be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
+/* What orset_local_add() has bound to another site's message, a client has saved here, too: adds a
+ * dot of this site's own to it, so that no removal takes it away that had not seen it (rule 1).
+ * ORSET_KNOWN: it has one, or is not bound, or its bytes are others. */
+int orset_local_also(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
+                     const struct orset_flags *flags, struct orset_dot *dot_r);
 /* The mail under this UID, which waits for an ORSET_TASK_BODY, is another message than the one
  * it is bound to, though the mailbox has it under the same GUID (there). That one is to be
  * placed, and this mail becomes a message of its own. Its GUID, in facts, is a function of the

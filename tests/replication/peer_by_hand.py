@@ -7,10 +7,23 @@ import os
 import time
 
 from site_user import mail
-from support.frames import BATCH, batch_head, num, text
+from support.frames import BATCH, RETIRE, Reader, batch_head, num, text, u64
 from support.stack import lanes, resp
 
 NOW = 1_767_225_600
+
+
+def told_in(connection, one, other, kind, user):
+    """The bodies of that kind about the user that lie in the lane from one site to another."""
+    found = []
+    for name in lanes.names(connection, f"dovelane:replica:site-{one}>site-{other}"):
+        words = ("LANE.READ", name, 1, "COUNT", 100000, "BYTES", 1 << 26)
+        for _, _, _, _, _, meta, body, _ in connection.call(*words)[1]:
+            read = Reader(meta)
+            read.take(17)
+            if read.text() == user.encode() and read.take(1)[0] == kind:
+                found.append(body)
+    return found
 
 
 class Hand:
@@ -32,14 +45,25 @@ class Hand:
                 time.sleep(0.05)
         raise AssertionError(f"site-{self.to} sent nothing to site-{self.letter}")
 
-    def meta(self, user, kind=BATCH, version=1):
-        return bytes([version]) + self.digest + text(user) + bytes([kind]) + num(self.site) + num(self.peer)
+    def meta(self, user, kind=BATCH, version=1, site=None):
+        return (bytes([version]) + self.digest + text(user) + bytes([kind])
+                + num(site or self.site) + num(self.peer))
 
     def push(self, body, user=None, **how):
         with resp.Connection(self.group[f"redis-{self.letter}"].note["address"]) as connection:
             words = (1, f"dovelane:replica:site-{self.letter}>site-{self.to}", "ENTRIES", 1, 1, os.urandom(16), self.meta(user or self.user, **how), body)
             answer = connection.call("LANE.PUSH", *words)
             assert not isinstance(answer, resp.RedisError), answer
+
+    def retire(self, *origins, user=None, **how):
+        """These (site, epoch) are of users of that name who were forgotten."""
+        body = b"".join(u64(site) + u64(epoch) for site, epoch in origins)
+        self.push(body, user, kind=RETIRE, **how)
+
+    def was_told(self, kind, user=None):
+        """The bodies of that kind about the user that lie in the other site's lane to this one."""
+        with resp.Connection(self.group[f"redis-{self.to}"].note["address"]) as connection:
+            return told_in(connection, self.to, self.letter, kind, user or self.user)
 
     # -- ops; each says how many numbers it takes ------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
 """What a peer sends that no peer of this version and good will sends. The other site takes nothing by half, says why, and goes on."""
+import re
+import shutil
 import time
 from pathlib import Path
 
@@ -6,9 +8,11 @@ import conftest
 import pytest
 from peer_by_hand import Hand
 from site_user import Site
-from support.stack.group import Group
+from support.frames import RETIRE, RETIRED, u64
 from support.stack.digest import read, wait_equal, wait_shape
-from support.waiting import logged
+from support.stack.failure import StackError
+from support.stack.group import Group
+from support.waiting import eventually, logged
 
 pytestmark = pytest.mark.long
 
@@ -145,3 +149,118 @@ def test_a_body_that_is_not_the_ops(hand):
         assert time.monotonic() < end, told
         time.sleep(0.2)
     shows(hand, "own", "y")
+
+
+# -- RETIRE: users who were forgotten, by what a peer says of them --
+
+BLOCKED = "his mailboxes here are those of the user of this name who was forgotten"
+NOBODYS = [(1, 0x77), (2, 0x78), (3, 0x79), (0, 0), (2 ** 64 - 1, 2 ** 64 - 1)]
+
+
+def dovelane(hand, *words):
+    return at_b(hand).doveadm("dovelane", *words, timeout=240).decode()
+
+
+def said_of(hand):
+    """What `status` says of the user, were it that it refuses."""
+    try:
+        return dovelane(hand, "status", "-u", hand.user)
+    except StackError as refusal:
+        return str(refusal)
+
+
+def own_epoch(hand):
+    return int(re.search(r"state\s+site=2\s+epoch=([0-9a-f]+)", said_of(hand))[1], 16)
+
+
+def blocked(hand):
+    eventually(lambda: said_of(hand), lambda: BLOCKED in said_of(hand), WITHIN)
+
+
+def taken(hand, user):
+    """All that the hand pushed before is taken, since this, of another user, is confirmed."""
+    had = len(hand.was_told(RETIRED, user))
+    hand.retire((1, 1), user=user)
+    eventually(f"site-b confirms a RETIRE of {user}",
+               lambda: len(hand.was_told(RETIRED, user)) > had, WITHIN)
+
+
+def test_origins_that_nobody_has_are_retired_again_and_again(hand):
+    """Each time it is confirmed, and nobody's state is one of them."""
+    hand.send(hand.add("x"))
+    shows(hand, "own", "x")
+    for turn in range(1, 4):
+        hand.retire(*NOBODYS)
+        eventually(f"{turn} confirmations",
+                   lambda n=turn: len(hand.was_told(RETIRED)) == n, WITHIN)
+    hand.send(hand.add("y"))
+    shows(hand, "own", "x", "y")
+    assert BLOCKED not in said_of(hand)
+
+
+@pytest.mark.parametrize("whose", ["ours", "the sender's own"])
+def test_the_origin_of_a_site_that_lives_is_retired(hand, whose):
+    """He stands still at this site, no mail of his is lost, and an admin can have him go on."""
+    hand.send(hand.add("x"))
+    shows(hand, "own", "x")
+    origin = (2, own_epoch(hand)) if whose == "ours" else (hand.site, hand.epoch)
+    hand.retire(origin)
+    blocked(hand)
+    logged(at_b(hand).log, rf"user={hand.user}: was forgotten at replica site-a")
+    hand.send(hand.add("y"))
+    with Site(at_b(hand), hand.user) as site:       # his clients see nothing of it
+        site.append("INBOX", "after")
+    hand.number, kept = 0, hand.number
+    other = Hand(hand.group, OTHER, epoch=hand.epoch + len(whose))
+    other.send(other.add(f"beside {whose}"))
+    hand.number = kept
+    eventually("the other user's mail",
+               lambda: f"beside {whose}" in read(at_b(hand), OTHER).shape()["INBOX"], WITHIN)
+    shows(hand, "own", "x", "after")
+    # The way out: a new state of the same mailboxes. What was said of the old one is not of it.
+    shutil.rmtree(next(at_b(hand).store(hand.user).rglob("dovelane")))
+    eventually("a resync",
+               lambda: "resync" not in dovelane(hand, "resync", "-u", hand.user), WITHIN)
+    hand.retire(origin)
+    taken(hand, OTHER)
+    eventually(lambda: said_of(hand), lambda: BLOCKED not in said_of(hand), WITHIN)
+    shows(hand, "own", "x", "after")
+
+
+@pytest.mark.parametrize("site", [2, 3], ids=["ours", "nobody's"])
+def test_a_retirement_in_the_name_of_another_site(hand, site):
+    hand.send(hand.add("x"))
+    shows(hand, "own", "x")
+    hand.retire((2, own_epoch(hand)), site=site)
+    taken(hand, OTHER)
+    assert BLOCKED not in said_of(hand) and not hand.was_told(RETIRED)
+    hand.send(hand.add("y"))
+    shows(hand, "own", "x", "y")
+
+
+def test_malformed_retirements_are_dropped(hand):
+    hand.send(hand.add("x"))
+    shows(hand, "own", "x")
+    own = u64(2) + u64(own_epoch(hand))
+    for body in (b"", own[:-1], own + b"\0", own * 1025):
+        for kind in (RETIRE, RETIRED):
+            hand.push(body, kind=kind)
+    logged(at_b(hand).log, "a malformed parcel about a user who was forgotten is dropped")
+    taken(hand, OTHER)
+    assert BLOCKED not in said_of(hand) and not hand.was_told(RETIRED)
+    hand.send(hand.add("y"))
+    shows(hand, "own", "x", "y")
+
+
+def test_many_names_of_nobody_have_no_true_one_forgotten(hand):
+    """Else the former user's mailboxes would be the present one's."""
+    dovelane(hand, "forget", "-u", hand.user, "--force")
+    blocked(hand)
+    for part in range(6):
+        hand.retire(*((1, part << 32 | n) for n in range(1, 701)))
+    taken(hand, OTHER)
+    site = at_b(hand)
+    hand.group.end(site.name)
+    hand.group.start(site.name)
+    blocked(hand)
+    assert len(hand.was_told(RETIRED)) == 1, "only what is remembered is confirmed"

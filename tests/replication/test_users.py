@@ -7,7 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from peer_by_hand import Hand, told_in
 from site_user import Site, deliver
+from support.frames import RETIRE, RETIRED
+from support.stack import resp
 from support.stack.digest import read, wait_equal
 from support.stack.failure import StackError
 from support.waiting import eventually, logged
@@ -293,3 +296,49 @@ def test_who_is_renamed_keeps_his_mails_and_leaves_nothing_behind(group):
     deliver(b, USER, "another carl")
     wait_names(there.replicas, "another carl")
     wait_equal(there.replicas, [USER, fresh], WITHIN)
+
+
+def test_the_lane_to_a_site_that_is_away_does_not_grow_with_time(group):
+    """He is told of once, and again when the lane was lost."""
+    there = start(group, "sdbox", "maildir")
+    a, b = there.replicas
+    fill(there)
+    there.end(b.name)
+    remove(there)
+    dovelane(a, "forget", "-u", USER)
+    with resp.Connection(there["redis-a"].note["address"]) as redis:
+        def told():
+            return len(told_in(redis, "a", "b", RETIRE, USER))
+
+        def turns(n):       # each is as long as the longest wait until one is told again
+            begun = Path(a.log).read_text().count("swept: ")
+            logged(a.log, "swept: ", begun + n)
+        turns(4)    # by then it is known that nobody takes
+        before = told()
+        turns(6)
+        assert told() == before > 0
+        redis.call("FLUSHALL")
+        eventually("he is told of again", lambda: told() > 0, WITHIN)
+    there.start(b.name)
+    wait_told(a)
+    logged(b.log, "was forgotten at replica site-a")
+
+
+def test_many_who_were_forgotten_are_told_of_in_parts(group):
+    """By a site that heard of them; the lane to the third one is lost before that takes any."""
+    there = group("sdbox", "sdbox", "sdbox")
+    a, b, c = there.replicas
+    deliver(b, STAYS, "one")
+    wait_names(there.replicas, "one", user=STAYS)
+    there.end(a.name)
+    there.end(c.name)
+    hand, many = Hand(there, STAYS), [f"gone{n}@example.org" for n in range(700)]
+    for name in many:
+        hand.retire((1, 0x77), user=name)
+    eventually("all are written down", lambda: hand.was_told(RETIRED, many[-1]), WITHIN)
+    with resp.Connection(there["redis-b"].note["address"]) as redis:
+        redis.call("FLUSHALL")
+    there.start(c.name)
+    eventually(lambda: dovelane(b, "forget")[-300:],
+               lambda: "site-c" not in dovelane(b, "forget"), WITHIN)
+    assert Path(c.log).read_text().count("was forgotten at replica site-b") == len(many)

@@ -430,6 +430,34 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid,
     return emit_add(os, home, uid, (uint32_t)k, &facts, flags);
 }
 
+int orset_local_also(struct orset *os, uint32_t folder, uint32_t uid,
+                     const struct orset_facts *given, const struct orset_flags *flags,
+                     struct orset_dot *dot_r)
+{
+    int r;
+    struct folder *home = orset_need_folder(os, folder, &r);
+    struct orset_message there = {.uid = 0};
+    const struct copy *dots;
+    if (!home || (r = orset_message_by_uid(os, folder, uid, &there)) < 0)
+        return r;
+    if (r == 0 || there.folder != home->index || memcmp(there.facts.sha256, given->sha256, 32) != 0)
+        return ORSET_KNOWN;
+    struct orset_facts facts = there.facts;
+    char guid_text[ORSET_GUID_TEXT_MAX + 1];
+    memcpy(guid_text, facts.guid_text, facts.guid_text_len);
+    facts.guid_text = guid_text;
+    int n = orset_copies_of(os, facts.guid, home->index, there.k, &dots);
+    for (int i = 0; i < n; i++)
+        if (dots[i].dot.origin == os->self)
+            return ORSET_KNOWN;
+    if (n < 0 || n >= ORSET_SAME_MESSAGE_MAX)
+        return n < 0 ? n : ORSET_KNOWN;
+    facts.received = given->received;
+    facts.saved = given->saved;
+    *dot_r = (struct orset_dot){os->self, os->origin[os->self].counter + 1};
+    return emit_add(os, home, uid, there.k, &facts, flags);
+}
+
 int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t guid[16])
 {
     int r;

@@ -67,7 +67,7 @@ void ledger_drop_origins(struct ledger *, const char *name);
 void ledger_untold(struct ledger *, uint64_t site, const char *name, bool untold);
 bool ledger_is_untold(struct ledger *, uint64_t site, const char *name);
 uint64_t ledger_count_untold(struct ledger *);
-uint64_t ledger_count_retired(struct ledger *);
+uint64_t ledger_count_retired(struct ledger *, const char *name); /* NULL: of all names */
 
 /* His state has what the other sites have; false: not yet. Only of users who are known. */
 void ledger_joined(struct ledger *, const char *name, bool joined);

@@ -68,7 +68,7 @@ bool ledger_is_retired(struct ledger *l, const char *name)
 /* The oldest go, where a name had very many users. */
 static void trim(struct ledger *l, const char *name)
 {
-    uint64_t n = count(l, "SELECT count(*) FROM retired WHERE name = ?1", name);
+    uint64_t n = ledger_count_retired(l, name);
     if (n > PARCEL_ORIGINS_MAX)
         ledger_write(l,
                      "DELETE FROM retired WHERE (name, site, epoch) IN (SELECT name, site, epoch "
@@ -115,9 +115,11 @@ uint64_t ledger_count_untold(struct ledger *l)
     return count(l, "SELECT count(*) FROM untold", NULL);
 }
 
-uint64_t ledger_count_retired(struct ledger *l)
+uint64_t ledger_count_retired(struct ledger *l, const char *name)
 {
-    return count(l, "SELECT count(*) FROM retired", NULL);
+    return count(
+        l, name ? "SELECT count(*) FROM retired WHERE name = ?1" : "SELECT count(*) FROM retired",
+        name);
 }
 
 void ledger_meet(struct ledger *l, const struct group *g)

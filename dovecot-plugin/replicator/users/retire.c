@@ -16,6 +16,8 @@
 /* A peer may name so many users as forgotten between two turns of the loop. */
 #define HEARD_MOST 1000
 #define ROWS_MOST 4000000 /* of retired origins, of all names */
+/* Of one name, by peers' words. The rest is for what is said here: no peer can have that go. */
+#define TOLD_MOST (PARCEL_ORIGINS_MAX / 4 * 3)
 
 /* What a site told, and is to hear the end of. */
 struct heard {
@@ -33,6 +35,7 @@ struct retire {
     size_t nheard;
     uint64_t rows;                                     /* of retired origins */
     double wait[FRAME_SITES_MAX], at[FRAME_SITES_MAX]; /* until all is told again */
+    char *last[FRAME_SITES_MAX];                       /* so far that goes now; NULL: it does not */
     double said;
     ev_timer look;
 };
@@ -77,13 +80,16 @@ static void tell_one(void *arg, const char *name, uint64_t ops, int64_t since)
     p->last = mem_strdup(name);
 }
 
-static void tell_all(struct retire *t, size_t peer)
+static void tell_page(struct retire *t, size_t peer)
 {
-    struct page p = {t->r, peer, mem_strdup("")};
+    struct page p = {t->r, peer, t->last[peer]};
     uint64_t site = t->r->group.peer[peer].site;
-    while (ledger_each_untold(t->r->ledger, site, p.last, PAGE, tell_one, &p) == PAGE)
-        ;
-    free(p.last);
+    bool more = ledger_each_untold(t->r->ledger, site, p.last, PAGE, tell_one, &p) == PAGE;
+    t->last[peer] = p.last;
+    if (!more) {
+        free(t->last[peer]);
+        t->last[peer] = NULL;
+    }
 }
 
 void retire_resend(struct retire *t, size_t peer)
@@ -91,7 +97,8 @@ void retire_resend(struct retire *t, size_t peer)
     t->at[peer] = t->wait[peer] = 0;
 }
 
-/* While it does not answer, the more seldom the longer: what was told lies in its lane. */
+/* A page at a time, since others wait for this loop. While a site does not answer, the more seldom
+ * the longer; and not at all while what it was told lies in its lane. */
 static void on_look(struct ev_loop *loop, ev_timer *timer, int events)
 {
     (void)loop, (void)events;
@@ -100,11 +107,16 @@ static void on_look(struct ev_loop *loop, ev_timer *timer, int events)
     double now = clock_monotonic(), least = seconds(r->config->resend_after),
            most = seconds(r->config->resend_most);
     for (size_t i = 0; t->any && !r->stopping && i < r->group.npeers; i++) {
-        if (r->group.peer[i].removed || now < t->at[i] || !outbox_ready(r->outbox, i))
+        if (r->group.peer[i].removed || !outbox_ready(r->outbox, i))
             continue;
-        t->wait[i] = t->wait[i] == 0 ? least : t->wait[i] * 2 < most ? t->wait[i] * 2 : most;
-        t->at[i] = now + t->wait[i];
-        tell_all(t, i);
+        if (!t->last[i]) {
+            if (now < t->at[i] || (t->wait[i] > 0 && !outbox_answered(r->outbox, i)))
+                continue;
+            t->wait[i] = t->wait[i] == 0 ? least : t->wait[i] * 2 < most ? t->wait[i] * 2 : most;
+            t->at[i] = now + t->wait[i];
+            t->last[i] = mem_strdup("");
+        }
+        tell_page(t, i);
     }
 }
 
@@ -136,15 +148,39 @@ static void mark_untold(struct retire *t, const char *name, size_t peer, bool un
         user_plan(u);
 }
 
+/* Returns how many are new. */
+static size_t write_down(struct retire *t, const char *name, struct text origins)
+{
+    uint64_t had = ledger_count_retired(t->r->ledger, name);
+    size_t anew = ledger_retire(t->r->ledger, name, origins);
+    t->rows += ledger_count_retired(t->r->ledger, name) - had;
+    return anew;
+}
+
 /* but: a site that knows, by its index; npeers: none does */
-static void tell_others(struct retire *t, const char *name, size_t but)
+static void mark_others(struct retire *t, const char *name, size_t but)
 {
     for (size_t i = 0; i < t->r->group.npeers; i++)
-        if (i != but) {
+        if (i != but)
             mark_untold(t, name, i, true);
-            retire_resend(t, i);
-        }
     count(t);
+}
+
+/* Of him alone: of the others they were told. */
+static void tell_others(struct retire *t, const char *name, size_t but)
+{
+    struct replicator *r = t->r;
+    double again = clock_monotonic() + seconds(r->config->resend_after);
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        if (i == but || r->group.peer[i].removed)
+            continue;
+        if (!outbox_ready(r->outbox, i)) {
+            retire_resend(t, i);
+            continue;
+        }
+        tell(r, name, i);
+        t->at[i] = t->at[i] < again ? t->at[i] : again;
+    }
 }
 
 int retire_user(struct user *u)
@@ -154,14 +190,12 @@ int retire_user(struct user *u)
     ledger_get_origins(r->ledger, u->name, &b);
     if (b.len == 0)
         return 0;
-    ledger_retire(r->ledger, u->name, (struct text){b.data, b.len});
+    write_down(r->retire, u->name, (struct text){b.data, b.len});
     orset_buf_free(&b);
-    tell_others(r->retire, u->name, r->group.npeers);
+    mark_others(r->retire, u->name, r->group.npeers);
     if (!ledger_flush(r->ledger))
         return -1;
-    for (size_t i = 0; i < r->group.npeers; i++)
-        if (!r->group.peer[i].removed)
-            tell(r, u->name, i);
+    tell_others(r->retire, u->name, r->group.npeers);
     return 1;
 }
 
@@ -178,8 +212,10 @@ bool retire_gone(struct user *u)
     for (size_t i = 0; i < t.n / FRAME_ORIGIN; i++)
         if (frame_origin_at(t, i).site == r->group.self)
             frame_put_origin(&own, frame_origin_at(t, i));
-    if (ledger_retire(r->ledger, u->name, (struct text){own.data, own.len}) > 0)
+    if (write_down(r->retire, u->name, (struct text){own.data, own.len}) > 0) {
+        mark_others(r->retire, u->name, r->group.npeers);
         tell_others(r->retire, u->name, r->group.npeers);
+    }
     orset_buf_free(&all);
     orset_buf_free(&own);
     return true;
@@ -214,6 +250,29 @@ static void knows(struct retire *t, const char *name, size_t peer, struct text t
     orset_buf_free(&b);
 }
 
+/* Whether these, too, are remembered. Else they are not confirmed: none goes for them, since a peer
+ * that names many could have the true ones forgotten, whose mails would then be the present
+ * user's. */
+static bool has_room(struct retire *t, const char *name, size_t peer, struct text origins)
+{
+    struct orset_buf b = {.alloc = &replicator_heap};
+    ledger_get_retired(t->r->ledger, name, &b);
+    struct text here = {b.data, b.len};
+    size_t anew = 0;
+    for (size_t i = 0; i < origins.n / FRAME_ORIGIN; i++)
+        anew += !frame_has_origin(here, frame_origin_at(origins, i));
+    orset_buf_free(&b);
+    bool all = t->rows + anew > ROWS_MOST, his = here.n / FRAME_ORIGIN + anew > TOLD_MOST;
+    if (anew == 0 || (!all && !his))
+        return true;
+    if (replicator_may_say(&t->said, 60.))
+        log_error("user=%s: replica %s says that more users of %s were forgotten than are "
+                  "remembered here, %d origins: they are not taken",
+                  name, t->r->group.peer[peer].name, his ? "this name" : "all names",
+                  his ? TOLD_MOST : ROWS_MOST);
+    return false;
+}
+
 void retire_came(struct retire *t, struct text name, const struct parcel_in_flight *p)
 {
     size_t n;
@@ -230,10 +289,7 @@ void retire_came(struct retire *t, struct text name, const struct parcel_in_flig
         free(user);
         return;
     }
-    if (t->rows >= ROWS_MOST) { /* and not confirmed, since it is not remembered */
-        if (replicator_may_say(&t->said, 60.))
-            log_error("replica %s: more users were forgotten than are remembered here, %d origins",
-                      t->r->group.peer[p->peer].name, ROWS_MOST);
+    if (!has_room(t, user, p->peer, p->body)) {
         free(user);
         return;
     }
@@ -242,13 +298,12 @@ void retire_came(struct retire *t, struct text name, const struct parcel_in_flig
     orset_buf_put(&h->origins, p->body.p, p->body.n);
     TAILQ_INSERT_TAIL(&t->heard, h, link);
     t->nheard++;
-    size_t anew = ledger_retire(t->r->ledger, user, p->body);
-    t->rows += anew;
-    if (anew == 0)
+    if (write_down(t, user, p->body) == 0)
         return;
     log_warning("user=%s: was forgotten at replica %s: what is here of him is not replicated any "
                 "more",
                 user, t->r->group.peer[p->peer].name);
+    mark_others(t, user, p->peer);
     tell_others(t, user, p->peer);
     struct user *u = user_find(t->r->users, user, strlen(user));
     if (!u && ledger_knows(t->r->ledger, user))
@@ -292,7 +347,7 @@ struct retire *retire_open(struct replicator *r)
     struct retire *t = mem_zero(sizeof *t);
     t->r = r;
     TAILQ_INIT(&t->heard);
-    t->rows = ledger_count_retired(r->ledger);
+    t->rows = ledger_count_retired(r->ledger, NULL);
     count(t);
     ev_timer_init(&t->look, on_look, LOOK_EVERY, LOOK_EVERY);
     t->look.data = t;
@@ -307,5 +362,7 @@ void retire_close(struct retire *t)
     while (!TAILQ_EMPTY(&t->heard))
         heard_free(t, TAILQ_FIRST(&t->heard));
     ev_timer_stop(t->r->loop, &t->look);
+    for (size_t i = 0; i < FRAME_SITES_MAX; i++)
+        free(t->last[i]);
     free(t);
 }

@@ -179,6 +179,14 @@ static void say_unread(struct mailbox_scan *l)
         array_push_back(&l->in->unread, &unread);
 }
 
+/* A client saved it while a message of its GUID was to be placed here. It is not one that this
+ * program placed and died before it wrote its UID down (F13), nor one that was found. */
+static bool was_made_here(const struct mailbox_scan *l)
+{
+    return l->join == NULL && l->log.verdict != LOG_SCAN_BROKEN && !l->x->restored &&
+           seq_range_exists(&l->log.made, l->mail->uid);
+}
+
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
 static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
@@ -225,6 +233,8 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
     else if (r == 0)
         r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
                   : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
+    if (r == ORSET_KNOWN && !match && was_made_here(l))
+        r = orset_local_also(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
     if (copied > 0 && r == ORSET_OK)
         batch_bodies_copied(bodies, dot.counter);
     if (r == ORSET_E_LIMIT) {

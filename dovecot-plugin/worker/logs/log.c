@@ -332,6 +332,8 @@ static void take_record(struct reading *in, const struct mail_transaction_header
                 seq_range_array_add(&in->fresh, rec->uid);
             if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0)
                 add_range(&scan->saved, rec->uid, rec->uid, scan->end.uid_next);
+            else
+                add_range(&scan->made, rec->uid, rec->uid, scan->end.uid_next);
         }
         break;
     }
@@ -613,6 +615,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     t_array_init(&scan->requested, 16);
     t_array_init(&scan->by_clients, 16);
     t_array_init(&scan->saved, 16);
+    t_array_init(&scan->made, 16);
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         t_array_init(&scan->reasserts[i], 4);
     t_array_init(&scan->undeleted, 4);

@@ -51,6 +51,7 @@ struct log_scan {
     ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge, or this program */
     ARRAY_TYPE(seq_range) by_clients; /* those of clients alone */
     ARRAY_TYPE(seq_range) saved;      /* by this program, or another one that acts for no client */
+    ARRAY_TYPE(seq_range) made;       /* saved by clients, copies too */
     /* for each of those flags: the mails on which a client set it */
     ARRAY_TYPE(seq_range) reasserts[ORSET_SYSTEM_FLAGS];
     /* mails from which a client cleared \Deleted, and none has set it since */

@@ -50,6 +50,42 @@ START_TEST(test_a_second_scan_makes_no_op)
 }
 END_TEST
 
+/* b's client copies the mail to where a's copy is about to be placed. Unless b says so, a's removal
+ * of its own copy takes b's away. */
+START_TEST(test_what_a_client_saved_meanwhile_is_not_removed_with_the_peers)
+{
+    struct replica a, b;
+    struct orset_facts f = facts_of(1, 0);
+    struct orset_flags none = {0};
+    struct orset_dot dot = {0, 0};
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_also(b.os, ORSET_INBOX, 7, &f, &none, &dot), ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_add(b.os, ORSET_INBOX, 7, &f, &none, &dot), ORSET_KNOWN);
+    ck_assert_uint_ne(dot.counter, 0);
+    struct orset_facts other = facts_of(1, 9);
+    ck_assert_int_eq(orset_local_also(b.os, ORSET_INBOX, 7, &other, &none, &dot), ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_also(b.os, ORSET_INBOX, 7, &f, &none, &dot), ORSET_OK);
+    ck_assert_uint_eq(dot.origin, orset_self(b.os));
+    ck_assert_int_eq(orset_local_also(b.os, ORSET_INBOX, 7, &f, &none, &dot), ORSET_KNOWN);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    expunge(&a, ORSET_INBOX, 1);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
+    ck_assert_uint_eq(count(&a, ORSET_INBOX, 1), 1);
+    ck_assert_uint_eq(count(&b, ORSET_INBOX, 1), 1);
+    follow(&a);
+    assert_equal(&a, &b);
+    struct orset_message m;
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 7, &m), 1);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 /* Both between two scans: the mailbox looks as before. */
 START_TEST(test_deleted_set_and_cleared_again_wins_over_a_setting_elsewhere)
 {
@@ -566,6 +602,7 @@ int main(void)
     Suite *s = suite_create("orset");
     TCase *t = tcase_create("rules");
     tcase_add_test(t, test_a_second_scan_makes_no_op);
+    tcase_add_test(t, test_what_a_client_saved_meanwhile_is_not_removed_with_the_peers);
     tcase_add_test(t, test_deleted_set_and_cleared_again_wins_over_a_setting_elsewhere);
     tcase_add_test(t, test_a_keyword_the_mailbox_cannot_hold_is_not_read_back_as_removed);
     tcase_add_test(t, test_missing_is_not_removed);
