@@ -211,6 +211,16 @@ static void show_names(const json_t *mail, const char *label, const char *key)
     buf_free(&names);
 }
 
+/* Who may be the node or the replica that no line names. */
+static void show_perhaps(const json_t *row)
+{
+    struct buf hosts = {0};
+    row_join(row, "perhaps", ", ", "", &hosts);
+    buf_addc(&hosts, '\0');
+    out("no line names it; it may be %s\n", hosts.data);
+    buf_free(&hosts);
+}
+
 static void show_ends(const json_t *mail)
 {
     for (size_t i = 0; i < row_size(mail, "recipients"); i++) {
@@ -225,13 +235,19 @@ static void show_ends(const json_t *mail)
         const json_t *p = row_item(mail, "places", i);
         out("mailbox     %s of %s at %s, by %s\n", row_get_text(p, "mailbox"),
             row_get_text(p, "user"),
-            or_else(row_get_text(p, "node"), or_else(row_get_text(p, "host"), "this host")),
+            or_else(row_get_text(p, "node"),
+                    or_else(row_get_text(p, "host"), row_get_text(p, "log"))),
             row_get_text(p, "by"));
     }
     for (size_t i = 0; i < row_size(mail, "unseen"); i++) {
         const json_t *u = row_item(mail, "unseen", i);
-        out("not seen    at replica %s: %s\n", row_get_text(u, "replica"),
-            row_get_is(u, "log_read") ? "its log says nothing of it" : "its log was not read");
+        out("not seen    at replica %s: ", row_get_text(u, "replica"));
+        if (row_get_is(u, "log_read"))
+            out("its log says nothing of it\n");
+        else if (row_size(u, "perhaps"))
+            show_perhaps(u);
+        else
+            out("its log was not read\n");
     }
     for (size_t i = 0; i < row_size(mail, "clocks"); i++) {
         const json_t *c = row_item(mail, "clocks", i);
@@ -266,6 +282,11 @@ static void show_log(const json_t *row)
 
 static void show_unread(const json_t *row)
 {
+    if (row_size(row, "perhaps")) {
+        out("not known: the log of %s %s: ", row_get_text(row, "kind"), row_get_text(row, "name"));
+        show_perhaps(row);
+        return;
+    }
     out("not read: the log of %s %s%s\n", row_get_text(row, "kind"), row_get_text(row, "name"),
         row_get_is(row, "answers") || strcmp(row_get_text(row, "kind"), "node")
             ? ""
@@ -333,13 +354,14 @@ static void print_unread(const struct ctl *ctl, const struct trace_sources *s)
         bool node = i < ctl->config->nnodes;
         const char *name =
             node ? ctl->config->node[i].name : ctl->config->replica[i - ctl->config->nnodes].name;
-        if (trace_sources_heard(s, name))
+        if (trace_hosts_heard(&s->hosts, name))
             continue;
         json_t *row = row_new();
         row_add_text(row, "kind", node ? "node" : "replica");
         row_add_text(row, "name", name);
         if (node)
             row_add_is(row, "answers", conn_up(&ctl->conn[i]));
+        row_add(row, "perhaps", trace_hosts_strangers(&s->hosts, ctl->config, !node));
         out_row(&unread, row);
     }
 }

@@ -59,7 +59,7 @@ static void take_lane(json_t *list, const json_t *lane)
 
 static void take_place(json_t *places, const json_t *e)
 {
-    static const char *const keys[] = {"at", "host", "node", "user", "mailbox"};
+    static const char *const keys[] = {"at", "host", "log", "node", "user", "mailbox"};
     const char *event = row_get_text(e, "event");
     if (strcmp(event, "saved") && strcmp(event, "placed"))
         return;
@@ -100,7 +100,10 @@ void trace_recipients_add(json_t *mail, const json_t *lanes, const struct config
             continue;
         json_t *row = row_new();
         row_add_text(row, "replica", c->replica[i].name);
-        row_add_is(row, "log_read", trace_sources_heard(logs, c->replica[i].name));
+        bool heard = trace_hosts_heard(&logs->hosts, c->replica[i].name);
+        row_add_is(row, "log_read", heard);
+        if (!heard)
+            row_add(row, "perhaps", trace_hosts_strangers(&logs->hosts, c, true));
         json_array_append_new(unseen, row);
     }
     row_add(mail, "recipients", recipients);

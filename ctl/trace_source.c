@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,33 +89,6 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static void hear(struct trace_sources *t, const char *host, size_t len)
-{
-    for (size_t i = 0; i < t->nhosts; i++)
-        if (!strncmp(t->host[i], host, len) && !t->host[i][len])
-            return;
-    if (!len || t->nhosts == 1000)
-        return;
-    t->host = mem_grow(t->host, (t->nhosts + 1) * sizeof *t->host);
-    t->host[t->nhosts++] = mem_strndup(host, len);
-}
-
-/* The node that this host is, if its units say so. */
-static void hear_own(struct trace_sources *t)
-{
-    char host[256] = "", line[256];
-    gethostname(host, sizeof host - 1);
-    hear(t, host, strlen(host));
-    FILE *f = fopen("/etc/default/dovelane", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *name = line + strlen("DOVELANE_NODE=");
-        if (!strncmp(line, "DOVELANE_NODE=", strlen("DOVELANE_NODE=")))
-            hear(t, name, strcspn(name, "\r\n"));
-    }
-    if (f)
-        fclose(f);
-}
-
 static void add_own_files(struct trace_sources *t, const struct config *c)
 {
     static const char *const program[] = {"dovelane-milter", "dovelane-proxy", "dovelane-relay",
@@ -141,7 +113,7 @@ void trace_sources_find(struct trace_sources *t, const struct config *c)
     add_rotated(t, "/var/log/mail.log");
     add_rotated(t, "/var/log/maillog");
     if (t->n)
-        hear_own(t);
+        trace_hosts_hear_own(&t->hosts);
 }
 
 void trace_sources_free(struct trace_sources *t)
@@ -152,50 +124,8 @@ void trace_sources_free(struct trace_sources *t)
         if (t->v[i].kept)
             fclose(t->v[i].kept);
     }
-    for (size_t i = 0; i < t->nhosts; i++)
-        free(t->host[i]);
-    free(t->host);
+    trace_hosts_free(&t->hosts);
     free(t->v);
-}
-
-/* ---- whose lines they are ---- */
-
-bool trace_sources_heard(const struct trace_sources *t, const char *host)
-{
-    size_t len = strcspn(host, ".");
-    for (size_t i = 0; i < t->nhosts; i++)
-        if (strcspn(t->host[i], ".") == len && !strncasecmp(t->host[i], host, len))
-            return true;
-    return false;
-}
-
-static void hear_member(struct trace_sources *t, const char *line, size_t len, const char *key)
-{
-    const char *at = memmem(line, len, key, strlen(key));
-    const char *end =
-        at ? memchr(at + strlen(key), '"', len - (size_t)(at - line) - strlen(key)) : NULL;
-    if (end)
-        hear(t, at + strlen(key), (size_t)(end - at) - strlen(key));
-}
-
-static void hear_line(struct trace_sources *t, const char *line, size_t len)
-{
-    if (memmem(line, len, "\"time\":", 7)) {
-        hear_member(t, line, len, "\"host\":\"");
-        hear_member(t, line, len, "\"node\":\"");
-    } else if (*line == '{') {
-        hear_member(t, line, len, "\"_HOSTNAME\":\"");
-        hear_member(t, line, len, "\"DOVELANE_NODE\":\"");
-    } else if (len > 30 && line[10] == 'T') {
-        const char *host = memchr(line, ' ', len);
-        const char *end = host ? memchr(host + 1, ' ', len - (size_t)(host - line) - 1) : NULL;
-        if (end)
-            hear(t, host + 1, (size_t)(end - host) - 1);
-    } else if (len > 20 && line[3] == ' ' && line[15] == ' ') {
-        const char *end = memchr(line + 16, ' ', len - 16);
-        if (end && end[-1] != ':' && !memchr(line + 16, '(', (size_t)(end - line) - 16))
-            hear(t, line + 16, (size_t)(end - line) - 16);
-    }
 }
 
 /* ---- reading ---- */
@@ -359,7 +289,7 @@ static void hear_journals(struct trace_sources *t)
     buf_addc(&r.out, '\0');
     for (char *save, *line = strtok_r(r.out.data, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
-        hear(t, line, strlen(line));
+        trace_hosts_hear(&t->hosts, line, strlen(line));
     subprocess_free(&r);
 }
 
@@ -404,7 +334,7 @@ void trace_sources_read(struct trace_sources *t, size_t nwords, char *const *wor
         for (ssize_t n; f && (n = getline(&line, &size, f)) > 0;) {
             size_t len = (size_t)n - (line[n - 1] == '\n');
             line[len] = '\0';
-            hear_line(t, line, len);
+            trace_hosts_hear_line(&t->hosts, i, s->path, line, len);
             if (!has_word(line, len, words))
                 continue;
             s->lines++;

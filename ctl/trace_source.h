@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "ctl/trace_hosts.h"
 #include "lib/config/config.h"
 
 struct trace_source {
@@ -22,10 +23,8 @@ struct trace_sources {
     size_t n;
     struct trace_source *v;
     int64_t since; /* seconds since 1970: older entries and rotated files are passed over */
-    /* hosts and nodes that wrote lines of what was read */
-    size_t nhosts;
-    char **host;
-    unsigned journals_heard; /* asked for their hosts */
+    struct trace_hosts hosts; /* that wrote lines of what was read */
+    unsigned journals_heard;  /* asked for their hosts */
 };
 
 /* A file, also one that gzip, xz or zstd made; "-" is stdin. */
@@ -39,8 +38,5 @@ void trace_sources_free(struct trace_sources *);
 void trace_sources_read(struct trace_sources *, size_t nwords, char *const *word,
                         void (*each)(size_t source, const char *line, size_t len, void *arg),
                         void *arg);
-
-/* Whether a host of that name wrote one of the lines: a first label is enough. */
-bool trace_sources_heard(const struct trace_sources *, const char *host);
 
 #endif

@@ -215,6 +215,8 @@ static void note_other(struct trace_story *t, const json_t *e)
 
 /* ---- reading ---- */
 
+static const char *const in_mailboxes[] = {"saved", "placed", NULL};
+
 static bool is_same(const struct trace_found *f, const json_t *e, size_t source)
 {
     if (f->source == source)
@@ -294,14 +296,38 @@ static void read_until_known(struct trace_story *t, struct trace_sources *s)
     t->too_many |= pass == PASSES;
 }
 
+static bool is_of_relay(const char *program)
+{
+    size_t n = strlen(program), of = strlen("dovelane-relay");
+    return n >= of && !strcmp(program + n - of, "dovelane-relay");
+}
+
+/* Text lines name hosts, and Dovecot's own not even that. */
+static void name_events(struct trace_story *t, const struct trace_sources *s)
+{
+    for (size_t i = 0; i < t->nfound; i++) {
+        json_t *e = t->found[i].event;
+        const char *path = s->v[t->found[i].source].path, *host = row_get_text(e, "host");
+        const char *program = row_get_text(e, "program");
+        bool relay = is_of_relay(program), replica = is_event(e, in_mailboxes);
+        if (!*host)
+            row_add_text(e, "log", path);
+        if ((relay || replica) && !row_has(e, "node"))
+            row_add_text(
+                e, "node",
+                trace_hosts_name(&s->hosts, t->found[i].source, *host ? host : path, replica));
+    }
+}
+
 void trace_story_read(struct trace_story *t, struct trace_sources *s)
 {
     read_until_known(t, s);
-    if (t->nfound || t->nnames || t->asked.kind != TRACE_MESSAGE_ID)
-        return;
-    /* Nobody has a queue id for it, and a mailbox may have it all the same. */
-    trace_story_learn(t, TRACE_MESSAGE_ID, t->asked.text, TRACE_NO_MAIL);
-    read_until_known(t, s);
+    if (!t->nfound && !t->nnames && t->asked.kind == TRACE_MESSAGE_ID) {
+        /* Nobody has a queue id for it, and a mailbox may have it all the same. */
+        trace_story_learn(t, TRACE_MESSAGE_ID, t->asked.text, TRACE_NO_MAIL);
+        read_until_known(t, s);
+    }
+    name_events(t, s);
 }
 
 /* ---- the order of events ---- */
@@ -348,6 +374,18 @@ static void refine(struct ordered *v, size_t n)
                 !strcmp(row_get_text(v[k].event, "event"), "delivered"))
                 v[i].at = v[k].at - 1;
     }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && !strcmp(row_get_text(v[i].event, "event"), "placed"); k++)
+            if (!strcmp(row_get_text(v[k].event, "event"), "saved") && v[i].at <= v[k].at &&
+                v[k].at - v[i].at < 1000000)
+                v[i].at = v[k].at + 2; /* behind the delivery, which is behind the saving */
+}
+
+/* Whose clock it is by: a host's, or that of the log where lines name none. */
+static const char *clock_of(const json_t *e)
+{
+    const char *host = row_get_text(e, "host");
+    return *host ? host : row_get_text(e, "log");
 }
 
 /* What follows on a mail's storing and has an earlier time was written by a clock that is behind. */
@@ -356,19 +394,19 @@ static json_t *compare_clocks(struct ordered *v, size_t n)
     const struct ordered *stored = storing(v, n);
     json_t *clocks = json_array();
     for (size_t i = 0; stored && i < n; i++) {
-        const char *host = row_get_text(v[i].event, "host");
-        const char *of = row_get_text(stored->event, "host");
+        const char *host = clock_of(v[i].event);
+        const char *of = clock_of(stored->event);
         int64_t behind = 0;
         if (!strcmp(host, of) || !is_event(v[i].event, afterwards))
             continue;
         for (size_t k = i; k < n; k++)
-            if (!strcmp(row_get_text(v[k].event, "host"), host) &&
-                is_event(v[k].event, afterwards) && stored->at - v[k].at > behind)
+            if (!strcmp(clock_of(v[k].event), host) && is_event(v[k].event, afterwards) &&
+                stored->at - v[k].at > behind)
                 behind = stored->at - v[k].at;
         if (!behind)
             continue;
         for (size_t k = 0; k < n; k++)
-            if (!strcmp(row_get_text(v[k].event, "host"), host))
+            if (!strcmp(clock_of(v[k].event), host))
                 v[k].at += behind + 1;
         json_t *row = row_new();
         row_add_text(row, "host", host);

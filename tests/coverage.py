@@ -39,7 +39,8 @@ def main():
         return 1
     for data in BUILD.rglob("*.gcda"):
         data.unlink()
-    failed = run("meson", "test", "-C", BUILD, "--suite", "check", "--suite", "test", "--timeout-multiplier", "4")
+    failed = run("meson", "test", "-C", BUILD, "--suite", "check", "--suite", "test", "--no-suite", "house",
+                 "--timeout-multiplier", "4")
     if sys.argv[1:]:
         environment = {**os.environ, "DOVELANE_BUILD": str(BUILD)}
         failed |= run("/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tier", "check,test", *sys.argv[1:],

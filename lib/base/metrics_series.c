@@ -1,6 +1,7 @@
 /* metrics_series - finds or makes the series of a metric and its labels.
  *
- * Series are found in a table, under a mutex. They are in a list of their metric, too, which only
+ * Series are found in a table, under a mutex, and so are the values that a label has had: that
+ * costs the same for ten and for thousands. Series are in a list of their metric, too, which only
  * grows at its head: who reads it needs no lock. */
 #include "lib/base/metrics_series.h"
 
@@ -19,7 +20,8 @@
         .01, .025, .1, .25, .5, 1, 2.5, 5, 15, 60, 300, 900, 3600, 14400, INFINITY \
     }
 #define VALUE_MOST 300
-#define BUCKETS 1024
+/* Two labels with all their values make 10,201 series of one metric. */
+#define BUCKETS 8192
 
 const struct metric_declaration metric_declarations[METRICS] = {
 #define COUNTER(programs, name, help) \
@@ -35,8 +37,18 @@ const struct metric_declaration metric_declarations[METRICS] = {
 #include "lib/base/metrics.def"
 };
 
+/* A value that a label of a metric has in some series, whose text it borrows. */
+struct label_value {
+    struct label_value *chain; /* in the bucket */
+    enum metric metric;
+    int label;
+    const char *text;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct metric_series *table[BUCKETS];
+static struct label_value *values[BUCKETS];
+static size_t nvalues[METRICS][METRIC_LABELS];
 static _Atomic(struct metric_series *) first[METRICS];
 
 const struct metric_series *metric_series_first(enum metric m)
@@ -62,21 +74,29 @@ static struct metric_series *find(enum metric m, const char *const value[METRIC_
     return s;
 }
 
-/* True when the label has that value in a series, or has room for one more. */
+static struct label_value **find_value(enum metric m, int label, const char *value)
+{
+    const char *const key[METRIC_LABELS] = {[0] = label ? "" : value, [1] = label ? value : ""};
+    struct label_value **at = &values[hash(m, key)];
+    while (*at && ((*at)->metric != m || (*at)->label != label || strcmp((*at)->text, value)))
+        at = &(*at)->chain;
+    return at;
+}
+
+/* True when a series has that value of the label, or the label has room for one more. */
 static bool has_room(enum metric m, int label, const char *value)
 {
-    const char *seen[METRIC_VALUES_MOST];
-    size_t n = 0;
-    for (const struct metric_series *s = metric_series_first(m); s; s = s->next) {
-        size_t i = 0;
-        if (!strcmp(s->value[label], value))
-            return true;
-        while (i < n && strcmp(seen[i], s->value[label]))
-            i++;
-        if (i == n && n < METRIC_VALUES_MOST)
-            seen[n++] = s->value[label];
-    }
-    return n < METRIC_VALUES_MOST;
+    return nvalues[m][label] < METRIC_VALUES_MOST || *find_value(m, label, value);
+}
+
+static void note_value(enum metric m, int label, const char *value)
+{
+    struct label_value **at = find_value(m, label, value);
+    if (*at)
+        return;
+    *at = mem_zero(sizeof **at);
+    **at = (struct label_value){.metric = m, .label = label, .text = value};
+    nvalues[m][label]++;
 }
 
 static struct metric_series *make(enum metric m, const char *const value[METRIC_LABELS])
@@ -85,7 +105,7 @@ static struct metric_series *make(enum metric m, const char *const value[METRIC_
     s->metric = m;
     s->bounds = metric_declarations[m].bounds;
     for (int i = 0; i < METRIC_LABELS; i++)
-        s->value[i] = mem_strdup(value[i]);
+        note_value(m, i, s->value[i] = mem_strdup(value[i]));
     s->chain = *at;
     *at = s;
     s->next = atomic_load_explicit(&first[m], memory_order_relaxed);

@@ -42,6 +42,7 @@ def test_a_mail_is_found_at_both_sites(group):
     delivered, placed = mail["places"]
     assert (delivered["by"], delivered["mailbox"], delivered["user"]) == ("delivery", "INBOX", USER)
     assert (placed["by"], placed["mailbox"], placed["user"]) == ("replication", "INBOX", USER)
+    assert (delivered["node"], placed["node"]) == ("site-a", "site-b") and not mail["unseen"]
     assert next(event for event in mail["events"] if event["event"] == "placed")["site"] == 1
     assert {
         (row["replica"], row["log_read"]) for row in trace(there, logs[0])["mails"][0]["unseen"]

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "dovecot-plugin/replicator/admin/answers.h"
+#include "dovecot-plugin/replicator/admin/verbs.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/assert.h"
 #include "lib/base/log.h"
@@ -17,7 +18,6 @@
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/lanes/claims.h"
 #include "dovecot-plugin/replicator/lanes/inbox.h"
-#include "dovecot-plugin/replicator/workers/forget.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define LINE_MAX_SIZE 65536
@@ -222,30 +222,13 @@ static void end_if_done(struct client *c)
     next_line(c);
 }
 
-/* Of verify: a script looks at the exit status. */
-static bool is_different(const struct admin_request *q, struct text t)
-{
-    static const char different[] = "verdict\tdifferent";
-    return !strcmp(q->arg[0], "verify") && t.n == sizeof different - 1 &&
-           !memcmp(t.p, different, t.n);
-}
-
-/* Of status for all users, one line each: the state's. A row may begin with a mark. */
-static bool is_left_out(const struct client *c, const struct admin_request *q, struct text t)
-{
-    static const char state[] = "state\t";
-    if (!c->all || strcmp(q->arg[0], "status") != 0 || (t.n && strchr("#-", t.p[0])))
-        return false;
-    size_t skip = t.n && t.p[0] == '+';
-    return t.n - skip < sizeof state - 1 || memcmp(t.p + skip, state, sizeof state - 1) != 0;
-}
-
 static void on_row(struct admin_request *q, struct text t)
 {
     struct part *p = part_of(q);
     struct client *c = p->client;
     char mark = t.n && strchr("+#-", t.p[0]) ? (char)t.p[0] : '+';
-    if (!c || is_left_out(c, q, t) || memchr(t.p, '\n', t.n) || (mark == '#' && c->titled))
+    if (!c || (c->all && verb_leaves_out(q->arg[0], t)) || memchr(t.p, '\n', t.n) ||
+        (mark == '#' && c->titled))
         return;
     if (t.n && mark == (char)t.p[0]) {
         t.p++;
@@ -269,7 +252,7 @@ static void on_row(struct admin_request *q, struct text t)
         buf_add(&p->rows, line.data, line.len);
     else
         p->cut = true;
-    if (is_different(q, t))
+    if (verb_differs(q->arg[0], t))
         c->code = DONE_REFUSED;
     buf_free(&line);
 }
@@ -279,8 +262,7 @@ static void follow_up(const struct admin_request *q)
 {
     struct user *u = q->user;
     struct replicator *r = u->r;
-    bool exchange = !strcmp(q->arg[0], "resync") || !strcmp(q->arg[0], "new-epoch") ||
-                    !strcmp(q->arg[0], "join");
+    bool exchange = verb_exchanges(q->arg[0]);
     if (q->reads || !strcmp(q->arg[0], "forget"))
         return;
     for (size_t i = 0; exchange && i < r->group.npeers; i++)
@@ -445,16 +427,11 @@ static void ask_user(struct client *c, const char *name)
     }
 }
 
-static bool is_join_status(const struct client *c)
-{
-    return !strcmp(c->field[0], "join") && c->nfields > 2 && !strcmp(c->field[2], "--status");
-}
-
 static void for_user(struct client *c, const char *name)
 {
     if (!strcmp(c->field[0], "lag"))
         answer_user(c, answer_lag_user, name);
-    else if (is_join_status(c))
+    else if (verb_is_join_status(c->field, c->nfields))
         answer_user(c, answer_join_user, name);
     else
         ask_user(c, name);
@@ -480,29 +457,12 @@ static void next_users(struct client *c)
         }
 }
 
-static bool known_verb(const char *verb)
-{
-    static const char *const verbs[] = {"status",  "verify",    "resync", "accept",
-                                        "restore", "new-epoch", "join",   "forget"};
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-        if (!strcmp(verbs[i], verb))
-            return true;
-    return false;
-}
-
-/* Of one user alone: all of them is said by nobody who means it. */
-static bool is_forget_wrong(const struct client *c)
-{
-    bool forced = c->nfields == 3 && !strcmp(c->field[2], FORGET_FORCED);
-    return !strcmp(c->field[1], "*") || (c->nfields > 2 && !forced);
-}
-
 static void for_users(struct client *c)
 {
     const char *user = c->field[1];
-    if (strcmp(c->field[0], "lag") && !known_verb(c->field[0])) {
+    if (strcmp(c->field[0], "lag") && !verb_is_known(c->field[0])) {
         error(c, NULL, "no such verb", DONE_USAGE);
-    } else if (!strcmp(c->field[0], "forget") && is_forget_wrong(c)) {
+    } else if (!strcmp(c->field[0], "forget") && verb_is_forget_wrong(c->field, c->nfields)) {
         error(c, NULL, "usage: doveadm dovelane forget [-u <user> [--force]]", DONE_USAGE);
     } else if (!strcmp(user, "*")) {
         c->all = true;
@@ -542,7 +502,7 @@ static void begin(struct client *c)
     c->code = DONE_OK;
     if (c->nfields < 2)
         error(c, NULL, "a request is verb, user and arguments, separated by tabs", DONE_USAGE);
-    else if (is_join_status(c) && c->nfields > 3)
+    else if (verb_is_join_status(c->field, c->nfields) && c->nfields > 3)
         surplus(c);
     else if (*c->field[1])
         for_users(c);
@@ -550,34 +510,20 @@ static void begin(struct client *c)
         status(c);
     else if (!strcmp(verb, "lag"))
         answer(c, answer_lag);
-    else if (is_join_status(c))
+    else if (verb_is_join_status(c->field, c->nfields))
         answer(c, answer_join);
     else if (!strcmp(verb, "peers"))
         peers(c);
     else if (!strcmp(verb, "forget") && c->nfields == 2)
         answer(c, answer_forget);
     else
-        error(c, NULL, known_verb(verb) ? "needs a user (-u) or all (-A)" : "no such verb",
+        error(c, NULL, verb_is_known(verb) ? "needs a user (-u) or all (-A)" : "no such verb",
               DONE_USAGE);
     if (!c->open && !c->after)
         finish(c);
 }
 
 /* ---- clients ---- */
-
-static void unescape(char *s)
-{
-    char *out = s;
-    for (; *s; s++) {
-        char ch = *s;
-        if (ch == '\001' && s[1]) {
-            s++;
-            ch = *s == '1' ? '\001' : *s == 't' ? '\t' : *s == 'n' ? '\n' : *s == 'r' ? '\r' : *s;
-        }
-        *out++ = ch;
-    }
-    *out = '\0';
-}
 
 static void next_line(struct client *c)
 {
@@ -595,7 +541,7 @@ static void next_line(struct client *c)
             at = tab;
         }
         for (size_t i = 0; i < c->nfields; i++)
-            unescape(c->field[i]);
+            verb_unescape(c->field[i]);
         begin(c);
     }
 }

@@ -10,42 +10,9 @@
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/site/ledger_statement.h"
 
-#define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
 
-enum {
-    ADD_USER,
-    ADD_JOINED,
-    DROP_JOINED,
-    HAS_JOINED,
-    KNOWS_USER,
-    DROP_USER,
-    DROP_USERS_OPS,
-    SET_OPS,
-    DROP_OPS,
-    REMOVE_PEER,
-    DROP_PEERS_OPS,
-    SET_META,
-    SET_WAITING,
-    DROP_WAITING,
-    ADD_LOOK,
-    DROP_LOOK,
-    DROP_LOOKS,
-    GET_LOOKS,
-    GET_USERS,
-    GET_OPS,
-    GET_TOTALS,
-    GET_UNCONFIRMED,
-    GET_WAITING,
-    SET_NAMES,
-    DROP_NAMES,
-    GET_NAMES,
-    GET_UNTOLD,
-    DROP_UNTOLD,
-    STATEMENTS
-};
-
-static const char *const sql[STATEMENTS] = {
+static const char *const sql[LEDGER_STATEMENTS] = {
     "INSERT OR IGNORE INTO users VALUES (?1)",
     "INSERT OR IGNORE INTO joined VALUES (?1)",
     "DELETE FROM joined WHERE name = ?1",
@@ -106,7 +73,7 @@ static const char all_joined[] = "BEGIN; CREATE TABLE joined (name TEXT PRIMARY 
 struct ledger {
     struct replicator *r;
     sqlite3 *db;
-    sqlite3_stmt *statement[STATEMENTS];
+    sqlite3_stmt *statement[LEDGER_STATEMENTS];
     ev_timer gather; /* the end of the transaction that is open */
     bool at_once;    /* there is a new user in it */
     bool fresh;      /* there are new users, or a removed site, not on disk yet */
@@ -180,7 +147,7 @@ void ledger_commit_seen(struct ledger *l)
         commit(l);
 }
 
-static sqlite3_stmt *prepared(struct ledger *l, int which)
+sqlite3_stmt *ledger_prepared(struct ledger *l, int which)
 {
     if (!l->statement[which] && sqlite3_prepare_v3(l->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT,
                                                    &l->statement[which], NULL) != SQLITE_OK) {
@@ -229,11 +196,11 @@ static int write_by(struct ledger *l, sqlite3_stmt *s, const char *what, const c
     return changed;
 }
 
-static int write_row(struct ledger *l, int which, const char *format, ...)
+int ledger_write_row(struct ledger *l, int which, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    int changed = write_by(l, prepared(l, which), sql[which], format, ap);
+    int changed = write_by(l, ledger_prepared(l, which), sql[which], format, ap);
     va_end(ap);
     return changed;
 }
@@ -292,7 +259,7 @@ bool ledger_next_row(struct ledger *l, sqlite3_stmt *s)
 
 static bool finds(struct ledger *l, int which, const char *name)
 {
-    sqlite3_stmt *s = prepared(l, which);
+    sqlite3_stmt *s = ledger_prepared(l, which);
     bool found = false;
     if (s) {
         sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
@@ -331,9 +298,9 @@ void ledger_on_loss(struct ledger *l, void (*write_users)(void *arg), void *arg)
 
 void ledger_write_user(struct ledger *l, const char *name, bool joined)
 {
-    write_row(l, ADD_USER, "s", name);
+    ledger_write_row(l, LEDGER_ADD_USER, "s", name);
     if (joined)
-        write_row(l, ADD_JOINED, "s", name);
+        ledger_write_row(l, LEDGER_ADD_JOINED, "s", name);
 }
 
 bool ledger_flush(struct ledger *l)
@@ -342,10 +309,10 @@ bool ledger_flush(struct ledger *l)
         return true;
     if (l->rewrite) {
         l->rewrite = false;
-        write_row(l, SET_META, "sn", "clean", (int64_t)0);
+        ledger_write_row(l, LEDGER_SET_META, "sn", "clean", (int64_t)0);
         for (size_t i = 0; i < l->r->group.npeers; i++)
             if (l->r->group.peer[i].removed)
-                write_row(l, REMOVE_PEER, "n", (int64_t)l->r->group.peer[i].site);
+                ledger_write_row(l, LEDGER_REMOVE_PEER, "n", (int64_t)l->r->group.peer[i].site);
         if (l->write_users)
             l->write_users(l->write_users_arg);
     }
@@ -399,13 +366,13 @@ void ledger_count(struct ledger *l, uint64_t *users_r, uint64_t *joined_r)
 
 void ledger_joined(struct ledger *l, const char *name, bool joined)
 {
-    int changed = write_row(l, joined ? ADD_JOINED : DROP_JOINED, "s", name);
+    int changed = ledger_write_row(l, joined ? LEDGER_ADD_JOINED : LEDGER_DROP_JOINED, "s", name);
     counted(l, 0, joined ? changed : -changed);
 }
 
 bool ledger_has_joined(struct ledger *l, const char *name)
 {
-    return finds(l, HAS_JOINED, name);
+    return finds(l, LEDGER_HAS_JOINED, name);
 }
 
 static const char site_here[] = "SELECT value FROM meta WHERE key = 'site'";
@@ -526,12 +493,12 @@ void ledger_close(struct ledger *l)
     if (!l)
         return;
     if (l->r->stopping && !l->undone && !l->r->unswept) {
-        write_row(l, SET_META, "sn", "clean", (int64_t)1);
-        write_row(l, SET_META, "sn", "parent", (int64_t)l->r->parent);
+        ledger_write_row(l, LEDGER_SET_META, "sn", "clean", (int64_t)1);
+        ledger_write_row(l, LEDGER_SET_META, "sn", "parent", (int64_t)l->r->parent);
     }
     commit(l);
     ev_timer_stop(l->r->loop, &l->flush); /* closing checkpoints */
-    for (int i = 0; i < STATEMENTS; i++)
+    for (int i = 0; i < LEDGER_STATEMENTS; i++)
         sqlite3_finalize(l->statement[i]);
     sqlite3_close(l->db);
     free(l);
@@ -539,19 +506,19 @@ void ledger_close(struct ledger *l)
 
 void ledger_user_listed(struct ledger *l, const char *name)
 {
-    counted(l, write_row(l, ADD_USER, "s", name), 0);
+    counted(l, ledger_write_row(l, LEDGER_ADD_USER, "s", name), 0);
 }
 
 bool ledger_knows(struct ledger *l, const char *name)
 {
-    return finds(l, KNOWS_USER, name);
+    return finds(l, LEDGER_KNOWS_USER, name);
 }
 
 bool ledger_user_seen(struct ledger *l, const char *name)
 {
     if (ledger_knows(l, name))
         return true;
-    counted(l, write_row(l, ADD_USER, "s", name), 0);
+    counted(l, ledger_write_row(l, LEDGER_ADD_USER, "s", name), 0);
     l->at_once = true;
     flush_soon(l);
     return false;
@@ -559,17 +526,17 @@ bool ledger_user_seen(struct ledger *l, const char *name)
 
 void ledger_forget_user(struct ledger *l, const char *name)
 {
-    int users = write_row(l, DROP_USER, "s", name);
-    counted(l, -users, -write_row(l, DROP_JOINED, "s", name));
-    write_row(l, DROP_USERS_OPS, "s", name);
-    write_row(l, DROP_WAITING, "s", name);
-    write_row(l, DROP_NAMES, "s", name);
-    write_row(l, DROP_LOOK, "s", name);
+    int users = ledger_write_row(l, LEDGER_DROP_USER, "s", name);
+    counted(l, -users, -ledger_write_row(l, LEDGER_DROP_JOINED, "s", name));
+    ledger_write_row(l, LEDGER_DROP_USERS_OPS, "s", name);
+    ledger_write_row(l, LEDGER_DROP_WAITING, "s", name);
+    ledger_write_row(l, LEDGER_DROP_NAMES, "s", name);
+    ledger_write_row(l, LEDGER_DROP_LOOK, "s", name);
 }
 
 void ledger_note(struct ledger *l, const char *key, uint64_t value)
 {
-    write_row(l, SET_META, "sn", key, (int64_t)value);
+    ledger_write_row(l, LEDGER_SET_META, "sn", key, (int64_t)value);
 }
 
 uint64_t ledger_noted(struct ledger *l, const char *key)
@@ -580,177 +547,11 @@ uint64_t ledger_noted(struct ledger *l, const char *key)
     return v > 0 ? (uint64_t)v : 0;
 }
 
-void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t ops,
-                        int64_t since)
-{
-    if (ops)
-        write_row(l, SET_OPS, "nsnn", (int64_t)site, name, (int64_t)ops, since);
-    else
-        write_row(l, DROP_OPS, "ns", (int64_t)site, name);
-}
-
-void ledger_waiting(struct ledger *l, const char *name, uint64_t unplaced, uint64_t held)
-{
-    if (unplaced || held)
-        write_row(l, SET_WAITING, "snn", name, (int64_t)unplaced, (int64_t)held);
-    else
-        write_row(l, DROP_WAITING, "s", name);
-}
-
-/* Where there is no row: 0, 0. */
-static bool two_numbers(struct ledger *l, int which, const char *name, uint64_t site,
-                        int64_t *one_r, int64_t *two_r)
-{
-    sqlite3_stmt *s = prepared(l, which);
-    *one_r = *two_r = 0;
-    if (!s)
-        return false;
-    sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC); /* NULL is bound as such */
-    if (which == GET_UNCONFIRMED)
-        sqlite3_bind_int64(s, 2, (int64_t)site);
-    if (next_row(l, s)) {
-        *one_r = sqlite3_column_int64(s, 0);
-        *two_r = sqlite3_column_int64(s, 1);
-    }
-    bool read = sqlite3_reset(s) == SQLITE_OK; /* an error of the step comes again */
-    sqlite3_clear_bindings(s);
-    return read;
-}
-
-bool ledger_get_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t *ops_r,
-                            int64_t *since_r)
-{
-    int64_t ops;
-    bool read = two_numbers(l, GET_UNCONFIRMED, name, site, &ops, since_r);
-    *ops_r = (uint64_t)ops;
-    return read;
-}
-
-bool ledger_get_waiting(struct ledger *l, const char *name, uint64_t *unplaced_r, uint64_t *held_r)
-{
-    int64_t unplaced, held;
-    bool read = two_numbers(l, GET_WAITING, name, 0, &unplaced, &held);
-    *unplaced_r = (uint64_t)unplaced;
-    *held_r = (uint64_t)held;
-    return read;
-}
-
-void ledger_names(struct ledger *l, const char *name, uint64_t folders)
-{
-    if (folders)
-        write_row(l, SET_NAMES, "sn", name, (int64_t)folders);
-    else
-        write_row(l, DROP_NAMES, "s", name);
-}
-
-uint64_t ledger_get_names(struct ledger *l, const char *name)
-{
-    int64_t folders, none;
-    (void)two_numbers(l, GET_NAMES, name, 0, &folders, &none);
-    return (uint64_t)folders;
-}
-
 bool ledger_remove_peer(struct ledger *l, uint64_t site)
 {
-    write_row(l, REMOVE_PEER, "n", (int64_t)site);
-    write_row(l, DROP_PEERS_OPS, "n", (int64_t)site);
-    write_row(l, DROP_UNTOLD, "n", (int64_t)site);
+    ledger_write_row(l, LEDGER_REMOVE_PEER, "n", (int64_t)site);
+    ledger_write_row(l, LEDGER_DROP_PEERS_OPS, "n", (int64_t)site);
+    ledger_write_row(l, LEDGER_DROP_UNTOLD, "n", (int64_t)site);
     flush_soon(l);
     return ledger_flush(l);
-}
-
-/* Rows are copied before fn sees them: it may write. */
-static size_t each(struct ledger *l, int which, uint64_t site, const char *after, size_t most,
-                   ledger_fn *fn, void *arg)
-{
-    struct row {
-        char *name;
-        uint64_t ops;
-        int64_t since;
-    } *row = mem_zero(most * sizeof *row);
-    sqlite3_stmt *s = prepared(l, which);
-    size_t n = 0;
-    if (s) {
-        sqlite3_bind_text(s, 1, after, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(s, 2, (int64_t)most);
-        if (which == GET_OPS || which == GET_UNTOLD)
-            sqlite3_bind_int64(s, 3, (int64_t)site);
-        while (n < most && next_row(l, s)) {
-            const char *name = (const char *)sqlite3_column_text(s, 0);
-            row[n++] =
-                (struct row){mem_strdup(name ? name : ""), (uint64_t)sqlite3_column_int64(s, 1),
-                             sqlite3_column_int64(s, 2)};
-        }
-        sqlite3_reset(s);
-        sqlite3_clear_bindings(s);
-    }
-    for (size_t i = 0; i < n; i++) {
-        fn(arg, row[i].name, row[i].ops, row[i].since);
-        free(row[i].name);
-    }
-    free(row);
-    return n;
-}
-
-size_t ledger_users(struct ledger *l, const char *after, size_t most, ledger_fn *fn, void *arg)
-{
-    return each(l, GET_USERS, 0, after, most, fn, arg);
-}
-
-size_t ledger_each_unconfirmed(struct ledger *l, uint64_t site, const char *after, size_t most,
-                               ledger_fn *fn, void *arg)
-{
-    return each(l, GET_OPS, site, after, most, fn, arg);
-}
-
-size_t ledger_each_untold(struct ledger *l, uint64_t site, const char *after, size_t most,
-                          ledger_fn *fn, void *arg)
-{
-    return each(l, GET_UNTOLD, site, after, most, fn, arg);
-}
-
-void ledger_look(struct ledger *l, const char *name)
-{
-    write_row(l, ADD_LOOK, "s", name);
-}
-
-struct looks {
-    ledger_fn *fn;
-    void *arg;
-    char *last;
-};
-
-static void on_look(void *arg, const char *name, uint64_t ops, int64_t since)
-{
-    struct looks *k = arg;
-    k->fn(k->arg, name, ops, since);
-    free(k->last);
-    k->last = mem_strdup(name);
-}
-
-void ledger_looks(struct ledger *l, ledger_fn *fn, void *arg)
-{
-    struct looks k = {fn, arg, mem_strdup("")};
-    while (each(l, GET_LOOKS, 0, k.last, LOOKS_PAGE, on_look, &k) == LOOKS_PAGE)
-        ;
-    if (*k.last)
-        write_row(l, DROP_LOOKS, "s", k.last);
-    free(k.last);
-}
-
-bool ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t *ops_r,
-                   int64_t *since_r)
-{
-    sqlite3_stmt *s = prepared(l, GET_TOTALS);
-    *users_r = *ops_r = 0;
-    *since_r = 0;
-    if (!s)
-        return false;
-    sqlite3_bind_int64(s, 1, (int64_t)site);
-    if (next_row(l, s)) {
-        *users_r = (uint64_t)sqlite3_column_int64(s, 0);
-        *ops_r = (uint64_t)sqlite3_column_int64(s, 1);
-        *since_r = sqlite3_column_int64(s, 2);
-    }
-    return sqlite3_reset(s) == SQLITE_OK;
 }

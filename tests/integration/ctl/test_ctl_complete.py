@@ -1,12 +1,17 @@
 """Shell completion: what `dovelane complete` offers, and that bash, zsh and fish use it."""
 
+import os
 import pathlib
+import pty
 import re
+import select
 import shlex
 import shutil
+import signal
 import subprocess
 
 from support.lane_server import BUILD
+from support.waiting import DidNotHappen, eventually
 import pytest
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
@@ -152,22 +157,63 @@ def test_names_are_words_for_bash(config, tmp_path):
         assert line[5:] in bash(base + line[:9], config, split=False)
 
 
-@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
-def test_zsh(config):
-    script = f"""
-autoload -Uz compinit; compinit -u -D
-compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; print -l -- "$@" }}
-words=({PROGRAM} -c {config} nodes --forget '') CURRENT=6
-. {SCRIPTS / '_dovelane'}
-"""
-    said = subprocess.run(
-        ["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=60, check=False
+NO_SHELL = "no {} here: ./setup long installs it"
+
+
+def home_of(tmp_path):
+    """What a shell writes stays in a directory of its own, whoever runs it."""
+    return {
+        "PATH": f"{PROGRAM.parent}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "ZDOTDIR": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path),
+        "TERM": "dumb",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def typed(argv, env, lines, wanted):
+    """What a shell on a terminal shows, once each line was typed and each pattern was there."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(argv[0], argv, env)
+    shown = ""
+
+    def shows(pattern):
+        nonlocal shown
+        while select.select([terminal], [], [], 0)[0]:
+            shown += os.read(terminal, 65536).decode(errors="replace")
+        return re.search(pattern, shown)
+
+    try:
+        for line, pattern in zip(lines, wanted, strict=True):
+            os.write(terminal, line.encode())
+            eventually(f"{pattern} is shown", lambda p=pattern: shows(p))
+    except DidNotHappen as e:
+        raise AssertionError(shown) from e
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+    return shown
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason=NO_SHELL.format("zsh"))
+def test_zsh(config, tmp_path):
+    """On a terminal. compinit -D: without the file that zsh keeps in the user's home."""
+    begin = f"fpath=({SCRIPTS} $fpath); autoload -Uz compinit && compinit -u -D && print be''gun\n"
+    shown = typed(
+        ["zsh", "-f", "-i"],
+        home_of(tmp_path),
+        [begin, f"dovelane -c {config} nodes --forget m\t\t", "\x15dovelane capa\t"],
+        ["begun", r"mx1\s+mx2|mx1[^#]*\n.*mx2", "dovelane capacity"],
     )
-    assert said.stdout.split()[:2] == ["mx1", "mx2"], said
+    assert "command not found" not in shown and {*tmp_path.iterdir()} == {config}, shown
 
 
-@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
-def test_fish(config):
+@pytest.mark.skipif(not shutil.which("fish"), reason=NO_SHELL.format("fish"))
+def test_fish(config, tmp_path):
     script = (
         f"source {SCRIPTS / 'dovelane.fish'}; complete -C '{PROGRAM} -c {config} nodes --forget '"
     )
@@ -177,6 +223,6 @@ def test_fish(config):
         text=True,
         timeout=60,
         check=False,
-        env={"PATH": f"{PROGRAM.parent}:/usr/bin:/bin", "HOME": str(config.parent)},
+        env=home_of(tmp_path),
     )
     assert [line.split("\t")[0] for line in said.stdout.splitlines()] == ["mx1", "mx2"], said

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from support.lane_server import BUILD
 from support.waiting import eventually
 from support.stack.scrape import Page
 from support.stack.shape import SinkShape
@@ -20,6 +21,10 @@ pytestmark = [
 OF_RELAY = ("delivery_measure", "delivery_count", "delivery_measure_end")
 OF_SCRAPE = ("on_list", "on_info", "on_read", "metrics_page", "collect")
 OF_MILTER = ("ingress_answered", "ingress_queued", "metric_observe", "metric_series")
+
+
+# Program of tests/bench.
+LOAD = BUILD / "tests" / "bench" / "metrics_load"
 
 
 def under_callgrind(service, out):
@@ -124,3 +129,28 @@ def test_of_an_answer(stack, tmp_path):
     send(50)
     own, total = instructions(service, out, OF_MILTER, lambda: send(300))
     judge(own, total, 300)
+
+
+def of_a_count(nexthops, directory):
+    """Instructions to find the series of two labels' values, and to count there."""
+
+    def run(counts):
+        argv = ["valgrind", "--tool=callgrind", "--callgrind-out-file=out", LOAD]
+        done = subprocess.run(
+            [*argv, str(nexthops), str(counts)],
+            cwd=directory,
+            check=True,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return int(re.search(r"Collected : (\d+)", done.stderr)[1])
+
+    few, many = 9 * nexthops, 90000  # after the first all series are there
+    return (run(few + many) - run(few)) / many
+
+
+def test_of_a_thousand_values_of_a_label(tmp_path):
+    """A thousand next hops, 900 of them counted as `other`: looked up as fast as ten."""
+    ten, thousand = of_a_count(10, tmp_path), of_a_count(1000, tmp_path)
+    print(f"{ten:.0f} instructions a count of 10 next hops, {thousand:.0f} of 1,000")
+    assert thousand < 3 * ten
