@@ -482,8 +482,8 @@ static void next_users(struct client *c)
 
 static bool known_verb(const char *verb)
 {
-    static const char *const verbs[] = {"status",  "verify",    "resync", "accept",
-                                        "restore", "new-epoch", "join",   "forget"};
+    static const char *const verbs[] = {"status",    "verify", "resync", "accept", "restore",
+                                        "new-epoch", "join",   "forget", "kept",   "unexpunge"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i], verb))
             return true;
