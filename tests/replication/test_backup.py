@@ -1,0 +1,111 @@
+"""A third site with role = backup: what clients remove at the others comes back from there."""
+import json
+import re
+
+import conftest
+import pytest
+from site_user import Site
+from support.stack.digest import wait_equal, wait_shape
+from support.stack.failure import StackError
+from support.waiting import eventually, logged
+
+pytestmark = pytest.mark.long
+
+USER = "kept@example.org"
+WITHIN = 420.0
+FORMATS = ["sdbox", "maildir", "mdbox"]
+
+
+def kept(replica, *words):
+    return json.loads(replica.doveadm("-f", "json", "dovelane", "kept", "-u", USER, *words))
+
+
+def unexpunge(replica, *words):
+    said = replica.doveadm("dovelane", "unexpunge", "-u", USER, *words).decode()
+    return {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)", said.splitlines()[-1])}
+
+
+def metric(there, replica, name):
+    return there.metrics(replica.name)[name]
+
+
+def shape_of(names):
+    return {name: [()] for name in names}
+
+
+def settled(there, names, folder="INBOX"):
+    wait_shape(there.replicas[0], USER, {"INBOX": {}, folder: shape_of(names)}, WITHIN)
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_all_is_deleted_and_comes_back(group):
+    there = group(*FORMATS, backup="c")
+    a, b, c = there.replicas
+    names = [f"m{n}" for n in range(30)]
+    with Site(a, USER) as site:
+        for name in names:
+            site.append("INBOX", name)
+    with Site(b, USER) as site:
+        site.create("F")
+        site.append("F", "f")
+    wait_equal(there.replicas, [USER], WITHIN)
+    assert "here, backup" in c.doveadm("dovelane", "status").decode()
+    with Site(a, USER) as site:
+        site.move("INBOX", "m0", "F")
+    wait_equal(there.replicas, [USER], WITHIN)
+    with pytest.raises(StackError, match="nothing is kept of this user: no other site"):
+        kept(c)
+    with Site(a, USER) as site:
+        for name in names[1:]:
+            site.flag("INBOX", name, "+", r"\Deleted")
+        site.expunge_marked("INBOX")
+    with Site(b, USER) as site:
+        site.delete("F")
+    wait_shape(a, USER, {"INBOX": {}}, WITHIN)
+    wait_equal(there.replicas, [USER], WITHIN)
+    eventually("all are kept", lambda: len(kept(c)) == 31)
+    rows = kept(c)
+    assert {(row["mailbox"], row["by"]) for row in rows} == {("INBOX", "site-a"), ("F", "site-b")}
+    assert {row["subject"] for row in rows} == {f"mail {name}" for name in [*names, "f"]}
+    for replica in (a, b):
+        with pytest.raises(StackError, match="this site's role is full"):
+            replica.doveadm("dovelane", "kept", "-u", USER)
+    assert unexpunge(c, "--dry-run")["restored"] == 31
+    assert unexpunge(c)["restored"] == 31
+    wait_shape(a, USER, {"INBOX": shape_of(names[1:]), "F": shape_of(["m0", "f"])}, WITHIN)
+    wait_equal(there.replicas, [USER], WITHIN)
+    assert unexpunge(c) == {"restored": 0, "before": 31, "here": 0, "failed": 0, "bytes": 0}
+    for replica in there.replicas:
+        assert b"different" not in replica.doveadm("dovelane", "verify", "-u", USER, "bodies")
+    # Neither what came from other sites nor an admin's word counts as a client's change.
+    assert "changes by clients" not in c.doveadm("dovelane", "status").decode()
+    with Site(c, USER) as site:
+        site.append("INBOX", "here")
+    logged(c.log, "a client or a delivery changed a mailbox at this site, whose role is backup")
+    assert "changes by clients" in c.doveadm("dovelane", "status").decode()
+
+
+def test_everything_is_killed_meanwhile(group):
+    """kill -9 of the backup's workers and replicator while it keeps: each removed mail is kept, once."""
+    there = group("sdbox", "maildir", backup="b")
+    a, b = there.replicas
+    names = [f"m{n}" for n in range(300)]
+    with Site(a, USER) as site:
+        for name in names:
+            site.append("INBOX", name)
+    wait_equal(there.replicas, [USER], WITHIN)
+    with Site(a, USER) as site:
+        for at in range(0, 300, 30):
+            site.imap.select("INBOX", again=True)
+            uids = [uid for name in names[at:at + 30] for uid in site.uid("INBOX", name)]
+            site.imap.expunge("INBOX", uids)
+            b.kill_some("dovelane-worker")
+            if at % 90 == 0:
+                b.kill_some("dovelane-replicator")
+    wait_shape(a, USER, {"INBOX": {}}, WITHIN)
+    wait_equal(there.replicas, [USER], WITHIN)
+    rows = kept(b)
+    assert sorted(row["subject"] for row in rows) == sorted(f"mail {name}" for name in names)
+    assert unexpunge(b)["restored"] == 300
+    wait_shape(a, USER, {"INBOX": shape_of(names)}, WITHIN)
+    wait_equal(there.replicas, [USER], WITHIN)
