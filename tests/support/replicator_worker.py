@@ -252,7 +252,7 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert version in (2, 7) and own == self.site.number
+        assert version in (2, 8) and own == self.site.number
         self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))

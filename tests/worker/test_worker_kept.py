@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from worker_sites import (MIXES, append, crash_world, delete, equal, first_and_others, imap, mail,
                           make_world, needs_dovecot, subjects)
+from support.stack import dovecot
 from support.frames import CLOSE, CONFIRMED, HELLO_TOO, TICK
 from support.worker_world import Failed
 
@@ -124,11 +125,12 @@ def test_a_deleted_folder(tmp_path_factory, formats):
         world.settle()
         assert subjects(equal(world), "Found") == 1
         # What was put back into another folder is there: it is not put back once more.
-        assert unexpunge(b, "--mailbox", "F") == {"restored": 2, "before": 1, "here": 0, "failed": 0,
-                                                  "bytes": len(mail("one")) + len(mail("three"))}
+        assert unexpunge(b, "--mailbox", "F") == {
+            "restored": 2, "before": 1, "here": 0, "failed": 0,
+            "bytes": len(mail("one")) + len(mail("three"))}
         world.settle()
         after = equal(world, uids=False)
-        assert [m[1:] for m in before["F"][1] if m in after["F"][1]] == [m[1:] for m in after["F"][1]]
+        assert all(m in before["F"][1] for m in after["F"][1])
         assert subjects(after, "F") == 2
 
 
@@ -222,6 +224,27 @@ def test_those_that_are_too_old_are_removed(tmp_path_factory):
         assert done["kept_purged"] == 2
         assert [m["subject"] for m in kept(b)] == ["young"]
         assert not day.exists()
+
+
+CRYPT = {
+    (2, 3): "mail_plugins = $mail_plugins mail_crypt\n"
+            "plugin {\n  mail_crypt_save_version = 2\n}\n",
+    (2, 4): "mail_plugins {\n  mail_crypt = yes\n}\n"
+            "crypt_write_algorithm = aes-256-gcm-sha256\n"}
+
+
+def test_mail_that_is_encrypted_is_not_kept_in_the_clear(tmp_path_factory):
+    crypt = CRYPT[(2, 4) if dovecot.version() >= (2, 4) else (2, 3)]
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], more={2: crypt})
+    try:
+        role(world, "backup")
+        with pytest.raises(Failed, match="permanent=1 mail_crypt: this site's role is backup"):
+            world[2].ingest()
+        world[2].disconnect()
+        role(world, "full")
+        assert world[2].ingest()["result"] == 0
+    finally:
+        world.stop()
 
 
 @contextmanager
