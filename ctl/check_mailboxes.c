@@ -172,6 +172,23 @@ static void check_acting(const struct replica_here *h)
         check_good(h->ctl, "dovecot", "the workers load no plugin that acts by itself");
 }
 
+/* What a backup site keeps is a file outside of any mailbox. */
+static void check_backup(const struct replica_here *h)
+{
+    if (h->self < 0 || !config_is_backup(&h->ctl->config->replica[h->self]))
+        return;
+    if (dovecot_conf_loads(h->dovecot, "dovelane", "mail_crypt"))
+        check_say(h->ctl, FINDING_CRITICAL, FOUND_BACKUP_CRYPT, "dovecot",
+                  "mail_crypt out of the mail_plugins of this site, or role = full for it in "
+                  "dovelane.conf",
+                  "%s has role = backup, and the workers load mail_crypt: what is kept would lie "
+                  "there not encrypted, so each user whose mails are encrypted is refused",
+                  h->name);
+    else
+        check_good(h->ctl, "dovelane-replicator",
+                   "its role is backup: it keeps what other sites remove; clients use others");
+}
+
 /* Access rights are the plugin's. */
 static void check_acl_plugin(const struct replica_here *h)
 {
@@ -306,6 +323,7 @@ void check_mailboxes(const struct replica_here *h)
         check_namespace(h, c->replicate_namespaces.v[i]);
     check_loaded(h);
     check_acting(h);
+    check_backup(h);
     check_acl_plugin(h);
     check_dsync_replicator(h);
     check_dsync_jobs(h);

@@ -46,9 +46,9 @@ const char *doveadm_dovelane_plugin_version = DOVECOT_ABI_VERSION;
 /* --- request ---------------------------------------------------------------------------------- */
 
 /* Options that take a value, handed on as they are written on the command line. */
-static const char *const options[] = {"remove", NULL};
+static const char *const options[] = {"remove", "mailbox", "since", "until", "into", NULL};
 /* Options without one. */
-static const char *const switches[] = {"duplicates", "status", "force", NULL};
+static const char *const switches[] = {"duplicates", "status", "force", "dry-run", "again", NULL};
 
 static void add_arg(string_t *line, const char *arg)
 {
@@ -250,6 +250,10 @@ static void preflight(struct doveadm_cmd_context *cctx)
 #define USER_PARAMS                                  \
     DOVEADM_CMD_PARAM('u', "user", CMD_PARAM_STR, 0) \
     DOVEADM_CMD_PARAM('A', "all-users", CMD_PARAM_BOOL, 0)
+#define KEPT_PARAMS                                      \
+    DOVEADM_CMD_PARAM('\0', "mailbox", CMD_PARAM_STR, 0) \
+    DOVEADM_CMD_PARAM('\0', "since", CMD_PARAM_STR, 0)   \
+    DOVEADM_CMD_PARAM('\0', "until", CMD_PARAM_STR, 0)
 #define ARGS_PARAM DOVEADM_CMD_PARAM('\0', "args", CMD_PARAM_ARRAY, CMD_PARAM_FLAG_POSITIONAL)
 
 /* clang-format off: Dovecot's macros hold the braces */
@@ -279,6 +283,17 @@ static struct doveadm_cmd_ver2 commands[] = {
      .usage = "-u <user> | -A [<folder> ...]",
      .cmd = run,
      DOVEADM_CMD_PARAMS_START USER_PARAMS ARGS_PARAM DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane kept",
+     .usage = "-u <user> | -A [--mailbox <folder>] [--since <time>] [--until <time>] [<id> ...]",
+     .cmd = run,
+     DOVEADM_CMD_PARAMS_START USER_PARAMS KEPT_PARAMS ARGS_PARAM DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane unexpunge",
+     .usage = "-u <user> | -A [--mailbox <folder>] [--since <time>] [--until <time>] "
+              "[--into <folder>] [--dry-run] [--again] [<id> ...]",
+     .cmd = run,
+     DOVEADM_CMD_PARAMS_START USER_PARAMS KEPT_PARAMS DOVEADM_CMD_PARAM(
+         '\0', "into", CMD_PARAM_STR, 0) DOVEADM_CMD_PARAM('\0', "dry-run", CMD_PARAM_BOOL, 0)
+         DOVEADM_CMD_PARAM('\0', "again", CMD_PARAM_BOOL, 0) ARGS_PARAM DOVEADM_CMD_PARAMS_END},
     {.name = "dovelane new-epoch",
      .usage = "-u <user> | -A",
      .cmd = run,

@@ -64,7 +64,7 @@ bool frame_user_ok(const uint8_t *user, size_t n)
 
 bool frame_verb_reads(struct text verb)
 {
-    static const char *const reads[] = {"status", "verify"};
+    static const char *const reads[] = {"status", "verify", "kept"};
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
         if (verb.n == strlen(reads[i]) && memcmp(verb.p, reads[i], verb.n) == 0)
             return true;
@@ -215,6 +215,11 @@ static void put_done(struct orset_buf *b, const struct frame_done *d)
     orset_buf_u8(b, (uint8_t)d->joins);
     orset_buf_num(b, d->placed);
     orset_buf_num(b, d->placed_bytes);
+    orset_buf_num(b, d->kept);
+    orset_buf_num(b, d->kept_bytes);
+    orset_buf_num(b, d->kept_restored);
+    orset_buf_num(b, d->kept_purged);
+    orset_buf_num(b, d->kept_failed);
     orset_buf_num(b, d->tick);
 }
 
@@ -244,6 +249,11 @@ static void read_done(struct orset_reader *r, struct frame_done *d)
     d->joins = (enum frame_joins)joins;
     d->placed = orset_read_num(r, UINT64_MAX);
     d->placed_bytes = orset_read_num(r, UINT64_MAX);
+    d->kept = orset_read_num(r, UINT64_MAX);
+    d->kept_bytes = orset_read_num(r, UINT64_MAX);
+    d->kept_restored = orset_read_num(r, UINT64_MAX);
+    d->kept_purged = orset_read_num(r, UINT64_MAX);
+    d->kept_failed = orset_read_num(r, UINT64_MAX);
     d->tick = orset_read_num(r, 86400000);
 }
 

@@ -45,7 +45,7 @@
 
 #include "dovecot-plugin/orset/base/bytes.h"
 
-#define FRAME_VERSION 7
+#define FRAME_VERSION 8
 #define FRAME_HEADER 4               /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024) /* bytes behind it */
 #define FRAME_SITES_MAX 64           /* replicas of a group */
@@ -191,7 +191,11 @@ struct frame_done {
     enum frame_joins joins;
     /* mails of other sites that were saved here since the last DONE, and their bytes */
     uint64_t placed, placed_bytes;
-    uint64_t tick; /* milliseconds until TICK is wanted, 0: none */
+    /* at a backup site, since the last DONE: mails that other sites removed and that are kept,
+     * their bytes, those put back, and those that were removed for their age */
+    uint64_t kept, kept_bytes, kept_restored, kept_purged;
+    uint64_t kept_failed; /* mails that cannot be kept now: their removal waits */
+    uint64_t tick;        /* milliseconds until TICK is wanted, 0: none */
 };
 
 struct frame {

@@ -218,9 +218,9 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->grace.data = r;
     char digest[DIGEST_HEX];
     group_hex(r->group.digest, digest);
-    log_info("replica %s, site %llu, of %zu replicas; the group's digest is %s, of %s%s",
-             c->replica[self].name, (unsigned long long)r->group.self, c->nreplicas, digest,
-             r->group.made_of,
+    log_info("replica %s, site %llu, role %s, of %zu replicas; the group's digest is %s, of %s%s",
+             c->replica[self].name, (unsigned long long)r->group.self, c->replica[self].role,
+             c->nreplicas, digest, r->group.made_of,
              r->first     ? "; it runs for the first time: all users are swept"
              : r->unclean ? "; the last run did not end cleanly, or amid a sweep: all are swept"
              : r->adopted ? "; Dovecot was started anew since the last run: all users are swept"

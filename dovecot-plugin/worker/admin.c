@@ -12,6 +12,7 @@
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
+#include "dovecot-plugin/worker/kept/kept.h"
 #include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/link.h"
@@ -96,6 +97,15 @@ static const uint64_t *count_messages(struct session *s)
     return n;
 }
 
+/* Of a backup site, and of one that was. */
+static void reply_kept(struct session *s)
+{
+    unsigned n = kept_count(s);
+    if (s->group->backup || n > 0)
+        link_reply(s->link, "role\t%s\tkept=%u\tcannot-be-kept=%llu",
+                   s->group->backup ? "backup" : "full", n, (unsigned long long)s->kept.failed);
+}
+
 static enum frame_result status(struct session *s)
 {
     uint16_t self = orset_self(s->os);
@@ -129,6 +139,7 @@ static enum frame_result status(struct session *s)
             link_reply(s->link, "peer\tsite=%llu\tnot-replicated\tby=" CHOICE_FIELD,
                        (unsigned long long)s->group->site[i]);
     reply_bounds(s);
+    reply_kept(s);
     const uint64_t *messages = count_messages(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         struct orset_folder f;
@@ -426,6 +437,15 @@ static enum frame_result new_epoch(struct session *s)
     return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
+/* unexpunge ...: those are new mails, and are looked for at once. */
+static enum frame_result unexpunge(struct session *s, const char *const *args)
+{
+    const struct frame_ingest all = {.n = 0};
+    unsigned restored;
+    enum frame_result result = kept_unexpunge(s, args, &restored);
+    return restored > 0 && round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : result;
+}
+
 enum frame_result admin(struct session *s, const char *const *args)
 {
     if (strcmp(args[0], "status") == 0)
@@ -444,9 +464,13 @@ enum frame_result admin(struct session *s, const char *const *args)
         return new_epoch(s);
     if (strcmp(args[0], "join") == 0 && args[1] == NULL)
         return join(s);
+    if (strcmp(args[0], "kept") == 0)
+        return kept_show(s, args + 1);
+    if (strcmp(args[0], "unexpunge") == 0)
+        return unexpunge(s, args + 1);
     link_reply(s->link,
                "-%s: there is status, verify [bodies | --duplicates], resync [site], accept "
-               "[mailbox ...], restore [mailbox ...], new-epoch, join",
+               "[mailbox ...], restore [mailbox ...], new-epoch, join, kept, unexpunge",
                shown(t_strarray_join(args, " ")));
     return FRAME_REFUSED;
 }

@@ -18,6 +18,7 @@
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/kept/kept.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/retired.h"
@@ -135,6 +136,20 @@ static void note_changed(void *arg, uint32_t home, uint32_t uid)
     array_push_back(changed, &m);
 }
 
+/* A backup site keeps what is removed, and says by whom. In a transaction. */
+static int note_removers(struct session *s, const struct peer *p,
+                         const ARRAY_TYPE(changed_mail) * changed)
+{
+    const struct changed_mail *m;
+    if (!s->group->backup)
+        return 0;
+    array_foreach (changed, m) {
+        if (kept_removed_by(s, p->site, m->folder, m->uid) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* With what it changes, of which modseqs are to tell. */
 static int apply_and_note(struct session *s, struct peer *p, struct text batch,
                           struct orset_batch_result *r)
@@ -144,7 +159,8 @@ static int apply_and_note(struct session *s, struct peer *p, struct text batch,
     orset_on_changed(s->os, note_changed, &changed);
     int e = apply_batch(s, p, batch, r);
     orset_on_changed(s->os, NULL, NULL);
-    if (!fatal(e) && !orset_must_roll_back(s->os) && modseq_repair_note(s, &changed) < 0)
+    if (!fatal(e) && !orset_must_roll_back(s->os) &&
+        (modseq_repair_note(s, &changed) < 0 || note_removers(s, p, &changed) < 0))
         e = ORSET_E_STORAGE;
     array_free(&changed);
     return e;
@@ -274,6 +290,21 @@ static enum frame_result exchanged(struct session *s, struct peer *p)
                                                                         : FRAME_OK;
 }
 
+/* As orset_take(), and a backup site notes whose state removes mails. */
+static int take_answer(struct session *s, struct peer *p, struct text body, struct orset_buf *q)
+{
+    ARRAY_TYPE(changed_mail) changed;
+    i_array_init(&changed, 64);
+    if (s->group->backup)
+        orset_on_changed(s->os, note_changed, &changed);
+    int e = orset_take(s->os, p->exchange, body.p, body.n, q);
+    orset_on_changed(s->os, NULL, NULL);
+    if (e >= 0 && note_removers(s, p, &changed) < 0)
+        e = ORSET_E_STORAGE;
+    array_free(&changed);
+    return e;
+}
+
 static enum frame_result answer_parcel(struct session *s, struct peer *p, struct text body)
 {
     struct orset_buf q = {.alloc = session_alloc()};
@@ -288,7 +319,7 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
         return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
-    int e = orset_take(s->os, p->exchange, body.p, body.n, &q);
+    int e = take_answer(s, p, body, &q);
     if (e == ORSET_E_ROLLED_BACK) {
         orset_buf_free(&q);
         return rolled_back(s, p->site);

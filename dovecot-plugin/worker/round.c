@@ -17,6 +17,7 @@
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
+#include "dovecot-plugin/worker/kept/kept.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
 
@@ -147,6 +148,7 @@ enum frame_result round_end(struct session *s, enum frame_result result)
     uid_rounds_wanted(s);
     modseq_repair_wanted(s);
     peer_join_waits(s);
+    kept_purge(s);
     keep_look(s);
     if (array_count(&s->pending_wants) > 0)
         session_want_tick(s, 1); /* whatever was asked in between */

@@ -62,11 +62,13 @@ static void take_hello(struct server *v, const struct frame_hello *h)
     g->brake_count = 20;
     g->brake_percent = 10;
     g->brake_wait = 2000;
-    g->log_placed = FALSE;
+    g->log_placed = g->backup = FALSE;
+    g->keep_expunged = 0;
     for (size_t i = 0; i < h->nsettings; i++) {
         const char *key = t_strndup(h->setting[i].key.p, h->setting[i].key.n);
         const char *value = text_dup(v->group_pool, h->setting[i].value);
         unsigned n;
+        uint64_t ms;
         if (strcmp(key, "public_user") == 0)
             g->public_user = value;
         else if (strcmp(key, "replicas") == 0)
@@ -79,6 +81,10 @@ static void take_hello(struct server *v, const struct frame_hello *h)
             v->patience = frame_patience(n);
         else if (strcmp(key, "log_placed") == 0)
             g->log_placed = strcmp(value, "yes") == 0;
+        else if (strcmp(key, "role") == 0)
+            g->backup = strcmp(value, "backup") == 0;
+        else if (strcmp(key, "keep_expunged") == 0 && str_to_uint64(value, &ms) == 0)
+            g->keep_expunged = (time_t)(ms / 1000);
         else if (strcmp(key, "brake_wait") == 0 && str_to_uint(value, &n) == 0)
             g->brake_wait = n;
         else if (strcmp(key, "nice") == 0 && str_to_uint(value, &n) == 0 &&
@@ -131,6 +137,12 @@ static void say_progress(struct session *s, struct frame_done *d)
     d->placed = s->placed;
     d->placed_bytes = s->placed_bytes;
     s->placed = s->placed_bytes = 0;
+    d->kept = s->kept.mails;
+    d->kept_bytes = s->kept.bytes;
+    d->kept_restored = s->kept.restored;
+    d->kept_purged = s->kept.purged;
+    d->kept_failed = s->kept.failed;
+    s->kept.mails = s->kept.bytes = s->kept.restored = s->kept.purged = 0;
 }
 
 static void send_done(struct server *v, enum frame_result result)

@@ -26,6 +26,11 @@ int config_replica_index(const struct config *c, const char *name)
     return -1;
 }
 
+bool config_is_backup(const struct config_replica *r)
+{
+    return !strcmp(r->role, "backup");
+}
+
 size_t config_sets(const struct config *c)
 {
     size_t n = c->nnodes > 0;

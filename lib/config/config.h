@@ -82,6 +82,8 @@ void config_free(struct config *);
 /* Index of the node or replica, or -1. */
 int config_node_index(const struct config *, const char *name);
 int config_replica_index(const struct config *, const char *name);
+/* role = backup */
+bool config_is_backup(const struct config_replica *);
 bool config_list_has(const struct config_list *, const char *text);
 
 /* membership = learned: what this program's file of nodes (members.h) has beyond the sections.

@@ -301,6 +301,14 @@ static int check_replica_alone(cfg_t *cfg, cfg_t *sec)
                   name, redis);
         return -1;
     }
+    if (strcmp(cfg_getstr(sec, "role"), "full") != 0 &&
+        strcmp(cfg_getstr(sec, "role"), "backup") != 0) {
+        cfg_error(cfg,
+                  "replica %s: role = %s is no role: full, or backup for a site without clients "
+                  "which keeps what others remove",
+                  name, cfg_getstr(sec, "role"));
+        return -1;
+    }
     return 0;
 }
 

@@ -170,6 +170,19 @@ static char *check_nodes(const struct config *c, const char *path)
     return check_told(c, path);
 }
 
+/* What clients do is done at another site than a backup. */
+static char *check_roles(const struct config *c, const char *path)
+{
+    size_t backups = 0;
+    for (size_t i = 0; i < c->nreplicas; i++)
+        backups += config_is_backup(&c->replica[i]);
+    if (!backups || backups < c->nreplicas)
+        return NULL;
+    return mem_printf("%s: replica %s: role = backup, and no replica is left for clients: one at "
+                      "least has role = full",
+                      path, c->replica[0].name);
+}
+
 static char *check_replicas(const struct config *c, const char *path)
 {
     if (c->nreplicas > CONFIG_REPLICAS_MAX)
@@ -187,7 +200,7 @@ static char *check_replicas(const struct config *c, const char *path)
                           c->replicator_dir);
     if (c->dirty_dir[0] != '/')
         return mem_printf("%s: dirty_dir = %s must be an absolute path", path, c->dirty_dir);
-    return NULL;
+    return check_roles(c, path);
 }
 
 static char *check_sockets(const struct config *c, const char *path)

@@ -130,11 +130,14 @@ WALLS = {
     "dovecot-plugin/worker/metadata":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/worker/session dovecot-plugin/worker/logs",
+    "dovecot-plugin/worker/kept":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
+        "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies",
     "dovecot-plugin/worker/apply":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/state dovecot-plugin/orset/ops dovecot-plugin/protocol "
         "dovecot-plugin/worker/session dovecot-plugin/worker/logs dovecot-plugin/worker/bodies "
-        "dovecot-plugin/worker/metadata",
+        "dovecot-plugin/worker/kept dovecot-plugin/worker/metadata",
     "dovecot-plugin/worker/ingest":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/ops dovecot-plugin/protocol dovecot-plugin/worker/session "
@@ -149,8 +152,8 @@ WALLS = {
         "dovecot-plugin/orset/base "
         "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
         "dovecot-plugin/protocol dovecot-plugin/worker/session dovecot-plugin/worker/bodies "
-        "dovecot-plugin/worker/metadata dovecot-plugin/worker/apply dovecot-plugin/worker/ingest "
-        "dovecot-plugin/worker/exchange",
+        "dovecot-plugin/worker/kept dovecot-plugin/worker/metadata dovecot-plugin/worker/apply "
+        "dovecot-plugin/worker/ingest dovecot-plugin/worker/exchange",
 }
 # Each room with the rooms above it that it includes nevertheless, and how often.
 UPWARD = {}

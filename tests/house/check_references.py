@@ -28,7 +28,7 @@ LEFT_OUT = {"COMPATIBILITY.md", "tests/house/check_references.py"}
 CATALOGUE, REFERENCES = "docs/failure-catalogue.md", "docs/references.md"
 PROTOCOL, CORE = "docs/replication-protocol.md", "dovecot-plugin/orset/orset.h"
 CORE_FOLDERS = ("dovecot-plugin/orset/", "tests/unit/orset/")
-CODES = 45  # the catalogue has F1 to F45
+CODES = 46  # the catalogue has F1 to F46
 GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/replication-guide.md"}
 TOP = ("lib|milter|proxy|relay|ctl|redis-module|dovecot-plugin|tests|docs"
        "|packaging|provision|docker|debian")
@@ -316,7 +316,7 @@ HOUSE = {
 PLANTED = [
     "docs/none.md", 'docs/a.md, "None"', 'docs/a.md ("None")', 'docs/a.md, "In" 1 and 7.',
     'docs/a.md, "In" and\n * "None"', "none.c", "lib/none", "../none.h", "test_none",
-    "F46.", "F46's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
+    "F47.", "F47's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
     "docs/replication-protocol.md, rule 3", "RFC 9999", "Mayer et al.", "the paper",
 ]
 DOCUMENTS = ["[a](none.txt)", "[a](#none)", "[a](a.md#none)", "`*none*`", "`none_test.py`"]

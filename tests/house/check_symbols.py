@@ -46,7 +46,6 @@ ENTRIES = {
     ("dovecot-plugin/doveadm/doveadm_dovelane.c", "doveadm_dovelane_plugin_*"): MODULE,
     ("dovecot-plugin/replicator/bridge.c", "epoll_wait"): INSTEAD,
     ("dovecot-plugin/worker/session/recent.c", "mailbox_recent_flags_*"): INSTEAD,
-    ("dovecot-plugin/worker/session/fsync_saves.c", "f*sync"): INSTEAD,
     ("dovecot-plugin/worker/session/file_names.c", "maildir_uidlist_*"): INSTEAD,
     ("dovecot-plugin/worker/metadata/sieve.c", "doveadm_*"): "Sieve's module wants it of doveadm",
 }

@@ -40,10 +40,11 @@ def told(pair, *words):
     return str(raised.value)
 
 
-WITH_USERS = ["status", "lag", "verify", "resync", "accept", "restore", "new-epoch", "join"]
+WITH_USERS = ["status", "lag", "verify", "resync", "accept", "restore", "new-epoch", "join", "kept",
+              "unexpunge"]
 
 
-@pytest.mark.parametrize("verb", ["verify", "resync", "accept", "restore", "new-epoch", "join"])
+@pytest.mark.parametrize("verb", [verb for verb in WITH_USERS if verb not in ("status", "lag")])
 def test_a_verb_without_a_user(pair, verb):
     assert "needs a user (-u) or all (-A)" in told(pair, verb)
 
@@ -65,7 +66,7 @@ def lag_names(site):
 
 
 @pytest.mark.parametrize("words", [["status"], ["verify"], ["verify", "bodies"], ["lag"],
-                                   ["join", "--status"]])
+                                   ["join", "--status"], ["kept"]])
 def test_a_verb_that_only_reads_makes_no_user(pair, words):
     """The userdb knows everybody; this one never had a mailbox."""
     known = lag_names(pair.replicas[0])

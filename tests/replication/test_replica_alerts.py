@@ -21,8 +21,8 @@ WITHIN = 420
 def sites(group, pages, watched):  # noqa: F811
     """A factory: two sites, their replicators, and a Prometheus that scrapes them."""
 
-    def make(*specs):
-        there = group(*specs)
+    def make(*specs, **options):
+        there = group(*specs, **options)
         targets = []
         for replica in there.replicas:
             page = pages("replicator")
@@ -94,5 +94,31 @@ def test_a_disk_is_full(sites):
     prometheus.now()
     in_its_namespace(b, "mount", "-o", "remount,size=100m", mount)
     prometheus.resolves("DovelaneMailsUnplaced")
+    prometheus.calm()
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_backup_has_no_room(sites):
+    """Half a megabyte for what it keeps, and three are removed elsewhere."""
+    there = sites("sdbox", "sdbox", backup="b")
+    a, b = there.replicas
+    prometheus = there.prometheus
+    with Site(a, USER) as site:
+        for n in range(3):
+            site.append("INBOX", f"m{n}", size=1 << 20)
+    wait_equal(there.replicas, [USER], WITHIN)
+    kept, owner = b.store(USER) / "dovelane/kept", b.store(USER).stat()
+    kept.mkdir()
+    shutil.chown(kept, owner.st_uid, owner.st_gid)
+    options = f"size=512k,uid={owner.st_uid},gid={owner.st_gid},mode=0700"
+    in_its_namespace(b, "mount", "-t", "tmpfs", "-o", options, "tmpfs", kept)
+    prometheus.now()
+    with Site(a, USER) as site:
+        for n in range(3):
+            site.expunge("INBOX", f"m{n}")
+    prometheus.fires("DovelaneBackupCannotKeep")
+    prometheus.now()
+    in_its_namespace(b, "mount", "-o", "remount,size=100m", kept)
+    prometheus.resolves("DovelaneBackupCannotKeep")
     prometheus.calm()
     wait_equal(there.replicas, [USER], WITHIN)

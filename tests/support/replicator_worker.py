@@ -151,6 +151,7 @@ class Worker:
         self.most = 0           # seconds; then the kernel's timer ends one that does not answer
         self.asking = set()     # sites that an exchange waits for; ends with CLOSE
         self.placed = [0, 0]    # mails and bytes, since the last DONE
+        self.kept_mails = [0] * 5   # mails, bytes, restored, purged; those that cannot be kept
 
     def run(self):
         try:
@@ -229,7 +230,7 @@ class Worker:
                                                            site in self.asking]))
         unplaced = self.site.lacking.get(self.user, (0, 0))[0]
         joins = b"" if self.old else bytes([1 if self.user in self.site.joining else self.site.not_whole.get(self.user, 0)])
-        placed = b"" if self.old else b"".join(map(num, self.placed))
+        placed = b"" if self.old else b"".join(map(num, [*self.placed, *self.kept_mails]))
         names = b"" if self.old else num(0) + num(self.site.state_bytes.get(self.user, 0))
         self.placed = [0, 0]
         self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(self.site.held.get(self.user, 0)) + names + joins + placed + num(tick))
@@ -251,7 +252,7 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert version in (2, 7) and own == self.site.number
+        assert version in (2, 8) and own == self.site.number
         self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))

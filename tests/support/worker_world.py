@@ -149,7 +149,7 @@ class Site:
         self.received = b""
         sites = sorted(self.sites)
         settings = dict(self.settings, **({"public_user": USER} if len(self.namespaces) > 1 else {}))
-        self.send(HELLO, num(7) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
+        self.send(HELLO, num(8) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
                   num(len(self.namespaces)) + b"".join(map(text, self.namespaces)) +
                   num(len(settings)) + b"".join(text(name) + text(value) for name, value in settings.items()))
 
@@ -259,7 +259,8 @@ class Site:
         for _ in range(r.num()):
             site = r.num()
             self.done["sites"][site] = {"unconfirmed": r.num(), "behind": r.u8(), "owed": r.u8(), "more": r.u8(), "asking": r.u8()}
-        self.done.update(unplaced=r.num(), held=r.num(), names=r.num(), state_bytes=r.num(), joins=r.u8(), placed=r.num(), placed_bytes=r.num(), tick=r.num())
+        self.done.update(unplaced=r.num(), held=r.num(), names=r.num(), state_bytes=r.num(), joins=r.u8(), placed=r.num(), placed_bytes=r.num(), kept=r.num(), kept_bytes=r.num(), kept_restored=r.num(),
+                         kept_purged=r.num(), kept_failed=r.num(), tick=r.num())
         if kind == CLOSE:
             self.opened, self.to_ask = False, set()
         else:

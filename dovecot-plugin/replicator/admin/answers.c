@@ -6,6 +6,7 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
+#include "dovecot-plugin/replicator/users/hints.h"
 #include "dovecot-plugin/replicator/users/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/claims.h"
@@ -71,11 +72,16 @@ static void status_here(struct replicator *r, struct buf *rows)
     buf_printf(rows, "+%s\t%llu\t%s\t-\t%zu in memory, %zu wait\t-\t", r->group.name,
                (number)r->group.self, outbox_node(r->outbox) ? "up" : "down", users_count(r->users),
                sched_waiting(r->sched));
-    buf_printf(rows, "%zu of %lld workers busy\t%s\n", workers_count(r->workers),
+    buf_printf(rows, "%zu of %lld workers busy\t%s", workers_count(r->workers),
                (long long)r->config->replicator_workers,
                claims_refused(r->claims) ? "here, refused"
                : sweep_running(r->sweep) ? "here, sweeping"
                                          : "here");
+    if (r->group.backup)
+        buf_printf(rows, ", backup");
+    if (r->group.backup && hints_at_backup(r->hints) > 0)
+        buf_printf(rows, ": %llu changes by clients", hints_at_backup(r->hints));
+    buf_printf(rows, "\n");
 }
 
 const char *answer_status(struct replicator *r, struct buf *rows)

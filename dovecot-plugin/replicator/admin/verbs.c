@@ -20,8 +20,8 @@ void verb_unescape(char *s)
 
 bool verb_is_known(const char *verb)
 {
-    static const char *const verbs[] = {"status",  "verify",    "resync", "accept",
-                                        "restore", "new-epoch", "join",   "forget"};
+    static const char *const verbs[] = {"status",    "verify", "resync", "accept", "restore",
+                                        "new-epoch", "join",   "forget", "kept",   "unexpunge"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i], verb))
             return true;

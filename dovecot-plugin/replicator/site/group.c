@@ -42,6 +42,7 @@ void group_init(struct group *g, const struct config *c, size_t self)
     memset(g, 0, sizeof *g);
     g->self = (uint64_t)me->id;
     g->name = me->name;
+    g->backup = config_is_backup(me);
     g->link = config_replica_link(c, self);
     g->node = *me->node ? me->node : me->name;
     for (size_t i = 0; i < c->replicate_namespaces.n && i < FRAME_NAMESPACES_MAX; i++) {

@@ -20,6 +20,7 @@ struct peer {
 struct group {
     uint64_t self;
     const char *name, *node;
+    bool backup;             /* its role: clients use other sites */
     struct config_link link; /* to the own Redis */
     uint8_t digest[16];
     char *made_of; /* what the digest is of, for the log: "ids 1, 2; namespaces inbox" */

@@ -40,7 +40,8 @@ struct hints {
     char line[2 * HINT_MAX + 1];
     size_t n;
     bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
-    double said, said_dirty, said_mode, said_full, swept_all, marks_after;
+    double said, said_dirty, said_mode, said_full, said_backup, swept_all, marks_after;
+    unsigned long long at_backup;
     DIR *marks; /* at the name behind the last look's; NULL: from the beginning */
     /* names in it that cannot be removed: so far, and as counted last */
     unsigned stuck, stuck_before;
@@ -55,11 +56,25 @@ static void look(struct hints *h, const struct hint *hint)
         sweep_everyone(h->r->sweep);
 }
 
+/* It is replicated as ever. But what is removed here is kept nowhere. */
+static void changed_at_backup(struct hints *h, const struct hint *hint)
+{
+    h->at_backup++;
+    metric_add(replicator_backup_changes, 1);
+    if (replicator_may_say(&h->said_backup, 600.))
+        log_warning("user=%s: a client or a delivery changed a mailbox at this site, whose role "
+                    "is backup: send them to other sites; a mail that is removed here is not kept "
+                    "(role, in dovelane.conf)",
+                    hint->user);
+}
+
 static void one_hint(struct hints *h, const char *line, size_t n)
 {
     struct hint hint;
     metric_add(replicator_hints, 1);
     if (hint_parse(line, n, &hint)) {
+        if (h->r->group.backup)
+            changed_at_backup(h, &hint);
         look(h, &hint);
         return;
     }
@@ -296,6 +311,11 @@ void hints_fifo(struct hints *h, int fd)
     ev_io_set(&h->fifo, fd, EV_READ);
     ev_io_start(h->r->loop, &h->fifo);
     ev_io_start(h->r->loop, &h->gap);
+}
+
+unsigned long long hints_at_backup(const struct hints *h)
+{
+    return h->at_backup;
 }
 
 void hints_stop(struct hints *h)

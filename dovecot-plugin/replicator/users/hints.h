@@ -7,6 +7,8 @@
 struct hints *hints_open(struct replicator *);
 /* The read end of the FIFO, non-blocking; owned from here on. */
 void hints_fifo(struct hints *, int fd);
+/* Of clients and deliveries at a backup site, since the start. */
+unsigned long long hints_at_backup(const struct hints *);
 void hints_stop(struct hints *);
 void hints_close(struct hints *);
 

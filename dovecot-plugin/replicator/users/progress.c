@@ -16,6 +16,7 @@
 
 struct progress {
     struct replicator *r;
+    uint64_t kept_failed;           /* of the users in memory */
     uint64_t unplaced, held, names; /* of all users, also those who are not in memory */
     bool fills;
     uint64_t mails, bytes; /* placed since the filling began */
@@ -141,6 +142,24 @@ void progress_joins(struct user *u, enum frame_joins joining)
         count(u->r->progress, PROGRESS_USERS, 1);
 }
 
+static void keeping_waits(struct user *u, uint64_t failed)
+{
+    struct progress *p = u->r->progress;
+    p->kept_failed += failed - u->kept_failed;
+    u->kept_failed = failed;
+    metric_set(replicator_kept_failed, (long long)p->kept_failed);
+}
+
+static void count_kept(struct user *u, const struct frame_done *d)
+{
+    metric_add(replicator_kept, (long long)d->kept);
+    metric_add(replicator_kept_bytes, (long long)d->kept_bytes);
+    metric_add(replicator_kept_restored, (long long)d->kept_restored);
+    metric_add(replicator_kept_purged, (long long)d->kept_purged);
+    if (u->kept_failed != d->kept_failed)
+        keeping_waits(u, d->kept_failed);
+}
+
 void progress_done(struct user *u, const struct frame_done *d)
 {
     struct progress *p = u->r->progress;
@@ -148,6 +167,7 @@ void progress_done(struct user *u, const struct frame_done *d)
     if (joins && is_known(u))
         begin(p);
     count_placed(p, d->placed, d->placed_bytes);
+    count_kept(u, d);
     waits(u, d->unplaced, d->held);
     names_wait(u, d->names);
     u->state_bytes = d->state_bytes;
@@ -161,6 +181,7 @@ void progress_forget(struct user *u)
 {
     waits(u, 0, 0);
     names_wait(u, 0);
+    keeping_waits(u, 0);
     u->joining = FRAME_JOINING;
     end_if_full(u->r->progress);
 }

@@ -28,7 +28,7 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
     struct frame f = {.type = FRAME_HELLO};
     struct frame_hello *h = &f.u.hello;
     char replicas[FRAME_NAME_MAX];
-    char brake[32], percent[32], wait[32], nice_[32], timeout[32];
+    char brake[32], percent[32], wait[32], nice_[32], timeout[32], keep[32];
     bool self = false;
     h->version = FRAME_VERSION;
     h->self = r->group.self;
@@ -51,6 +51,7 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
     snprintf(wait, sizeof wait, "%lld", (long long)r->config->brake_wait);
     snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
     snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
+    snprintf(keep, sizeof keep, "%lld", (long long)r->config->keep_expunged);
     const char *settings[][2] = {
         {"brake_count", brake},
         {"brake_percent", percent},
@@ -58,6 +59,8 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
         {"nice", nice_},
         {"worker_timeout", timeout},
         {"log_placed", r->config->log_placed == LOG_PLACED_YES ? "yes" : "no"},
+        {"role", r->group.backup ? "backup" : "full"},
+        {"keep_expunged", keep},
         {"replicas", replicas},
         {"public_user", r->config->replicate_public_user}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {

@@ -9,6 +9,7 @@
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/kept/kept.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/flags.h"
@@ -50,6 +51,7 @@ struct run {
     struct mailbox_transaction_context *trans;
     ARRAY(struct item) items;
     struct write_intent writing;
+    struct keeping keeping;
     uint64_t before; /* HIGHESTMODSEQ */
 };
 
@@ -303,6 +305,8 @@ static bool remove_mail(struct run *r, struct item *item, struct mail *mail)
         identity_refuses(s, r->x, mail, is);
         return FALSE;
     }
+    if (!keep_mail(&r->keeping, r->x, mail))
+        return FALSE;
     say_guid(r, item, mail);
     session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname,
                     item->uid);
@@ -338,8 +342,13 @@ static int remove_run(struct run *r)
         return -1;
     if (opened > 0) {
         run_begin(r, "dovelane remove");
+        keep_begin(&r->keeping, s);
         array_foreach_modifiable (&r->items, item) {
             item->done = remove_item(r, item);
+        }
+        if (keep_end(&r->keeping) < 0) {
+            mailbox_transaction_rollback(&r->trans);
+            return 0;
         }
         if (run_commit(r) < 0)
             return 0;
@@ -357,6 +366,8 @@ static int remove_run(struct run *r)
             continue;
         if (e >= 0)
             e = orset_done_remove(s->os, r->folder, item->uid);
+        if (e >= 0 && kept_removed(s, r->folder, item->uid) < 0)
+            e = ORSET_E_STORAGE;
         if (e >= 0 && is_let_go(r, item->uid) && rows_put_box(s, r->x) < 0)
             e = ORSET_E_STORAGE;
         if (e >= 0 && item->expunged && mdbox_expunged(s, r->x->folder, item->guid) < 0)
@@ -414,6 +425,7 @@ int flags_apply(struct session *s)
 
 int removals_apply(struct session *s)
 {
+    s->kept.failed = 0;
     return rows_apply(s, ORSET_TASK_REMOVE, remove_run);
 }
 

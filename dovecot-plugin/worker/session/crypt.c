@@ -44,6 +44,13 @@ bool session_keys_ok(struct session *s, const char **error_r)
 {
     const char *id = NULL;
     bool ok = TRUE;
+    if (s->group->backup && str_array_find(compat_mail_plugins(s->user), "mail_crypt") &&
+        compat_crypt_writes(s->user)) {
+        *error_r = "mail_crypt: this site's role is backup, and what it keeps lies there as it was "
+                   "received, not encrypted: set role = full for it in dovelane.conf, or leave "
+                   "mail_crypt out here";
+        return FALSE;
+    }
     /* A global key comes before the user's own, and what it encrypts anybody with the
      * configuration reads. A mail of before that is told by its look. */
     if (!str_array_find(compat_mail_plugins(s->user), "mail_crypt") ||

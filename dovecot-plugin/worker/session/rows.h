@@ -67,6 +67,7 @@ int rows_corrupt(struct session *, const char *what);
 /* folder: how often other sites spoke while mails waited for the body of one before them, and
  * when last (patience.c) */
 #define ROW_WAITS 'h'
+#define ROW_REMOVED_BY 'z' /* folder, UID: site that removed the mail, and when (kept/keep.c) */
 /* the state was found to be older than the mailboxes; until all were looked at */
 #define ROW_REWOUND 'x'
 

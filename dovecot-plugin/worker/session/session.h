@@ -34,6 +34,8 @@ struct group {
     unsigned brake_count;   /* removals without a client's request, per folder and hour, ... */
     unsigned brake_percent; /* ... or this share of the folder, if that is more */
     bool log_placed;        /* a line for each mail that is saved */
+    bool backup;            /* this site's role: what other sites remove is kept (kept/kept.h) */
+    time_t keep_expunged;   /* seconds; 0: not told, nothing is removed for its age */
     unsigned brake_wait;    /* ms; counted when no more went for so long */
 };
 
@@ -130,6 +132,11 @@ struct session {
     ARRAY(struct mailbox_list *) dropping;
     /* mails of other sites that were saved since the last DONE, and their bytes */
     uint64_t placed, placed_bytes;
+    struct {
+        uint64_t mails, bytes, restored, purged; /* since the last DONE */
+        uint64_t failed;                         /* mails whose removal waits, as tried last */
+        time_t purge_after;
+    } kept;
 
     /* --- since the user was opened: reading the mailboxes --- */
 

@@ -71,6 +71,7 @@ class Site:
             f"executable = {REPLICATOR} -n {name} -C {self.conf}",
         )
         self.ids, self.namespaces, self.settings = {"site-a": 1, "site-b": 2}, ["inbox"], {}
+        self.roles = {}
         self.check = Check(
             lambda *words: command(
                 self.conf,
@@ -115,7 +116,8 @@ class Site:
         self.conf.write_text(
             "".join(f"{key} = {value}\n" for key, value in words.items())
             + "".join(
-                f'replica {name} {{ id = {n}  redis = "{self.address[name]}" }}\n'
+                f'replica {name} {{ id = {n}  redis = "{self.address[name]}"  '
+                f"role = {self.roles.get(name, 'full')} }}\n"
                 for name, n in self.ids.items()
             )
         )
@@ -345,6 +347,20 @@ def test_plugins(site):
     )
     site.write()
     site.lacks("acl-left-out")
+
+
+@mends("backup-crypt")
+def test_a_backup_site_and_mail_crypt(site):
+    site.more = site.plugins("dovelane", "mail_crypt")
+    site.write()
+    site.lacks("backup-crypt")
+    site.roles = {"site-a": "backup"}
+    site.write()
+    found = site.finds("backup-crypt")
+    assert "site-a has role = backup" in found.text and "role = full" in found.mend
+    site.more = site.plugins("dovelane")
+    site.write()
+    site.lacks("backup-crypt")
 
 
 @mends("dsync-replicator")

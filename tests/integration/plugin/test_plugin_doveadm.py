@@ -67,13 +67,17 @@ def test_doveadm_prints_the_replicators_table(sdbox):
 
 def test_doveadm_hands_on_verb_user_and_arguments(sdbox):
     done = b"=\t0\n"
-    with answering(sdbox, *[done] * 9) as requests:
+    with answering(sdbox, *[done] * 11) as requests:
         for words in (["lag", "-u", "a@b"], ["verify", "-u", "a", "--duplicates"], ["resync", "-A", "2"],
                       ["accept", "-u", "a", "INBOX", "x\ty"], ["restore", "-u", "a"], ["new-epoch", "-u", "a"], ["peers"],
-                      ["peers", "--remove", "3"], ["join", "-u", "a"]):
+                      ["peers", "--remove", "3"], ["join", "-u", "a"],
+                      ["kept", "-u", "a", "--since", "2026-11-28 07:30", "--mailbox", "A B"],
+                      ["unexpunge", "-u", "a", "--into", "F", "--dry-run", "--again", "0123456789ab"]):
             assert sdbox.doveadm("dovelane", *words) == ""
     assert requests == [b"lag\ta@b\n", b"verify\ta\t--duplicates\n", b"resync\t*\t2\n", b"accept\ta\tINBOX\tx\001ty\n",
-                        b"restore\ta\n", b"new-epoch\ta\n", b"peers\t\n", b"peers\t\t--remove\t3\n", b"join\ta\n"]
+                        b"restore\ta\n", b"new-epoch\ta\n", b"peers\t\n", b"peers\t\t--remove\t3\n", b"join\ta\n",
+                        b"kept\ta\t--mailbox\tA B\t--since\t2026-11-28 07:30\n",
+                        b"unexpunge\ta\t--into\tF\t--dry-run\t--again\t0123456789ab\n"]
 
 
 def test_doveadm_tells_errors_and_exit_codes(sdbox):

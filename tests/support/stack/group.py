@@ -310,8 +310,9 @@ class Group(Stack):
     ORDER = ("dovecot-", "links", "redis-")
 
     def __init__(self, *specs, replication="dovelane", users=None, settings=FAST, workers=4, directory=None, debug=False, links=True,
-                 extras=(), more=None, anybody=True, **options):
-        """users: whom the userdb lists; anybody: all others exist, too. extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf."""
+                 extras=(), more=None, anybody=True, backup="", **options):
+        """users: whom the userdb lists; anybody: all others exist, too. extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf.
+        backup: letters of the sites with that role."""
         super().__init__(directory, Shape(postfix="none", nodes=0, relays=False, **options))
         if replication not in REPLICATIONS:
             raise StackError(f"replication {replication!r}: one of {', '.join(REPLICATIONS)}")
@@ -319,7 +320,7 @@ class Group(Stack):
         self.specs = [Spec.parse(text, self.known, number) for number, text in enumerate(specs)]
         self.replication, self.users, self.workers, self.debug = replication, users, workers, debug
         self.settings, self.linked, self.links = dict(settings or {}), links, {}
-        self.extras, self.more, self.anybody = extras, more or {}, anybody
+        self.extras, self.more, self.anybody, self.backup = extras, more or {}, anybody, backup
         self.states = {}
 
     # -- making it -------------------------------------------------------------------------------------------------------
@@ -413,7 +414,8 @@ class Group(Stack):
         for number, other in enumerate(letters, 1):
             link = self.links.get(f"{letter}>{other}")
             address = f"127.0.0.1:{link}" if link else nodes[other]
-            lines.append(f'replica "site-{other}" {{\n    id = {number}\n    redis = "{address}"{tls}\n}}')
+            role = "\n    role = backup" if other in self.backup else ""
+            lines.append(f'replica "site-{other}" {{\n    id = {number}\n    redis = "{address}"{tls}{role}\n}}')
         conf.write_text("\n".join(lines) + "\n")
         (base / "replicator").mkdir(exist_ok=True)
         dirty.mkdir(exist_ok=True)

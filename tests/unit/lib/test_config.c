@@ -393,6 +393,13 @@ START_TEST(test_replicas_are_read)
     ck_assert_str_eq(c->replica[1].node, "mx2");
     ck_assert_str_eq(c->replica[0].node, "");
     ck_assert_int_eq(c->backlog_age, 172800000);
+    ck_assert(!config_is_backup(&c->replica[1]));
+    forget();
+    read_text(GROUP "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = backup }\n"
+                    "keep_expunged = 90d\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert(!config_is_backup(&c->replica[0]) && config_is_backup(&c->replica[1]));
+    ck_assert_int_eq(c->keep_expunged, 90LL * 86400 * 1000);
     forget();
 }
 END_TEST
@@ -414,6 +421,12 @@ START_TEST(test_replicas_must_be_told_apart)
             ":5: replica \"B b\": a replica's name");
     refused(GROUP "replica a { id = 2\n redis = \"127.0.0.1:2\" }\n", ":4: ");
     refused(GROUP "replica b { id = one }\n", ":4: ");
+    refused(GROUP "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = spare }\n",
+            ":6: replica b: role = spare is no role: full, or backup");
+    refused("replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"127.0.0.1:1\"\n role "
+            "= backup }\n",
+            "replica a: role = backup, and no replica is left for clients");
+    refused(GROUP "keep_expunged = 30\n", "keep_expunged");
     refused(GROUP "dirty_dir = x\n", "absolute path");
     refused("resend_after = 10min\n", "more than resend_most");
 }

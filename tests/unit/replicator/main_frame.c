@@ -243,6 +243,11 @@ START_TEST(answers_of_a_worker_come_through)
                             .joins = FRAME_READING,
                             .placed = 7,
                             .placed_bytes = 1ULL << 40,
+                            .kept = 8,
+                            .kept_bytes = 1ULL << 41,
+                            .kept_restored = 9,
+                            .kept_purged = 10,
+                            .kept_failed = 11,
                             .site = {{.site = 2, .unconfirmed = 17, .owed = true},
                                      {.site = 3, .behind = true, .more = true, .asking = true}}};
     round_trip(&f, &g, &b);
@@ -255,6 +260,9 @@ START_TEST(answers_of_a_worker_come_through)
               g.u.done.tick == 200 && g.u.done.state_bytes == 1ULL << 33);
     ck_assert(g.u.done.joins == FRAME_READING && g.u.done.placed == 7 &&
               g.u.done.placed_bytes == 1ULL << 40);
+    ck_assert(g.u.done.kept == 8 && g.u.done.kept_bytes == 1ULL << 41 &&
+              g.u.done.kept_restored == 9 && g.u.done.kept_purged == 10 &&
+              g.u.done.kept_failed == 11);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_REPLY};
