@@ -3,7 +3,7 @@
 
     inside.py COMPILER SERVER LEVEL [RELEASE]...
 
-LEVEL: built, core (built, the unit tests, the integration tests in CORE below) or whole (all tests that are not marked long).
+LEVEL: built, core (built, the unit tests, the tests in CORE, CORE_WORKER, CORE_REPLICATION below) or whole (all tests that are not marked long).
 RELEASE: another one, whose root directory is /matrix/RELEASE: the replicator is built there, too,
 and the tests are those of a group with all these Dovecots.
 """
@@ -26,6 +26,7 @@ TESTS = SOURCE / "tests"
 CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py",
         "test_ctl_mends*.py"]
 CORE_REPLICATION = ["test_table.py", "test_clients.py"]
+CORE_WORKER = ["test_worker_trees.py", "test_worker_names.py", "test_worker_meanwhile.py"]
 # Of mixed versions. whole: all of tests/replication.
 CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_clients.py"]
 AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
@@ -161,10 +162,12 @@ def tests(level, result):
         unit(level, ["--suite", "check", "--suite", "test"], result)
         pytest(level, "integration", ["test_*.py"], "core", AT_ONCE, result)
         pytest(level, "integration of this release's Dovecot and Postfix", CORE, "not core", AT_ONCE, result)
+        pytest(level, "worker", CORE_WORKER, "", "2", result)
         pytest(level, "replication", CORE_REPLICATION, "", "2", result)
     if level == "whole":
         unit(level, ["--suite", "check", "--suite", "test", "--suite", "long"], result)
         pytest(level, "integration", ["test_*.py"], "", AT_ONCE, result)
+        pytest(level, "worker", ["test_*.py"], "", "2", result)
         pytest(level, "replication", ["test_*.py"], "", "2", result)
 
 
