@@ -248,6 +248,7 @@ bool keep_mail(struct keeping *k, const struct box *x, struct mail *mail)
     bool kept = FALSE;
     if (!s->group->backup)
         return TRUE;
+    k->vname = x->vname;
     if (!has_directory(k))
         return waits(s);
     if (body_facts(mail, &f, NULL) < 0)
@@ -306,5 +307,6 @@ int keep_end(struct keeping *k)
     crash_at("kept");
     s->kept.mails += n;
     s->kept.bytes += k->bytes;
+    session_report(s, "%s: %u mails that other sites removed are kept", k->vname, n);
     return 0;
 }

@@ -23,6 +23,7 @@ struct kept_new;
 struct keeping {
     struct session *s;
     const char *directory; /* of today */
+    const char *vname;     /* of the mailbox */
     bool failed;           /* none can be kept now: *why was noted */
     uint64_t bytes;
     ARRAY(struct kept_new) mails; /* data stack */
@@ -83,7 +84,7 @@ enum frame_result kept_show(struct session *, const char *const *args);
  * what was put back is a new mail, which a scan has to find. *restored_r: how many */
 enum frame_result kept_unexpunge(struct session *, const char *const *args, unsigned *restored_r);
 
-/* Those that fit. FRAME_OK, or the answer was given. */
+/* Those that fit, perhaps none: of all users, most have none. FRAME_OK, or the answer was given. */
 enum frame_result kept_choose(struct session *, const char *const *args, pool_t,
                               struct kept_choice *, ARRAY_TYPE(kept_mail) *);
 /* Sorted SHA-256s of all messages of the state. */

@@ -131,14 +131,9 @@ static const char *unknown_id(const struct kept_choice *c, const ARRAY_TYPE(kept
     return NULL;
 }
 
-static const char *nothing_kept(struct session *s)
-{
-    return s->group->backup
-               ? "nothing is kept of this user: no other site removed a mail within keep_expunged"
-               : "nothing is kept of this user: this site's role is full; a site with role = "
-                 "backup "
-                 "in dovelane.conf keeps what others remove: ask there";
-}
+static const char not_here[] =
+    "nothing is kept of this user: this site's role is full; a site with role = backup in "
+    "dovelane.conf keeps what others remove: ask there";
 
 enum frame_result kept_choose(struct session *s, const char *const *args, pool_t pool,
                               struct kept_choice *c, ARRAY_TYPE(kept_mail) * mails)
@@ -151,8 +146,8 @@ enum frame_result kept_choose(struct session *s, const char *const *args, pool_t
     p_array_init(mails, pool, 64);
     if (kept_list(s, pool, &all) < 0)
         return FRAME_TEMPORARY;
-    if (array_count(&all) == 0)
-        return refuse(s, nothing_kept(s));
+    if (array_count(&all) == 0 && !s->group->backup)
+        return refuse(s, not_here);
     const char *unknown = unknown_id(c, &all);
     if (unknown != NULL)
         return refuse(
@@ -165,7 +160,7 @@ enum frame_result kept_choose(struct session *s, const char *const *args, pool_t
         before = m->id;
         array_push_back(mails, m);
     }
-    return array_count(mails) > 0 ? FRAME_OK : refuse(s, "no kept mail is as was asked for");
+    return FRAME_OK;
 }
 
 /* --- whether they are here -------------------------------------------------------------------- */
