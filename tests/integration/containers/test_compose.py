@@ -349,10 +349,15 @@ def test_a_flag_crosses_from_one_webmail_to_the_other(engine, shown):
                 "three mails", lambda: len(seen(number, "#messagelist tbody tr")) == 3
             )  # pylint: disable=cell-var-from-loop
             assert not seen(number, "#messagelist tr.flagged")
-        driver.execute_script(
-            "arguments[0].click()", seen(0, "#messagelist tbody tr .flag span")[0]
-        )
-        eventually("the flag at site-a", lambda: len(seen(0, "#messagelist tr.flagged")) == 1)
+
+        def flagged():
+            """Clicks until the page has bound its handlers; a click that counts shows at once."""
+            if not seen(0, "#messagelist tr.flagged"):
+                found = seen(0, "#messagelist tbody tr .flag span")
+                driver.execute_script("arguments[0].click()", found[0])
+            return seen(0, "#messagelist tr.flagged")
+
+        eventually("the flag at site-a", flagged, pause=1)
         eventually("the flag at site-b", lambda: len(seen(1, "#messagelist tr.flagged")) == 1)
         driver.switch_to.default_content()
         picture(driver, "webmails")
