@@ -110,6 +110,11 @@ class Engine:
                     where / "pid",
                     "-H",
                     f"unix://{where}/socket",
+                    # The host's firewall and interfaces stay as they are: builds have the host's
+                    # network, and what is published goes through Docker's own proxy.
+                    "--iptables=false",
+                    "--ip6tables=false",
+                    "--bridge=none",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
