@@ -59,7 +59,7 @@ fuzz:
 	$(PYTHON) tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED) $(TARGETS)
 
 test-long:
-	./setup long beside
+	./setup long beside containers
 	$(PYTHON) tests/run.py long
 
 # Debian 12 and 13 with systemd, two machines at a time, follow the guides (root; tests/machines/machine.py says what is needed).

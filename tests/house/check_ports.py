@@ -24,7 +24,7 @@ TAKEN = {
     12325: "sogo", 12340: "quota", 12345: "dovecot", 12525: "policyd-weight", 20000: "sogo",
     65265: "quota",
 }
-WHERE = ("packaging/**/*", "docker/*", "docker-compose.yml", "provision/*.py", "docs/*.md",
+WHERE = ("packaging/**/*", "docker/*", "docker/demo/*", "docker-compose.yml", "provision/*.py", "docs/*.md",
          "docs/man/*", "docs/examples/*", "README.md", "lib/**/*.def", "lib/**/*.c", "ctl/*.c",
          "debian/tests/*", "proxy/*.c", "milter/*.c", "relay/**/*.c",
          "dovecot-plugin/replicator/**/*.c")
@@ -33,8 +33,8 @@ PORT = re.compile(r"(?:(?<=[\w\])*}]:)|(?<=^)|(?<=^port )|(?<=-port )|(?<=-p )|(
                   r"(\d{3,5})\b(?![.,]?\d)(?=[\s\"'`/,;:.)|}]|$)", re.M)
 # Each Redis of an image of the demo is alone in its container; elsewhere it is who has it that is
 # told of.
-OWN = {"docker/redis.conf": {6379}, "docker/dovelane.conf": {6379}, "docker/demo.py": {6379},
-       "docker-compose.yml": {6379},
+OWN = {"docker/redis.conf": {6379}, "docker/dovelane.conf": {6379}, "docker/site": {6379},
+       "docker/demo/world.py": {6379}, "docker-compose.yml": {6379},
        # by which amavis gives mail back, with our milter
        "docs/stacks.md": {10025}}
 

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """The network between sites: one TCP relay per direction, which can cut, go silent, and delay.
 
-    links.py --control SOCKET NAME=LISTEN_PORT=HOST:PORT ...
+    links.py [--listen ADDRESS] --control SOCKET NAME=LISTEN_PORT=HOST:PORT ...
 
-A link is named FROM>TO: connections that FROM opens to TO. The control socket takes JSON lines and answers each with the
-state of all links:
+A link is named FROM>TO: connections that FROM opens to TO. Links listen at 127.0.0.1, or at ADDRESS, and so does the control
+socket where SOCKET is a port, ":7100". It takes JSON lines and answers each with the state of all links:
 
     {"do": "cut", "links": [...]}       closes what is open, refuses what comes (a peer that is gone)
     {"do": "silence", "links": [...]}   keeps connections and carries nothing (a cable pulled); what came meanwhile waits
@@ -32,8 +32,8 @@ class Link:
         self.carrying = asyncio.Event()
         self.carrying.set()
 
-    async def serve(self):
-        await asyncio.start_server(self.connected, "127.0.0.1", self.port, backlog=128)
+    async def serve(self, address):
+        await asyncio.start_server(self.connected, address, self.port, backlog=128)
 
     async def connected(self, reader, writer):
         self.writers.add(writer)
@@ -162,13 +162,18 @@ async def run(arguments):
     for text in arguments.link:
         name, port, target = text.split("=")
         links.append(Link(name, int(port), target))
-        await links[-1].serve()
-    server = await asyncio.start_unix_server(Links(links).control, arguments.control)
+        await links[-1].serve(arguments.listen)
+    control = Links(links).control
+    if arguments.control.startswith(":"):
+        server = await asyncio.start_server(control, arguments.listen, int(arguments.control[1:]))
+    else:
+        server = await asyncio.start_unix_server(control, arguments.control)
     await server.serve_forever()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--listen", default="127.0.0.1")
     parser.add_argument("--control", required=True)
     parser.add_argument("link", nargs="+")
     asyncio.run(run(parser.parse_args()))
