@@ -3,10 +3,12 @@
  *
  *   every entry stored or delivered          DISCARD: ours
  *   none                                     the policy: ACCEPT (Postfix's queue) or TEMPFAIL
- *   some, policy queue                       their recipients are deleted from Postfix's copy, ACCEPT for the rest
- *   some, policy tempfail                    what is stored is revoked, TEMPFAIL; unless something was delivered already: a client's retry would
- *                                            deliver it twice, so the rest goes to Postfix's queue
- *                                            as with the policy queue
+ *   some, policy queue                       their recipients are deleted from Postfix's copy,
+ *                                            ACCEPT for the rest
+ *   some, policy tempfail                    what is stored is revoked, TEMPFAIL; unless something
+ *                                            was delivered already: a client's retry would deliver
+ *                                            it twice, so the rest goes to Postfix's queue as with
+ *                                            the policy queue
  *
  * What is stored is promised only as long as store_check says so: it is asked right before the
  * answer, and what it takes back is looked at again. When nobody waits for the answer any more,

@@ -9,7 +9,7 @@
 #define DOVELANE_LIB_REDIS_ENDPOINT_H
 
 #include "lib/config/config.h"
-#include "lib/redis/tls.h"
+#include "lib/base/tls.h"
 
 struct endpoint;
 

@@ -25,7 +25,7 @@ bool ownership_dead(const struct config *, const char *node);
  * more is a takeover.
  *
  * A node that the config calls dead serves nothing itself. All hosts share one file, so the next
- * owner serves its lanes its lanes by the same words, and two would deliver. */
+ * owner serves its lanes by the same words, and two would deliver. */
 enum ownership ownership_judge(const struct config *, const char *self, const struct lanename *,
                                size_t *place_r);
 

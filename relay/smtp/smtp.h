@@ -29,7 +29,7 @@
 #include "lib/base/queue.h"
 #include "relay/smtp/smtp_features.h"
 #include "lib/mail/smtp_reply.h"
-#include "lib/redis/tls.h"
+#include "lib/base/tls.h"
 
 /* Text of a result, at most; longer replies are cut. */
 #define SMTP_TEXT_MAX 512

@@ -14,7 +14,7 @@
 #include <openssl/x509.h>
 
 #include "tests/unit/lib/tests.h"
-#include "lib/redis/tls.h"
+#include "lib/base/tls.h"
 
 struct server {
     int listener, port;

@@ -1,4 +1,4 @@
-#include "lib/redis/tls.h"
+#include "lib/base/tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

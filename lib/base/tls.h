@@ -8,8 +8,8 @@
  * -1 with EAGAIN means: wait until the socket is readable, and also writable while
  * tls_wants_write says so, whichever call it was; then repeat it. Not thread-safe: a peer and
  * its connections belong to one thread. */
-#ifndef DOVELANE_LIB_REDIS_TLS_H
-#define DOVELANE_LIB_REDIS_TLS_H
+#ifndef DOVELANE_LIB_BASE_TLS_H
+#define DOVELANE_LIB_BASE_TLS_H
 
 #include <stdbool.h>
 #include <stddef.h>
