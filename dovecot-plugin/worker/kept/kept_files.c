@@ -9,6 +9,7 @@
 #include <strescape.h>
 #include <utc-mktime.h>
 
+#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -264,10 +264,18 @@ def test_a_deferred_transport_waits_in_postfix(system):
         subprocess.run(["postsuper", "-c", system["postfix"].note["config_directory"], "-d", "ALL"], check=True, capture_output=True, timeout=60)
 
 
+def taken_with_xverp(system):
+    """One that was there before the setting refuses MAIL FROM."""
+    try:
+        _, text = send(system, "x@a.example", mail_options=["XVERP"])
+    except AssertionError:
+        return False
+    return "action=queue reason=postfix XVERP" in line_of(system, text)
+
+
 def test_a_mail_with_xverp_is_postfixs(system):
     with Setting(system, "smtpd_authorized_verp_clients = 127.0.0.0/8"):
-        eventually(lambda: log(system)[-2000:],
-                   lambda: "action=queue reason=postfix XVERP" in line_of(system, send(system, "x@a.example", mail_options=["XVERP"])[1]))
+        eventually("an smtpd that has read the setting", lambda: taken_with_xverp(system))
 
 
 # ---- our Received line ----
