@@ -437,11 +437,19 @@ static enum frame_result new_epoch(struct session *s)
     return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-/* unexpunge ...: those are new mails, and are looked for at once. */
+/* unexpunge ...: those are new mails, and are looked for at once. And before: what a process that
+ * died put back counts as here. */
 static enum frame_result unexpunge(struct session *s, const char *const *args)
 {
     const struct frame_ingest all = {.n = 0};
     unsigned restored;
+    if (kept_count(s) > 0 && round_ingest(s, &all) < 0)
+        return FRAME_TEMPORARY;
+    if (is_joining(s)) {
+        link_reply(s->link, "-the other sites are still asked for this user's state: what is in "
+                            "his mailboxes is not known yet; say it again in a minute");
+        return FRAME_REFUSED;
+    }
     enum frame_result result = kept_unexpunge(s, args, &restored);
     return restored > 0 && round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : result;
 }

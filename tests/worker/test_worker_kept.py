@@ -7,8 +7,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from worker_sites import (MIXES, append, crash_world, delete, equal, first_and_others, imap, mail,
-                          make_world, needs_dovecot, subjects)
+from worker_sites import (MIXES, append, crash_world, delete, directory_of, equal, first_and_others,
+                          guarded, imap, mail, make_world, needs_dovecot, subjects)
 from support.stack import dovecot
 from support.frames import CLOSE, CONFIRMED, HELLO_TOO, TICK
 from support.worker_world import Failed
@@ -344,6 +344,73 @@ def test_a_worker_that_dies_while_it_puts_back(tmp_path_factory, formats):
         assert unexpunge(b) == {"restored": 0, "before": 0, "here": 2, "failed": 0, "bytes": 0}
         world.settle()
         assert equal(world, uids=False) == before
+
+
+@pytest.mark.parametrize("formats", MIXES)
+def test_what_a_worker_put_back_that_died_is_seen_first(tmp_path_factory, formats):
+    """The same command is the first that its successor hears."""
+    with world_of(tmp_path_factory, formats, "unexpunged") as (world, flag):
+        a, b = world[1], backup(world)
+        append(a, "INBOX", "one")
+        append(a, "INBOX", "two")
+        world.settle()
+        before = equal(world, uids=False)
+        expunge(a, "INBOX")
+        world.settle()
+        flag.write_text("")
+        with pytest.raises(Failed, match="went away"):
+            b.admin("unexpunge")
+        b.disconnect()
+        assert unexpunge(b) == {"restored": 0, "before": 0, "here": 2, "failed": 0, "bytes": 0}
+        go_on(world)
+        assert equal(world, uids=False) == before
+
+
+def test_a_mail_that_is_only_told_of_is_not_here(tmp_path_factory):
+    """Another site's word has the same bytes in a mailbox. They never come."""
+    with world_of(tmp_path_factory, "sdbox,sdbox") as world:
+        a, b = world[1], backup(world)
+        imap(a, None, ("create", "F"))
+        append(a, "F", "other")
+        append(a, "INBOX", "one")
+        world.settle()
+        expunge(a, "INBOX")
+        world.settle()
+        with guarded(directory_of(b, "F")):
+            append(a, "F", "one")
+            world.settle()
+            assert b.done["unplaced"] == 1
+            assert [m["now"] for m in kept(b)] == ["kept"]
+            assert unexpunge(b)["restored"] == 1
+
+
+def test_one_that_is_kept_twice_is_one(tmp_path_factory):
+    """Its removal was tried again on another day, or when it had been put back."""
+    with world_of(tmp_path_factory, "sdbox,sdbox") as world:
+        a, b = world[1], backup(world)
+        for name in ("one", "two"):
+            append(a, "INBOX", name)
+        world.settle()
+        expunge(a, "INBOX")
+        world.settle()
+        day = (b.state() / "kept") / time.strftime("%Y%m%d", time.gmtime(time.time() - 86400))
+        day.mkdir()
+        for path in files(b):
+            head = path.read_bytes()
+            (day / path.name).write_bytes(re.sub(rb"removed \d+", b"removed 1700000000", head))
+        subprocess.run(["chown", "-R", "nobody:nogroup", str(day)], check=True)
+        assert unexpunge(b)["restored"] == 2
+        assert unexpunge(b)["before"] == 2
+        world.settle()
+        expunge(a, "INBOX", "1:*")
+        world.settle()
+        assert unexpunge(b) == {"restored": 2, "before": 2, "here": 0, "failed": 0,
+                                "bytes": len(mail("one")) + len(mail("two"))}
+
+
+def test_ids_are_long(kept_world):
+    """So that nobody makes a mail whose id is another one's."""
+    assert [len(m["id"]) for m in kept(backup(kept_world))] == [24]
 
 
 @pytest.mark.parametrize("words, says", [

@@ -1,13 +1,16 @@
 """A folder's index begins anew under the UIDVALIDITY that its clients know: their modseqs are of
 the one before (docs/replication-protocol.md, "Modseqs").
 """
+import struct
+
 import pytest
 from qresync import Client, missed
 from worker_sites import append, delete, equal, imap, indexes, make_world, needs_dovecot, subjects
-from support.frames import CLOSE
+from support.frames import CLOSE, PARCEL, num, text
 
 pytestmark = needs_dovecot
 
+RAISE = 12
 MIXES = ["sdbox,mdbox", pytest.param("maildir,sdbox", marks=pytest.mark.long),
          pytest.param("mdbox,maildir", marks=pytest.mark.long)]
 
@@ -69,15 +72,19 @@ def test_of_a_folder_that_comes_back_much_later(world):
             assert not missed(client, site), site.number
 
 
+def lose_index(site):
+    site.work(CLOSE)
+    for path in indexes(site):
+        if path.is_file() and path.name.startswith("dovecot.index"):
+            path.unlink()
+
+
 @pytest.mark.parametrize("folder", ["INBOX", "F"])
 def test_of_a_folder_whose_index_is_lost(world, folder):
     clients = begin(world, folder, 5)
     imap(world[1], folder, ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
     world.settle()
-    world[1].work(CLOSE)
-    for path in indexes(world[1]):
-        if path.is_file() and path.name.startswith("dovecot.index"):
-            path.unlink()
+    lose_index(world[1])
     world.settle()
     assert subjects(equal(world), folder) == 4
     imap(world[1], folder, ("store", "1", "+FLAGS", "(\\Answered)"))
@@ -86,3 +93,25 @@ def test_of_a_folder_whose_index_is_lost(world, folder):
         for site in world.sites.values():
             client.visit(site)
             assert not missed(client, site), site.number
+
+
+@pytest.mark.long
+def test_what_a_peer_pushed_far_is_gone_on_above():
+    """As far as a RAISE is believed. What the new index begins with is that far below."""
+    world = make_world(None, ["maildir", "sdbox"])
+    try:
+        client = begin(world, "INBOX", 5)[1]
+        far = client.modseq + (1 << 32) - 1
+        body = struct.pack("<QQ", 0, 0) + b"".join(map(num, (0, far, far, 1, 1, 5)))
+        world[1].work(PARCEL, num(2) + num(RAISE) + text(body))
+        client.visit(world[1])
+        assert client.modseq >= far
+        imap(world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        lose_index(world[1])
+        world.settle()
+        client.visit(world[1])
+        assert client.modseq > far
+        assert not missed(client, world[1])
+    finally:
+        world.stop()

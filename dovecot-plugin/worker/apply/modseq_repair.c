@@ -235,9 +235,10 @@ static void drop_raised(struct settling *t, struct mail_index_view *view)
     seq_range_array_merge(&row->raised, &gone);
 }
 
-static uint64_t believed(uint64_t now, uint64_t modseq)
+/* The floor is where this site's own index was before. */
+static uint64_t believed(const struct settling *t, uint64_t now, uint64_t modseq)
 {
-    return modseq <= now + MODSEQ_AHEAD_MOST ? modseq : 0;
+    return modseq <= I_MAX(now, t->floor) + MODSEQ_AHEAD_MOST ? modseq : 0;
 }
 
 /* What it was told by others than itself. While the new index has not gone on above the old one,
@@ -259,7 +260,7 @@ static bool is_conflict(const struct settling *t, struct mail_index_view *view, 
         return TRUE;
     if (array_is_empty(&row->changed))
         return FALSE;
-    if (row->conflict || row->lo == 0 || believed(now, row->hi) == 0)
+    if (row->conflict || row->lo == 0 || believed(t, now, row->hi) == 0)
         return TRUE;
     if (row->before == 0)
         return now >= row->lo;
@@ -281,9 +282,9 @@ static bool raise_all(struct settling *t, struct mail_index_view *view, uint64_t
     struct modseq_row *row = &t->row;
     struct orset_folder f;
     bool late = !array_is_empty(&row->raised) && now >= row->raise_lo;
-    uint64_t value = I_MAX(I_MAX(now, believed(now, row->hi)), row->raise);
+    uint64_t value = I_MAX(I_MAX(now, believed(t, now, row->hi)), I_MAX(row->raise, t->floor));
     if (orset_folder_get(t->s->os, t->folder, &f) == 0)
-        value = I_MAX(value, believed(now, f.peer_modseq));
+        value = I_MAX(value, believed(t, now, f.peer_modseq));
     row->gap = late ? I_MIN(row->gap * 2 + 1, GAP_MOST) : row->gap;
     value += 1 + rank(t->s) + row->gap;
     if (value > ORSET_MODSEQ_MAX ||
@@ -301,7 +302,7 @@ static bool settle_locked(struct settling *t)
         return FALSE;
     struct mail_index_view *view = mail_index_view_open(t->box->index);
     bool done = mail_index_map_get_modseq_header(view->map) != NULL;
-    if (believed(now, row->raise) == 0)
+    if (believed(t, now, row->raise) == 0)
         array_clear(&row->raised);
     /* Below the floor a mail's modseq does not say that it was raised as far. */
     if (done && !array_is_empty(&row->raised) && row->raise_lo >= t->floor)

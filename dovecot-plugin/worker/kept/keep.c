@@ -79,14 +79,16 @@ static struct removed_by who_removed(struct session *s, uint32_t home, uint32_t 
 
 /* --- one mail --------------------------------------------------------------------------------- */
 
-/* The same for each try to remove it. */
+/* The same for each try to remove it, and no other mail's. */
 static void make_id(char id[KEPT_ID_SIZE + 1], const struct box *x, uint32_t uid,
                     const struct orset_facts *f)
 {
-    uint8_t digest[EVP_MAX_MD_SIZE], of[GUID_128_SIZE + sizeof uid + sizeof f->guid];
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    uint8_t of[GUID_128_SIZE + sizeof uid + sizeof f->guid + sizeof f->sha256];
     memcpy(of, x->guid, GUID_128_SIZE);
     memcpy(of + GUID_128_SIZE, &uid, sizeof uid);
     memcpy(of + GUID_128_SIZE + sizeof uid, f->guid, sizeof f->guid);
+    memcpy(of + sizeof of - sizeof f->sha256, f->sha256, sizeof f->sha256);
     if (EVP_Digest(of, sizeof of, digest, NULL, EVP_sha256(), NULL) != 1)
         i_fatal("OpenSSL: SHA-256");
     i_strocpy(id, binary_to_hex(digest, KEPT_ID_SIZE / 2), KEPT_ID_SIZE + 1);

@@ -43,7 +43,8 @@ int keep_end(struct keeping *);
 
 /* --- kept_files.c: what is there -------------------------------------------------------------- */
 
-#define KEPT_ID_SIZE 12 /* hex digits */
+/* Hex digits: so many that no site can make a mail of another one's id, and push it out. */
+#define KEPT_ID_SIZE 24
 
 struct kept_mail {
     const char *path; /* pool */
@@ -87,7 +88,7 @@ enum frame_result kept_unexpunge(struct session *, const char *const *args, unsi
 /* Those that fit, perhaps none: of all users, most have none. FRAME_OK, or the answer was given. */
 enum frame_result kept_choose(struct session *, const char *const *args, pool_t,
                               struct kept_choice *, ARRAY_TYPE(kept_mail) *);
-/* Sorted SHA-256s of all messages of the state. */
+/* Sorted SHA-256s of all mails that are in the mailboxes here. */
 ARRAY_DEFINE_TYPE(kept_hash, struct kept_hash);
 struct kept_hash {
     uint8_t sha256[32];

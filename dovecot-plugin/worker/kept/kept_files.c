@@ -161,6 +161,27 @@ static void read_day(void *arg, const char *path, const char *name)
         session_note(r->s, NOTE_WARNING, "%s: %m", path);
 }
 
+/* One that was put back first. */
+static int by_id(const struct kept_mail *a, const struct kept_mail *b)
+{
+    int c = strcmp(a->id, b->id);
+    c = c != 0 ? c : (a->restored == 0) - (b->restored == 0);
+    return c != 0 ? c : strcmp(a->path, b->path);
+}
+
+/* Its removal was cut short, and tried again on another day, or when it was put back already. */
+static void leave_out_second(ARRAY_TYPE(kept_mail) * mails)
+{
+    struct kept_mail *m;
+    unsigned n, left = 0;
+    array_sort(mails, by_id);
+    m = array_get_modifiable(mails, &n);
+    for (unsigned i = 0; i < n; i++)
+        if (left == 0 || strcmp(m[i].id, m[left - 1].id) != 0)
+            m[left++] = m[i];
+    array_delete(mails, left, n - left);
+}
+
 static int by_removal(const struct kept_mail *a, const struct kept_mail *b)
 {
     int c = a->removed < b->removed ? -1 : a->removed > b->removed;
@@ -174,6 +195,7 @@ int kept_list(struct session *s, pool_t pool, ARRAY_TYPE(kept_mail) * mails)
     struct reading r = {.s = s, .pool = pool, .mails = mails};
     if (each_entry(kept_directory(s), read_day, &r) < 0)
         return session_fail(s, "%s: %m", kept_directory(s));
+    leave_out_second(mails);
     array_sort(mails, by_removal);
     return 0;
 }

@@ -152,13 +152,9 @@ enum frame_result kept_choose(struct session *s, const char *const *args, pool_t
     if (unknown != NULL)
         return refuse(
             s, t_strdup_printf("%s is no kept mail's id: see doveadm dovelane kept -u", unknown));
-    const char *before = "";
     array_foreach (&all, m) {
-        /* Kept twice, on two days. */
-        if (!fits(c, m) || strcmp(before, m->id) == 0)
-            continue;
-        before = m->id;
-        array_push_back(mails, m);
+        if (fits(c, m))
+            array_push_back(mails, m);
     }
     return FRAME_OK;
 }
@@ -171,7 +167,8 @@ static int collect_hash(void *arg, const struct orset_message *m, const struct o
     struct kept_hash h;
     (void)own;
     memcpy(h.sha256, m->facts.sha256, sizeof h.sha256);
-    array_push_back(hashes, &h);
+    if (m->uid != 0) /* another site's word alone is no mail: its bytes may never come */
+        array_push_back(hashes, &h);
     return 0;
 }
 
@@ -276,7 +273,7 @@ enum frame_result kept_show(struct session *s, const char *const *args)
     i_array_init(&hashes, 64);
     if (result == FRAME_OK && (c.into != NULL || c.dry_run || c.again))
         result = refuse(s, "kept: --into, --dry-run and --again are options of unexpunge");
-    if (result == FRAME_OK && kept_alive(s, &hashes) < 0)
+    if (result == FRAME_OK && array_count(&mails) > 0 && kept_alive(s, &hashes) < 0)
         result = FRAME_TEMPORARY;
     if (result == FRAME_OK) {
         link_reply(s->link, "#\tid\tremoved\tby\tmailbox\tsize\tflags\tnow\tfrom\tsubject");

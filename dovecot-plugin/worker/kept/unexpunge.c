@@ -155,8 +155,11 @@ static int save_some(struct target *t, const struct kept_mail *const *mails, uns
         mailbox_transaction_rollback(&trans);
         return -1;
     }
-    if (mailbox_transaction_commit(&trans) < 0 || mailbox_sync(t->box, 0) < 0)
+    if (mailbox_transaction_commit(&trans) < 0)
         return session_fail(s, "%s", mailbox_get_last_internal_error(t->box, NULL));
+    if (mailbox_sync(t->box, 0) < 0) /* they are there all the same */
+        session_note(s, NOTE_WARNING, "%s: %s", t->vname,
+                     mailbox_get_last_internal_error(t->box, NULL));
     crash_at("unexpunged");
     for (unsigned i = 0; i < n; i++)
         mark_restored(s, mails[i]);
