@@ -20,12 +20,14 @@ two_disks.py [--long | --stories]   all states with few faults, then random orde
 
 A record at an owner: 0, or its revision << 4 | WAITING, or | KEPT + the site that has the mail.
 """
+from collections import deque
 import random
 import sys
 
 WAITING, KEPT = 1, 2
 UP, AWAY, LOST = range(3)
-REDIS_OF, NODE, SITE = "redis", 0, 100  # ends of links: node i, SITE + s
+SAFE, UNKNOWN, OP, BODY, CONFIRM = range(1, 6)
+SITE = 100  # of a link: an end that is no owner
 
 
 class Rules:
@@ -46,6 +48,7 @@ class Rules:
         self.moves = other.pop("moves", True)           # a lost site's mail goes to the next one
         self.asks_again = other.pop("asks_again", True)  # a question is repeated until it is answered
         self.epochs = other.pop("epochs", True)         # one of a lost disk does not count
+        self.strict = other.pop("strict", True)         # of a mutant also what is not lost yet
         assert not other
 
 
@@ -86,35 +89,28 @@ class World:
         first = WAITING if shape.accepted else 0
         self.promised = self.decided = (1 << m) - 1 if shape.accepted else 0
         self.removed = self.let_go = 0
-        self.node = [[first] * m for _ in range(shape.nodes)]
-        self.status, self.whole = [UP] * shape.sites, [True] * shape.sites
-        self.met, self.epoch = [0] * shape.sites, [0] * shape.sites
-        self.knows = [[0] * shape.sites for _ in range(shape.sites)]
-        self.disk, self.soft, self.op, self.gone, self.said, self.uid = (
-            [[0] * m for _ in range(shape.sites)] for _ in range(6))
+        self.node = ((first,) * m,) * shape.nodes
+        self.status, self.whole = (UP,) * shape.sites, (True,) * shape.sites
+        self.met = self.epoch = (0,) * shape.sites
+        self.knows = (self.met,) * shape.sites
+        self.disk = self.soft = self.op = self.gone = self.said = self.uid = (
+            ((0,) * m,) * shape.sites)
         self.flight, self.cut = frozenset(), frozenset()
         self.left = dict(shape.faults)
 
-    def copy(self):
-        new = object.__new__(World)
-        new.__dict__.update(self.__dict__)
-        new.node = [memory and memory[:] for memory in self.node]
-        new.status, new.whole, new.met = self.status[:], self.whole[:], self.met[:]
-        new.epoch = self.epoch[:]
-        for name in ("disk", "soft", "op", "gone", "said", "uid", "knows"):
-            setattr(new, name, [row[:] for row in getattr(self, name)])
-        new.left = dict(self.left)
-        return new
-
     def key(self):
-        return (self.promised, self.decided, self.removed, self.let_go,
-                tuple(memory and tuple(memory) for memory in self.node),
-                tuple(self.status), tuple(self.whole), tuple(self.met), tuple(self.epoch),
-                tuple(map(tuple, self.knows)),
-                tuple(map(tuple, self.disk)), tuple(map(tuple, self.soft)),
-                tuple(map(tuple, self.op)), tuple(map(tuple, self.gone)),
-                tuple(map(tuple, self.said)), tuple(map(tuple, self.uid)),
-                self.flight, self.cut, tuple(self.left.values()))
+        return (self.promised, self.decided, self.removed, self.let_go, self.node, self.status,
+                self.whole, self.met, self.epoch, self.knows, self.disk, self.soft, self.op,
+                self.gone, self.said, self.uid, self.flight, self.cut, tuple(self.left.values()))
+
+    def put(self, name, index, value):
+        """Rows are never changed, but replaced: states share them."""
+        row = getattr(self, name)
+        setattr(self, name, row[:index] + (value,) + row[index + 1:])
+
+    def put2(self, name, s, m, value):
+        rows = getattr(self, name)
+        self.put(name, s, rows[s][:m] + (value,) + rows[s][m + 1:])
 
     # --- what holds
 
@@ -132,6 +128,10 @@ class World:
         return self.node[i] is not None and all(
             self.node[j] is None or not self.linked(j, i) for j in range(i))
 
+    def was_delivered(self, m):
+        return any(memory and memory[m] > WAITING for memory in self.node) or any(
+            self.disk[s][m] or self.gone[s][m] for s in range(self.shape.sites))
+
     def copies(self, m):
         return sum(bool(self.disk[s][m]) or not self.whole[s] for s in range(self.shape.sites))
 
@@ -144,7 +144,7 @@ class World:
                 continue
             if not any(self.disk[s][m] for s in range(self.shape.sites)):
                 return f"lost: mail {m}"
-            if self.copies(m) < self.shape.want:
+            if self.copies(m) < self.shape.want and self.rules.strict:
                 return f"too few: mail {m} was let go on the disks of {self.copies(m)} sites"
         return None
 
@@ -168,7 +168,7 @@ class World:
     # --- owners and relays
 
     def store(self, i, m):
-        self.node[i][m] = WAITING
+        self.put2("node", i, m, WAITING)
 
     def promise(self, m):
         self.promised |= 1 << m
@@ -183,25 +183,24 @@ class World:
         record = (self.node[i][m] >> 4) + 1 << 4 | state if state else 0
         for j in range(self.shape.nodes):
             if j == i or (told and self.node[j] and self.node[j][m] and self.linked(i, j)):
-                self.node[j][m] = record
+                self.put2("node", j, m, record)
 
     def deliver(self, i, m, s, how):
         """LMTP's 250 comes behind the disk's. how: 0, or what is killed: 1 before its record is
         written, 2 before the others are told."""
         if m in self.shape.discards:
-            self.gone[s][m] = 1
+            self.put2("gone", s, m, 1)
         elif not self.gone[s][m]:
-            self.disk[s][m] |= 1 if self.rules.guid == "entry" else 2 << s
-            self.soft[s][m] = 0
-            if self.rules.names == "uid" and not self.uid[s][m]:
-                self.uid[s][m] = max(self.uid[s]) + 1
+            self.put2("disk", s, m, self.disk[s][m] | 1 if self.rules.guid == "entry" else 2 << s)
+            self.put2("soft", s, m, 0)
+            self.number(s, m)
         if how != 1:
             keeps = self.rules.keeps
             self.write(i, m, KEPT + s if keeps != "nobody" else 0, told=how != 2)
             if keeps == "server":
                 for j in range(self.shape.nodes):
                     if j != i and self.node[j] is not None and self.linked(i, j):
-                        self.node[j][m] = 0
+                        self.put2("node", j, m, 0)
 
     def ask(self, i, m, s):
         """A question that is answered at once; the answer takes its time."""
@@ -211,20 +210,20 @@ class World:
         """safe, unknown, or None: not yet."""
         rules = self.rules
         if self.gone[s][m] and (rules.discards if m in self.shape.discards else rules.removals):
-            return "safe"
+            return SAFE
         others = bin(self.said[s][m]).count("1") if rules.unites else self.said[s][m]
         if self.disk[s][m] and 1 + others >= self.shape.want:
-            return "safe"
+            return SAFE
         if not self.disk[s][m] and not self.soft[s][m] and not self.gone[s][m] and \
            self.whole[s] and rules.unknown:
-            return "unknown"
+            return UNKNOWN
         return None
 
     def take_answer(self, word, s, i, m, killed=False):
         self.flight -= {(word, s, i, m)}
         if self.node[i] is None or not self.node[i][m] & 15:
             return
-        if word == "safe":
+        if word == SAFE:
             self.write(i, m, 0, told=not killed)
         elif self.node[i][m] & 15 == KEPT + s:
             self.write(i, m, WAITING, told=True)
@@ -238,30 +237,36 @@ class World:
                 record = 0
             else:
                 record = max(self.node[i][m], self.node[j][m])
-            self.node[i][m] = self.node[j][m] = record
+            self.put2("node", i, m, record)
+            self.put2("node", j, m, record)
 
     def back_node(self, i, j):
-        self.node[i] = self.node[j][:]
+        self.put("node", i, self.node[j][:])
 
     # --- sites
 
     def ship(self, s, t, m):
-        self.flight |= {("op", s, t, m), ("body", s, t, m, self.disk[s][m])}
+        self.flight |= {(OP, s, t, m), (BODY, s, t, m, self.disk[s][m])}
 
     def take_op(self, _, s, t, m):
-        self.flight -= {("op", s, t, m)}
+        self.flight -= {(OP, s, t, m)}
         if not self.gone[t][m]:
-            self.op[t][m] = 1
+            self.put2("op", t, m, 1)
 
     def take_body(self, _, s, t, m, ids):
         """A body without its op is asked for again."""
-        self.flight -= {("body", s, t, m, ids)}
+        self.flight -= {(BODY, s, t, m, ids)}
         if self.op[t][m] and not self.gone[t][m]:
-            self.soft[t][m] |= ids & ~self.disk[t][m]
+            self.put2("soft", t, m, self.soft[t][m] | ids & ~self.disk[t][m])
 
     def place(self, s, m):
-        self.disk[s][m] |= self.soft[s][m]
-        self.soft[s][m] = 0
+        self.put2("disk", s, m, self.disk[s][m] | self.soft[s][m])
+        self.put2("soft", s, m, 0)
+        self.number(s, m)
+
+    def number(self, s, m):
+        if self.rules.names == "uid" and not self.uid[s][m]:
+            self.put2("uid", s, m, max(self.uid[s]) + 1)
 
     def has(self, t, m):
         """What t confirms."""
@@ -275,27 +280,28 @@ class World:
         what = m
         if self.rules.names == "uid":
             what = self.uid[s][m]
-        self.flight |= {("confirm", t, s, what, self.epoch[t])}
+        self.flight |= {(CONFIRM, t, s, what, self.epoch[t])}
 
     def take_confirm(self, _, t, s, what, epoch, again=False):
         if not again:
-            self.flight -= {("confirm", t, s, what, epoch)}
+            self.flight -= {(CONFIRM, t, s, what, epoch)}
         if self.rules.epochs and self.knows[s][t] != epoch:
             return
         for m in range(self.shape.mails):
             named = {"recipient": m == what, "entry": m // 2 == what // 2,
                      "uid": self.uid[s][m] == what}[self.rules.names]
             if named and self.rules.unites:
-                self.said[s][m] |= 1 << t
+                self.put2("said", s, m, self.said[s][m] | 1 << t)
             elif named:
-                self.said[s][m] = min(self.said[s][m] + 1, 3)
+                self.put2("said", s, m, min(self.said[s][m] + 1, 3))
 
     def tell_removal(self, s, t, m):
         self.forget(t, m)
 
     def forget(self, s, m):
-        self.disk[s][m] = self.soft[s][m] = self.op[s][m] = 0
-        self.gone[s][m] = 1
+        for name in ("disk", "soft", "op"):
+            self.put2(name, s, m, 0)
+        self.put2("gone", s, m, 1)
 
     def remove(self, s, m):
         self.removed |= 1 << m
@@ -303,46 +309,50 @@ class World:
 
     def exchange(self, s, t):
         """s, which lost its disk, takes over what t has on its own."""
-        self.met[s] |= 1 << t
-        self.knows[s][t], self.knows[t][s] = self.epoch[t], self.epoch[s]
+        self.put("met", s, self.met[s] | 1 << t)
+        self.put2("knows", s, t, self.epoch[t])
+        self.put2("knows", t, s, self.epoch[s])
         for m in range(self.shape.mails):
-            self.said[t][m] &= ~(1 << s)
+            self.put2("said", t, m, self.said[t][m] & ~(1 << s))
             if self.gone[t][m]:
                 self.forget(s, m)
             elif self.disk[t][m] and not self.gone[s][m]:
-                self.op[s][m] = 1
-                self.disk[s][m] |= self.disk[t][m]
+                self.put2("op", s, m, 1)
+                self.put2("disk", s, m, self.disk[s][m] | self.disk[t][m])
+                self.number(s, m)
         # Who lost its disk, too, has nothing that it can be compared with
         if all(self.met[s] >> r & 1 or r == s or not self.whole[r]
                for r in range(self.shape.sites)):
-            self.whole[s], self.met[s] = True, 0
+            self.put("whole", s, True)
+            self.put("met", s, 0)
 
     # --- faults
 
     def crash(self, s):
         """Memory is gone, also what was heard; its lanes may be."""
-        self.status[s] = AWAY
-        self.soft[s] = [0] * self.shape.mails
-        self.said[s] = [0] * self.shape.mails
+        self.put("status", s, AWAY)
+        for name in ("soft", "said"):
+            self.put(name, s, (0,) * self.shape.mails)
 
     def lose_disk(self, s):
         """For ever; or what comes back is an old backup, which has none of these mails."""
-        none = [0] * self.shape.mails
-        self.status[s], self.whole[s], self.met[s] = LOST, not self.rules.compares, 0
-        self.epoch[s] += 1
-        self.knows[s] = [None] * self.shape.sites
+        self.put("status", s, LOST)
+        self.put("whole", s, not self.rules.compares)
+        self.put("met", s, 0)
+        self.put("epoch", s, self.epoch[s] + 1)
+        self.put("knows", s, (None,) * self.shape.sites)
         if not self.rules.compares:
-            self.knows[s] = self.epoch[:]
+            self.put("knows", s, self.epoch)
             for t in range(self.shape.sites):
-                self.knows[t][s] = self.epoch[s]
-        for rows in (self.disk, self.soft, self.op, self.gone, self.said, self.uid):
-            rows[s] = none[:]
+                self.put2("knows", t, s, self.epoch[s])
+        for name in ("disk", "soft", "op", "gone", "said", "uid"):
+            self.put(name, s, (0,) * self.shape.mails)
 
     def back_site(self, s):
-        self.status[s] = UP
+        self.put("status", s, UP)
 
     def lose_memory(self, i):
-        self.node[i] = None
+        self.put("node", i, None)
 
     def empty_lanes(self, s):
         self.flight = frozenset(each for each in self.flight if s not in self.ends(each))
@@ -363,11 +373,11 @@ class World:
     def spill(self, i, m, s):
         """Postfix delivers it, and knows nothing of ids."""
         self.write(i, m, 0, told=True)
-        self.disk[s][m] |= 128
+        self.put2("disk", s, m, self.disk[s][m] | 128)
 
     @staticmethod
     def ends(parcel):
-        return (parcel[1],) if parcel[0] in ("safe", "unknown") else parcel[1:3]
+        return (parcel[1],) if parcel[0] <= UNKNOWN else parcel[1:3]
 
     # --- steps
 
@@ -394,8 +404,7 @@ class World:
             if not self.decided >> m & 1:
                 if all(memory and memory[m] for memory in self.node):
                     yield self.promise, (m,)
-                elif self.left != shape.faults or any(self.disk[s][m] or self.gone[s][m]
-                                                      for s in range(shape.sites)):
+                elif self.left != shape.faults or self.was_delivered(m):
                     yield self.give_up, (m,)
         for j in range(shape.nodes):
             for i in range(j):
@@ -406,12 +415,12 @@ class World:
 
     def arrives(self, parcel):
         kind, a, b = parcel[:3]
-        if kind in ("safe", "unknown"):
+        if kind <= UNKNOWN:
             if self.node[b] is None or self.reaches(b, a):
                 yield self.take_answer, parcel
         elif self.meet(a, b):
-            yield {"op": self.take_op, "body": self.take_body,
-                   "confirm": self.take_confirm}[kind], parcel
+            yield {OP: self.take_op, BODY: self.take_body,
+                   CONFIRM: self.take_confirm}[kind], parcel
 
     def sites_do(self):
         shape, rules = self.shape, self.rules
@@ -431,8 +440,8 @@ class World:
                     lacks = self.disk[s][m] & ~self.disk[t][m] & ~self.soft[t][m]
                     believed = self.said[s][m] >> t & 1 and rules.unites
                     if lacks and not self.gone[t][m] and not believed:
-                        if not self.op[t][m] and ("op", s, t, m) not in self.flight or \
-                           ("body", s, t, m, self.disk[s][m]) not in self.flight:
+                        if not self.op[t][m] and (OP, s, t, m) not in self.flight or \
+                           (BODY, s, t, m, self.disk[s][m]) not in self.flight:
                             yield self.ship, (s, t, m)
                     if self.gone[s][m] and not self.gone[t][m] and (self.op[t][m] or self.disk[t][m]):
                         yield self.tell_removal, (s, t, m)
@@ -447,15 +456,17 @@ class World:
         if not self.rules.unites and self.said[s][m] >= 2:
             return
         what = self.uid[s][m] if self.rules.names == "uid" else m
+        if self.rules.names == "uid" and not what:
+            return
         if self.rules.epochs and self.knows[s][t] != self.epoch[t]:
             return
-        if ("confirm", t, s, what, self.epoch[t]) not in self.flight:
+        if (CONFIRM, t, s, what, self.epoch[t]) not in self.flight:
             yield self.confirm, (t, s, m)
 
     def owner_does(self, i, m):
         shape, record = self.shape, self.node[i][m]
         if not record:
-            if not self.decided >> m & 1:
+            if not self.decided >> m & 1 and not self.was_delivered(m):
                 yield self.store, (i, m)
             return
         if not self.serves(i):
@@ -488,9 +499,10 @@ class World:
             for s in sites:
                 if self.status[s] != LOST and self.whole[s]:
                     yield "disks", self.lose_disk, (s,)
-        if left.get("memories") and None not in self.node:
+        if left.get("memories") and self.node.count(None) < shape.nodes - 1:
             for i in nodes:
-                yield "memories", self.lose_memory, (i,)
+                if self.node[i] is not None:
+                    yield "memories", self.lose_memory, (i,)
         if left.get("lanes"):
             for s in sites:
                 if any(s in self.ends(each) for each in self.flight):
@@ -512,7 +524,7 @@ class World:
                         yield "removals", self.remove, (s, m)
         if left.get("repeats"):
             for parcel in self.flight:
-                if parcel[0] == "confirm" and self.meet(*parcel[1:3]):
+                if parcel[0] == CONFIRM and self.meet(*parcel[1:3]):
                     yield "repeats", self.take_confirm, (*parcel, True)
 
     def owner_fails(self, i, m):
@@ -523,7 +535,7 @@ class World:
                 yield "kills", self.deliver, (i, m, near[0], 1)
                 yield "kills", self.deliver, (i, m, near[0], 2)
             for parcel in self.flight:
-                if parcel[0] == "safe" and parcel[2:] == (i, m):
+                if parcel[0] == SAFE and parcel[2:] == (i, m):
                     yield "kills", self.take_answer, (*parcel, True)
         if state >= KEPT and self.promised >> m & 1:
             if self.rules.timeout:
@@ -536,9 +548,10 @@ class World:
 
     def after(self, step):
         fault, what, values = step
-        new = self.copy()
+        new = object.__new__(World)
+        new.__dict__.update(self.__dict__)
         if fault:
-            new.left[fault] -= 1
+            new.left = {**self.left, fault: self.left[fault] - 1}
         what.__func__(new, *values)
         return new
 
@@ -547,14 +560,14 @@ def told(step):
     return f"{step[1].__name__}{step[2]}"
 
 
-def explore(shape, rules=Rules(), most=None):
+def explore(shape, rules=Rules(), most=None, deep=True):
     """All states. (how many, what went wrong, the story of it). A state from which progress leads
     to no rest is wrong, too: `onward` has one step of progress for each."""
     first = World(shape, rules)
     start = first.key()
-    came, onward, todo = {start: None}, {}, [(first, start)]
+    came, onward, todo = {start: None}, {}, deque([(first, start)])
     while todo:
-        world, key = todo.pop()
+        world, key = todo.pop() if deep else todo.popleft()
         steps = world.steps()
         rests = not steps or steps[0][0] is not None or \
             steps[0][1].__name__ in ("time_out", "spill")
@@ -595,11 +608,11 @@ def story(came, key):
     return steps[::-1]
 
 
-def walk(seed, rules=Rules()):
+def walk(seed, rules=Rules(), shape=None):
     """One random order with many faults."""
     dice = random.Random(seed)
     sites = dice.randint(2, 3)
-    shape = Shape(dice.randint(1, 4), dice.randint(2, 3), sites, dice.randint(2, sites),
+    shape = shape or Shape(dice.randint(1, 4), dice.randint(2, 3), sites, dice.randint(2, sites),
                   dice.choice(["keep", "keep", "let go"]), dice.random() < 0.8,
                   [0] if dice.random() < 0.2 else [], dice.random() < 0.5,
                   crashes=dice.randint(0, 3), disks=dice.randint(0, 3), memories=dice.randint(0, 3),
@@ -629,27 +642,83 @@ SHORT = [
     Shape(crashes=1, disks=1),
     Shape(disks=1, memories=1),
     Shape(cuts=1, kills=1),
-    Shape(disks=1, removals=1),
     Shape(disks=1, returns=False),
     Shape(disks=1, returns=False, away="let go"),
     Shape(accepted=False, memories=1, kills=1),
     Shape(discards=[0], disks=1, kills=1),
-    Shape(lanes=1, repeats=1),
+    Shape(removals=1, kills=1, lanes=1),
     Shape(mails=2),
+]
+LONG = [
     Shape(sites=3),
+    Shape(disks=1, removals=1),
+    Shape(crashes=1, memories=1, kills=1, lanes=1),
+    Shape(nodes=3, memories=2, cuts=1),
     Shape(cuts=1, disks=1),
 ]
+FEW = Shape(4, disks=2)  # enough mails that a number is given twice
+THREE = Shape(2, sites=3, want=3, disks=4)
+# what is done otherwise, how, and the faults with which it shows: in all states, or in random orders
+MUTANTS = {
+    "acked at delivery, as today": (dict(keeps="nobody"), Shape(disks=1)),
+    "only the owner that delivered keeps the record":
+        (dict(keeps="server"), Shape(disks=1, memories=1)),
+    "owners let go by time": (dict(timeout=True), Shape(disks=1)),
+    "confirmed with the op, without the body": (dict(confirms="op"), Shape(disks=1)),
+    "confirmed before the body is on the disk":
+        (dict(confirms="memory"), Shape(crashes=1, disks=1)),
+    "a confirmation names the mailbox's UID": (dict(names="uid"), FEW),
+    "a confirmation names the entry, for all its recipients":
+        (dict(names="entry"), Shape(2, disks=1)),
+    "confirmations are counted, not the sites": (dict(unites=False), THREE),
+    "a confirmation counts whose disk was lost since": (dict(epochs=False), THREE),
+    "a site with an old backup goes on without an exchange":
+        (dict(compares=False), Shape(disks=2)),
+    "a site that has lost the mail does not say so": (dict(unknown=False), Shape(disks=1)),
+    "a lost site's mail is not given to the next one":
+        (dict(moves=False), Shape(disks=1, returns=False)),
+    "a question is asked once": (dict(asks_again=False), Shape(lanes=1)),
+    "a mail that its user removed needs copies": (dict(removals=False), Shape(removals=1)),
+    "a mail that Sieve discarded needs copies": (dict(discards=False), Shape(discards=[0])),
+    "the site is part of a mail's GUID": (dict(guid="site"), Shape(crashes=1)),
+    "records are spilled to Postfix's queue": (dict(spills=True), Shape()),
+}
 
 
-def main():
-    import time
-    for shape in SHORT:
-        t = time.process_time()
-        states, wrong, steps = explore(shape)
-        print(f"{shape}: {states} states {time.process_time() - t:.1f}", flush=True)
+def noticed(how, shape):
+    """What comes of a mutant, and its story: a loss, if one is found soon; else what leads to it."""
+    for strict in (False, True):
+        if shape not in (FEW, THREE):
+            _, wrong, steps = explore(shape, Rules(strict=strict, **how), 3000 + 5000 * strict, False)
+            if wrong:
+                return wrong, steps
+    for seed in range(300):
+        wrong, steps = walk(seed, Rules(**how), shape)
         if wrong:
-            print(f"{wrong}: {' '.join(steps or [])}")
+            return wrong, steps
+    return None, None
+
+
+def main(long, stories):
+    total = 0
+    for shape in SHORT + LONG * long:
+        states, wrong, steps = explore(shape)
+        total += states
+        print(f"{shape}: {states} states", flush=True)
+        if wrong:
+            sys.exit(f"{wrong}: {' '.join(steps or [])}")
+    walks = 20000 if long else 200
+    for seed in range(walks):
+        wrong, steps = walk(seed)
+        if wrong:
+            sys.exit(f"seed {seed}: {wrong}: {' '.join(steps)}")
+    print(f"{total} states, {walks} random orders")
+    for name, (how, shape) in MUTANTS.items():
+        wrong, steps = noticed(how, shape)
+        if not wrong:
+            sys.exit(f"not noticed: {name}")
+        print(f"{name}: {wrong}" + ("\n    " + " ".join(steps) if stories else ""), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main("--long" in sys.argv[1:], "--stories" in sys.argv[1:])
