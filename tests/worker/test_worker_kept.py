@@ -408,6 +408,22 @@ def test_one_that_is_kept_twice_is_one(tmp_path_factory):
                                 "bytes": len(mail("one")) + len(mail("two"))}
 
 
+def test_a_file_that_was_damaged_is_told(tmp_path_factory):
+    with world_of(tmp_path_factory, "sdbox,sdbox") as world:
+        a, b = world[1], backup(world)
+        append(a, "INBOX", "one")
+        append(a, "INBOX", "two")
+        world.settle()
+        expunge(a, "INBOX")
+        world.settle()
+        ids = {m["subject"]: m["id"] for m in kept(b)}
+        (path,) = [p for p in files(b) if p.name == ids["one"]]
+        os.truncate(path, path.stat().st_size - 5)
+        assert unexpunge(b)["restored"] == 2
+        (note,) = [text for _, text in b.notes if "its bytes are not those that were kept" in text]
+        assert ids["one"] in note
+
+
 def test_ids_are_long(kept_world):
     """So that nobody makes a mail whose id is another one's."""
     assert [len(m["id"]) for m in kept(backup(kept_world))] == [24]

@@ -202,6 +202,18 @@ bool body_is_of(struct mail *mail, const uint8_t sha256[32])
     return body_read(mail, sha256, 0, 0, none, &size) > 0;
 }
 
+bool body_stream_is_of(struct istream *in, const uint8_t sha256[32])
+{
+    uint8_t is[32];
+    uint64_t size;
+    const char *error;
+    bool same = mail_hash_stream((struct canonical){.in = i_stream_create_crlf(in)}, is, &size,
+                                 NULL, 0, &error) == 0 &&
+                memcmp(is, sha256, sizeof is) == 0;
+    i_stream_seek(in, 0);
+    return same;
+}
+
 /* The lines that a delivery puts in front of a message, with what is folded into them. */
 static void skip_trace(struct istream *in)
 {

@@ -35,6 +35,8 @@ int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t m
               uint64_t *size_r);
 /* The mail has these bytes, as body_read() has them. One that cannot be read has not. */
 bool body_is_of(struct mail *, const uint8_t sha256[32]);
+/* The same of a stream that has a mail as a storage has it. It is at its start, before and after. */
+bool body_stream_is_of(struct istream *, const uint8_t sha256[32]);
 
 /* Whether two mails are one message: their bytes are equal below the lines that a delivery puts
  * in front (Return-Path, Delivered-To, Received), CRs aside. 1, 0; -1: one cannot be read. A

@@ -106,6 +106,15 @@ static void set_flags(struct target *t, struct mail_save_context *ctx, const str
     mailbox_save_set_flags(ctx, flags, *keywords_r);
 }
 
+/* A file that is damaged by now is put back as it is: what is left of the mail is in it. */
+static void look_at(struct target *t, const struct kept_mail *m, struct istream *in)
+{
+    if (!body_stream_is_of(in, m->sha256))
+        session_note(t->u->s, NOTE_WARNING,
+                     "%s: kept mail %s: its bytes are not those that were kept: see %s", t->vname,
+                     m->id, m->path);
+}
+
 static int save(struct target *t, struct mailbox_transaction_context *trans,
                 const struct kept_mail *m)
 {
@@ -115,17 +124,22 @@ static int save(struct target *t, struct mailbox_transaction_context *trans,
         return session_fail(t->u->s, "open(%s): %m", m->path);
     struct istream *file = i_stream_create_fd_autoclose(&fd, 65536);
     struct istream *in = i_stream_create_range(file, m->offset, UOFF_T_MAX);
+    look_at(t, m, in);
     struct mail_save_context *ctx = mailbox_save_alloc(trans);
     set_flags(t, ctx, m, &keywords);
     mailbox_save_set_received_date(ctx, m->received, 0);
     sync_gather();
     int r = save_stream(ctx, in);
     sync_let();
+    if (r < 0)
+        (void)session_fail(t->u->s, "kept mail %s: %s", m->id,
+                           in->stream_errno != 0 ? i_stream_get_error(in)
+                                                 : mailbox_get_last_internal_error(t->box, NULL));
     if (keywords != NULL)
         mailbox_keywords_unref(&keywords);
     i_stream_unref(&in);
     i_stream_unref(&file);
-    return r < 0 ? session_fail(t->u->s, "%s", mailbox_get_last_internal_error(t->box, NULL)) : 0;
+    return r;
 }
 
 static void mark_restored(struct session *s, const struct kept_mail *m)
