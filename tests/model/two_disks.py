@@ -9,7 +9,7 @@ owner a memory. Properties, checked in every state:
   its disk counts until it has compared itself with all others; or the rule `let go` let it go,
   counted; or its user removed it;
 - from every state on, when nothing more fails, all comes to rest. Then each mail is shown once at
-  each site that is there, and no owner holds a record, but under `keep` while fewer than `sites`
+  each site that is there, and no owner holds an entry, but under `keep` while fewer than `sites`
   sites exist.
 
 Not in it, since other models and tests have it: how owners compare (tests/model/rules.c), that two
@@ -18,13 +18,13 @@ deliveries of one GUID are one message (orset-simulate), order, revocation. Noth
 two_disks.py [--long | --stories]   all states with few faults, then random orders of many faults;
                                     then each rule that is broken on purpose must be noticed
 
-A record at an owner: 0, or its revision << 4 | WAITING, or | KEPT + the site that has the mail.
+An entry at an owner: 0, or its revision << 4 | WAITING, or | RETAINED + the site that took it.
 """
 from collections import deque
 import random
 import sys
 
-WAITING, KEPT = 1, 2
+WAITING, RETAINED = 1, 2
 UP, AWAY, LOST = range(3)
 SAFE, UNKNOWN, OP, BODY, CONFIRM = range(1, 6)
 SITE = 100  # of a link: an end that is no owner
@@ -34,44 +34,45 @@ class Rules:
     """What programs do. A mutant does one thing otherwise."""
 
     def __init__(self, **other):
-        self.keeps = other.pop("keeps", "owners")       # the record: at all owners
+        self.retains = other.pop("retains", "owners")   # all of them
         self.confirms = other.pop("confirms", "disk")   # ... what is on the own disk
         self.names = other.pop("names", "recipient")    # a confirmation: entry and recipient
         self.unites = other.pop("unites", True)         # confirmations are a set of sites
         self.timeout = other.pop("timeout", False)      # owners let go by time
-        self.spills = other.pop("spills", False)        # a record goes to Postfix as waiting mail does
+        self.spills = other.pop("spills", False)        # as waiting mail is
         self.guid = other.pop("guid", "entry")          # what a second delivery is known by
         self.unknown = other.pop("unknown", True)       # who has not got it says so
         self.removals = other.pop("removals", True)     # what a user removed needs no copy
         self.discards = other.pop("discards", True)     # nor what Sieve discarded
         self.compares = other.pop("compares", True)     # a site that lost its disk, with all others
         self.moves = other.pop("moves", True)           # a lost site's mail goes to the next one
-        self.asks_again = other.pop("asks_again", True)  # a question is repeated until it is answered
+        self.asks_again = other.pop("asks_again", True)  # until it is answered
         self.epochs = other.pop("epochs", True)         # one of a lost disk does not count
         self.strict = other.pop("strict", True)         # of a mutant also what is not lost yet
         assert not other
 
 
 class Shape:
-    """How many there are, and how often each thing may fail."""
+    """How many there are, and how often each thing may fail. story: what has happened already."""
 
     def __init__(self, mails=1, nodes=2, sites=2, want=2, away="keep", returns=True, discards=(),
-                 accepted=True, **faults):
+                 accepted=True, story=(), **faults):
         self.mails, self.nodes, self.sites, self.want = mails, nodes, sites, want
         self.away, self.returns, self.discards = away, returns, frozenset(discards)
-        self.accepted, self.faults = accepted, faults
+        self.accepted, self.story, self.faults = accepted, story, faults
 
     def __str__(self):
         what = ", ".join(f"{n} {kind}" for kind, n in self.faults.items() if n)
         return (f"{self.mails} mails, {self.nodes} owners, {self.want} of {self.sites} sites, "
-                f"{self.away}{'' if self.returns else ', lost for ever'}: {what or 'no fault'}")
+                f"{self.away}{'' if self.returns else ', lost for ever'}: {what or 'no fault'}"
+                f"{', from a story on' if self.story else ''}")
 
 
 class World:
     """One state. `key()` is all of it.
 
-    promised, removed, let_go: bits of mails
-    node[i]: a record for each mail; None: its memory was lost
+    promised, decided, removed, let_go: bits of mails; asked: where a question is asked once
+    node[i]: an entry for each mail; None: its memory was lost
     status[s]; whole[s]: its disk was not lost, or it has compared itself with all others, of which
     met[s] are those that it has met so far (bits)
     epoch[s]: another one with each new disk; knows[s][t]: which of t's s knows, None: none
@@ -88,7 +89,7 @@ class World:
         m = shape.mails
         first = WAITING if shape.accepted else 0
         self.promised = self.decided = (1 << m) - 1 if shape.accepted else 0
-        self.removed = self.let_go = 0
+        self.removed = self.let_go = self.asked = 0
         self.node = ((first,) * m,) * shape.nodes
         self.status, self.whole = (UP,) * shape.sites, (True,) * shape.sites
         self.met = self.epoch = (0,) * shape.sites
@@ -99,9 +100,10 @@ class World:
         self.left = dict(shape.faults)
 
     def key(self):
-        return (self.promised, self.decided, self.removed, self.let_go, self.node, self.status,
-                self.whole, self.met, self.epoch, self.knows, self.disk, self.soft, self.op,
-                self.gone, self.said, self.uid, self.flight, self.cut, tuple(self.left.values()))
+        return (self.promised, self.decided, self.removed, self.let_go, self.asked, self.node,
+                self.status, self.whole, self.met, self.epoch, self.knows, self.disk, self.soft,
+                self.op, self.gone, self.said, self.uid, self.flight, self.cut,
+                tuple(self.left.values()))
 
     def put(self, name, index, value):
         """Rows are never changed, but replaced: states share them."""
@@ -154,7 +156,7 @@ class World:
             bit = 1 << m
             enough = len(there) >= self.shape.want or self.shape.away == "let go"
             if enough and any(memory and memory[m] for memory in self.node):
-                return f"stuck: a record of mail {m} stays"
+                return f"stuck: an owner holds mail {m} for ever"
             if not self.promised & bit or (self.removed | self.let_go) & bit or \
                m in self.shape.discards:
                 continue
@@ -179,15 +181,16 @@ class World:
         self.decided |= 1 << m
 
     def write(self, i, m, state, told):
-        """A record of the next revision, at home and, unless the relay is killed, at the others."""
-        record = (self.node[i][m] >> 4) + 1 << 4 | state if state else 0
+        """META with the next revision, or ACK: at home, then, unless the relay is killed, at the
+        others."""
+        entry = (self.node[i][m] >> 4) + 1 << 4 | state if state else 0
         for j in range(self.shape.nodes):
             if j == i or (told and self.node[j] and self.node[j][m] and self.linked(i, j)):
-                self.put2("node", j, m, record)
+                self.put2("node", j, m, entry)
 
     def deliver(self, i, m, s, how):
-        """LMTP's 250 comes behind the disk's. how: 0, or what is killed: 1 before its record is
-        written, 2 before the others are told."""
+        """LMTP's 250 comes behind the disk's. how: 0, or when its relay is killed: 1 before META,
+        2 before the others are told."""
         if m in self.shape.discards:
             self.put2("gone", s, m, 1)
         elif not self.gone[s][m]:
@@ -195,15 +198,17 @@ class World:
             self.put2("soft", s, m, 0)
             self.number(s, m)
         if how != 1:
-            keeps = self.rules.keeps
-            self.write(i, m, KEPT + s if keeps != "nobody" else 0, told=how != 2)
-            if keeps == "server":
+            retains = self.rules.retains
+            self.write(i, m, RETAINED + s if retains != "nobody" else 0, told=how != 2)
+            if retains == "server":
                 for j in range(self.shape.nodes):
                     if j != i and self.node[j] is not None and self.linked(i, j):
                         self.put2("node", j, m, 0)
 
     def ask(self, i, m, s):
         """A question that is answered at once; the answer takes its time."""
+        if not self.rules.asks_again:
+            self.asked |= 1 << m
         self.flight |= {(self.answer(m, s), s, i, m)}
 
     def answer(self, m, s):
@@ -225,7 +230,7 @@ class World:
             return
         if word == SAFE:
             self.write(i, m, 0, told=not killed)
-        elif self.node[i][m] & 15 == KEPT + s:
+        elif self.node[i][m] & 15 == RETAINED + s:
             self.write(i, m, WAITING, told=True)
 
     def compare_owners(self, i, j):
@@ -234,11 +239,11 @@ class World:
             if not self.decided >> m & 1:
                 continue
             if not self.node[i][m] or not self.node[j][m]:
-                record = 0
+                entry = 0
             else:
-                record = max(self.node[i][m], self.node[j][m])
-            self.put2("node", i, m, record)
-            self.put2("node", j, m, record)
+                entry = max(self.node[i][m], self.node[j][m])
+            self.put2("node", i, m, entry)
+            self.put2("node", j, m, entry)
 
     def back_node(self, i, j):
         self.put("node", i, self.node[j][:])
@@ -307,13 +312,20 @@ class World:
         self.removed |= 1 << m
         self.forget(s, m)
 
+    def hello(self, s, t):
+        """s hears t's epoch. What t confirmed in another one does not count any more."""
+        if self.knows[s][t] != self.epoch[t]:
+            self.put2("knows", s, t, self.epoch[t])
+            for m in range(self.shape.mails):
+                if self.rules.unites:
+                    self.put2("said", s, m, self.said[s][m] & ~(1 << t))
+
     def exchange(self, s, t):
         """s, which lost its disk, takes over what t has on its own."""
         self.put("met", s, self.met[s] | 1 << t)
-        self.put2("knows", s, t, self.epoch[t])
-        self.put2("knows", t, s, self.epoch[s])
+        self.hello(s, t)
+        self.hello(t, s)
         for m in range(self.shape.mails):
-            self.put2("said", t, m, self.said[t][m] & ~(1 << s))
             if self.gone[t][m]:
                 self.forget(s, m)
             elif self.disk[t][m] and not self.gone[s][m]:
@@ -433,6 +445,8 @@ class World:
             for t in range(shape.sites):
                 if t == s or not self.meet(s, t):
                     continue
+                if self.knows[s][t] != self.epoch[t]:
+                    yield self.hello, (s, t)
                 if not self.whole[s] and not self.met[s] >> t & 1 and \
                    (self.whole[t] or all(not w for w in self.whole)):
                     yield self.exchange, (s, t)
@@ -443,7 +457,8 @@ class World:
                         if not self.op[t][m] and (OP, s, t, m) not in self.flight or \
                            (BODY, s, t, m, self.disk[s][m]) not in self.flight:
                             yield self.ship, (s, t, m)
-                    if self.gone[s][m] and not self.gone[t][m] and (self.op[t][m] or self.disk[t][m]):
+                    if self.gone[s][m] and not self.gone[t][m] and \
+                       (self.op[t][m] or self.disk[t][m]):
                         yield self.tell_removal, (s, t, m)
                     yield from self.confirms(s, t, m)
 
@@ -464,28 +479,28 @@ class World:
             yield self.confirm, (t, s, m)
 
     def owner_does(self, i, m):
-        shape, record = self.shape, self.node[i][m]
-        if not record:
+        shape, entry = self.shape, self.node[i][m]
+        if not entry:
             if not self.decided >> m & 1 and not self.was_delivered(m):
                 yield self.store, (i, m)
             return
         if not self.serves(i):
             return
-        state = record & 15
+        state = entry & 15
         near = [s for s in range(shape.sites) if self.reaches(i, s)]
         if state == WAITING:
             if near:
                 yield self.deliver, (i, m, near[0], 0)
             return
-        s = state - KEPT
+        s = state - RETAINED
         if s in near:
             word = self.answer(m, s)
-            if word and (word, s, i, m) not in self.flight and self.rules.asks_again:
+            if word and (word, s, i, m) not in self.flight and not self.asked >> m & 1:
                 yield self.ask, (i, m, s)
         elif self.rules.moves and near:
             yield self.deliver, (i, m, near[0], 0)
-        if shape.away == "let go" and s in near and len(
-                [t for t in range(shape.sites) if self.status[t] == UP]) < shape.want:
+        if shape.away == "let go" and s in near and shape.want > 1 + sum(
+                t != s and self.meet(s, t) for t in range(shape.sites)):
             yield self.let_go_of, (i, m)
 
     def fails(self):
@@ -531,13 +546,13 @@ class World:
         left, state = self.left, self.node[i][m] & 15
         if left.get("kills") and self.serves(i):
             near = [s for s in range(self.shape.sites) if self.reaches(i, s)]
-            if state == WAITING and near:
+            if near and (state == WAITING or state - RETAINED not in [-1, *near]):
                 yield "kills", self.deliver, (i, m, near[0], 1)
                 yield "kills", self.deliver, (i, m, near[0], 2)
             for parcel in self.flight:
                 if parcel[0] == SAFE and parcel[2:] == (i, m):
                     yield "kills", self.take_answer, (*parcel, True)
-        if state >= KEPT and self.promised >> m & 1:
+        if state >= RETAINED and self.promised >> m & 1:
             if self.rules.timeout:
                 yield None, self.time_out, (i, m)
             if self.rules.spills and self.status[0] == UP:
@@ -564,6 +579,8 @@ def explore(shape, rules=Rules(), most=None, deep=True):
     """All states. (how many, what went wrong, the story of it). A state from which progress leads
     to no rest is wrong, too: `onward` has one step of progress for each."""
     first = World(shape, rules)
+    for name, *values in shape.story:
+        getattr(first, name)(*values)
     start = first.key()
     came, onward, todo = {start: None}, {}, deque([(first, start)])
     while todo:
@@ -611,8 +628,8 @@ def story(came, key):
 def walk(seed, rules=Rules(), shape=None):
     """One random order with many faults."""
     dice = random.Random(seed)
-    sites = dice.randint(2, 3)
-    shape = shape or Shape(dice.randint(1, 4), dice.randint(2, 3), sites, dice.randint(2, sites),
+    sites = dice.choice([2, 2, 3, 3, 4])
+    shape = shape or Shape(dice.randint(1, 5), dice.randint(2, 3), sites, dice.randint(2, sites),
                   dice.choice(["keep", "keep", "let go"]), dice.random() < 0.8,
                   [0] if dice.random() < 0.2 else [], dice.random() < 0.5,
                   crashes=dice.randint(0, 3), disks=dice.randint(0, 3), memories=dice.randint(0, 3),
@@ -640,7 +657,6 @@ def walk(seed, rules=Rules(), shape=None):
 
 SHORT = [
     Shape(crashes=1, disks=1),
-    Shape(disks=1, memories=1),
     Shape(cuts=1, kills=1),
     Shape(disks=1, returns=False),
     Shape(disks=1, returns=False, away="let go"),
@@ -650,27 +666,47 @@ SHORT = [
     Shape(mails=2),
 ]
 LONG = [
+    Shape(disks=1, memories=1),
     Shape(sites=3),
     Shape(disks=1, removals=1),
     Shape(crashes=1, memories=1, kills=1, lanes=1),
-    Shape(nodes=3, memories=2, cuts=1),
+    Shape(nodes=3, memories=2, kills=1),
+    Shape(cuts=1, kills=1, lanes=1, away="let go"),
+    Shape(disks=2),
     Shape(cuts=1, disks=1),
 ]
-FEW = Shape(4, disks=2)  # enough mails that a number is given twice
-THREE = Shape(2, sites=3, want=3, disks=4)
-# what is done otherwise, how, and the faults with which it shows: in all states, or in random orders
+
+
+def placed(s, t, m):
+    """Mail m is shipped from s to t; what t confirms is on its way."""
+    return [("ship", s, t, m), ("take_op", OP, s, t, m), ("take_body", BODY, s, t, m, 1),
+            ("place", t, m), ("confirm", t, s, m)]
+
+
+# A confirmation is late: its receiver came back from an old backup, and has another mail by then
+BACKUP = Shape(2, nodes=1, story=[
+    ("deliver", 0, 0, 0, 0), *placed(0, 1, 0), ("lose_disk", 0), ("back_site", 0), ("hello", 0, 1),
+    ("deliver", 0, 1, 0, 0), ("exchange", 0, 1)])
+# ... or its sender lost its disk as well, and both have exchanged with a third
+THREE = Shape(nodes=1, sites=3, want=3, story=[
+    ("deliver", 0, 0, 0, 0), *placed(0, 1, 0), ("lose_disk", 0), ("lose_disk", 1),
+    ("back_site", 0), ("back_site", 1), ("exchange", 0, 2), ("exchange", 1, 2), ("exchange", 1, 0),
+    ("deliver", 0, 0, 0, 0), *placed(0, 2, 0)])
+SHORT += [BACKUP, THREE]
+# what is done otherwise, how, and the faults with which it shows
 MUTANTS = {
-    "acked at delivery, as today": (dict(keeps="nobody"), Shape(disks=1)),
-    "only the owner that delivered keeps the record":
-        (dict(keeps="server"), Shape(disks=1, memories=1)),
+    "acked at delivery, as today": (dict(retains="nobody"), Shape(disks=1)),
+    "only the owner that delivered retains":
+        (dict(retains="server"), Shape(disks=1, memories=1)),
     "owners let go by time": (dict(timeout=True), Shape(disks=1)),
     "confirmed with the op, without the body": (dict(confirms="op"), Shape(disks=1)),
     "confirmed before the body is on the disk":
-        (dict(confirms="memory"), Shape(crashes=1, disks=1)),
-    "a confirmation names the mailbox's UID": (dict(names="uid"), FEW),
+        (dict(confirms="memory"), Shape(nodes=1, crashes=1, disks=1)),
+    "a confirmation names the mailbox's UID": (dict(names="uid"), BACKUP),
     "a confirmation names the entry, for all its recipients":
-        (dict(names="entry"), Shape(2, disks=1)),
-    "confirmations are counted, not the sites": (dict(unites=False), THREE),
+        (dict(names="entry"), Shape(2, nodes=1, disks=1)),
+    "confirmations are counted, not the sites":
+        (dict(unites=False), Shape(nodes=1, sites=3, want=3)),
     "a confirmation counts whose disk was lost since": (dict(epochs=False), THREE),
     "a site with an old backup goes on without an exchange":
         (dict(compares=False), Shape(disks=2)),
@@ -681,19 +717,16 @@ MUTANTS = {
     "a mail that its user removed needs copies": (dict(removals=False), Shape(removals=1)),
     "a mail that Sieve discarded needs copies": (dict(discards=False), Shape(discards=[0])),
     "the site is part of a mail's GUID": (dict(guid="site"), Shape(crashes=1)),
-    "records are spilled to Postfix's queue": (dict(spills=True), Shape()),
+    "retained entries are spilled to Postfix's queue": (dict(spills=True), Shape()),
 }
 
 
 def noticed(how, shape):
-    """What comes of a mutant, and its story: a loss, if one is found soon; else what leads to it."""
+    """What comes of a mutant, and its story: a loss if one is found soon, else what may become
+    one."""
     for strict in (False, True):
-        if shape not in (FEW, THREE):
-            _, wrong, steps = explore(shape, Rules(strict=strict, **how), 3000 + 5000 * strict, False)
-            if wrong:
-                return wrong, steps
-    for seed in range(300):
-        wrong, steps = walk(seed, Rules(**how), shape)
+        rules, most = Rules(strict=strict, **how), 10000 if strict else 5000
+        _, wrong, steps = explore(shape, rules, most, deep=False)
         if wrong:
             return wrong, steps
     return None, None
@@ -707,7 +740,7 @@ def main(long, stories):
         print(f"{shape}: {states} states", flush=True)
         if wrong:
             sys.exit(f"{wrong}: {' '.join(steps or [])}")
-    walks = 20000 if long else 200
+    walks = 10000 if long else 200
     for seed in range(walks):
         wrong, steps = walk(seed)
         if wrong:
