@@ -10,7 +10,7 @@ import week
 from conftest import BUILD
 from site_user import Site, mail
 from support.stack import digest
-from week_clients import KINDS, name_in
+from week_clients import KINDS, Again, name_in
 
 SEED = os.environ.get("DOVELANE_SEED", "1")
 USER = "watched@example.org"
@@ -68,16 +68,28 @@ def test_the_ledger_sees_what_is_lost_and_what_is_there_twice():
     assert counts["mails"] == 3 and len(told) == 3
 
 
-def test_a_new_uid_is_forced_where_one_uid_had_two_mails():
-    uids = week.Uids().read("""
-lmtp(u@example.org)<12><ab+cd>: Info: save: box=INBOX, uid=7, msgid=<x@generator.example>
-imap(u@example.org)<13><ab/cd>: Info: copy from Work: box=INBOX, uid=8, msgid=<z@generator.example>
-dovelane-replicator: Info: user=u@example.org: INBOX: UID 7: placed, msgid=<y@e>, size=3, of site 2
-dovelane-replicator: Info: user=u@example.org: INBOX: UID 8: placed, msgid=<z@e>, size=3, of site 2
-dovelane-replicator: Info: user=u@example.org: INBOX: UID 9: placed, msgid=<x@e>, size=3, of site 2
-""")
-    assert uids.uids["u@example.org", "INBOX", "x"] == {7, 9}
-    assert [uids.is_forced("u@example.org", "INBOX", name) for name in "xyz"] == [True, True, False]
+LOG = """
+Nov 28 09:00:10 lmtp(u@e)<12><ab+cd>: Info: save: box=INBOX, uid=7, msgid=<x@g>
+Nov 28 09:00:11 imap(u@e)<13><ab/cd>: Info: copy from Work: box=INBOX, uid=8, msgid=<z@g>
+Nov 28 09:00:12 dovelane-replicator: Info: user=u@e: INBOX: UID 7: placed, msgid=<y@g>, size=3
+Nov 28 09:00:13 dovelane-replicator: Info: user=u@e: INBOX: UID 9: placed, msgid=<x@g>, size=3
+"""
+
+
+@pytest.mark.parametrize("name, dropped, removed, why", [
+    ("x", None, False, "clash"),
+    ("y", None, False, "clash"),
+    ("z", None, False, "unexplained"),
+    ("z", ("a", "09:00:20"), False, "unexplained"),
+    ("z", ("a", "09:00:11"), False, "behind"),
+    ("z", ("b", "09:00:20"), False, "behind"),
+    ("z", ("a", "09:00:20"), True, "behind")])
+def test_why_a_mail_is_loaded_again(name, dropped, removed, why):
+    uids = week.Uids().read("a", LOG)
+    assert uids.uids["u@e", "INBOX", "x"] == {7, 9}
+    dropped = dropped and (dropped[0], week.when(f"Nov 28 {dropped[1]}"))
+    again = Again("INBOX", name, "b", dropped)
+    assert uids.why("u@e", again, {("INBOX", name)} if removed else set()) == why
 
 
 @pytest.mark.long
@@ -96,7 +108,7 @@ def test_the_clients_see_what_is_wrong(group, tmp_path, kind):
         other.append("INBOX", "n")
         other.flag("INBOX", "m", "+", "\\Flagged")
         client.visit(site)
-        assert client.again == [("INBOX", "n")], told
+        assert client.again == [Again("INBOX", "n", "a", None)], told
         client.read_one(random.Random(1))
         client.visit(site)
         shown = digest.read(site, USER)

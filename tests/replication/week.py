@@ -60,7 +60,7 @@ mail_log_fields = uid box msgid
 pop3_uidl_format = %{guid}
 """}
 STARTED = {"more": MORE, "protocols": ("pop3",)}
-MUST_BE_ZERO = ("UIDVALIDITY changes", "flags missed", "mails missed", "again, not forced")
+MUST_BE_ZERO = ("UIDVALIDITY changes", "flags missed", "mails missed", "again, unexplained")
 SYNCS_AT_A_TIME = 4
 
 
@@ -73,6 +73,7 @@ class Ledger:
 
     def __init__(self):
         self.there, self.gone, self.unsure = {}, set(), set()
+        self.removed = set()    # (folder, name), by clients
         self.free = set()   # neither moved nor expunged yet: each mail is so once
 
     def added(self, name, folder):
@@ -102,26 +103,49 @@ class Ledger:
 
 
 class Uids:
-    """Which UIDs each mail had at any site, from what Dovecot and the replicator log of each save.
-
-    A mail's new UID is forced where two sites gave one UID to two mails: IMAP allows no other way.
-    """
+    """Which UIDs each mail had at which site, and since when, by what Dovecot and the replicator log
+    of each save."""
 
     SAVED = re.compile(r"\w\(([^)\s]+@[^)\s]+)\)<.*?(?:save|copy from [^:]*): "
                        r"box=([^,]*), uid=(\d+), msgid=<([^@>]*)@")
     PLACED = re.compile(r"user=(\S+): (.*?): UID (\d+): placed, msgid=<([^@>]*)@")
 
     def __init__(self):
-        self.names, self.uids = defaultdict(set), defaultdict(set)
+        self.names, self.uids, self.since = defaultdict(set), defaultdict(set), {}
 
-    def read(self, text):
-        for user, box, uid, name in [*self.SAVED.findall(text), *self.PLACED.findall(text)]:
-            self.names[user, box, int(uid)].add(name)
-            self.uids[user, box, name].add(int(uid))
+    def read(self, site, text):
+        for line in text.splitlines():
+            if found := self.SAVED.search(line) or self.PLACED.search(line):
+                user, box, uid, name = found.groups()
+                self.names[user, box, int(uid)].add(name)
+                self.uids[user, box, name].add(int(uid))
+                self.since.setdefault((site, user, box, name), when(line))
         return self
 
-    def is_forced(self, user, folder, name):
-        return any(len(self.names[user, folder, uid]) > 1 for uid in self.uids[user, folder, name])
+    def why(self, user, again, removed):
+        """Why a client has to load a mail again.
+
+        clash: two sites gave one UID to two mails, of which one must get another (IMAP allows no
+        other way). behind: it went to a site that had not got the mail yet, or one that had not
+        heard yet that it was removed. removed: {(folder, name)} that the user took away.
+        """
+        uids = self.uids[user, again.folder, again.name]
+        if any(len(self.names[user, again.folder, uid]) > 1 for uid in uids):
+            return "clash"
+        if again.dropped:
+            site, at = again.dropped
+            there = self.since.get((site, user, again.folder, again.name))
+            if there is None or there >= int(at):
+                return "behind"
+            if site != again.site and (again.folder, again.name) in removed:
+                return "behind"
+        return "unexplained"
+
+
+def when(line):
+    """The time of a line of Dovecot's log, in seconds."""
+    return time.mktime(time.strptime(f"{time.localtime().tm_year} {line[:15]}",
+                                     "%Y %b %d %H:%M:%S"))
 
 
 class Person:
@@ -265,6 +289,7 @@ class Person:
         folder, name = picked
         target = dice.choice([other for other in [*FIXED, *self.folders] if other != folder])
         uid, = site.uid(folder, name)
+        self.ledger.removed.add((folder, name))
         self.ledger.free.discard(name)
         self.ledger.unsure.add(name)
         text, lines = site.imap.move(folder, uid, target)
@@ -280,6 +305,7 @@ class Person:
         folder, name = picked
         self.ledger.free.discard(name)
         self.ledger.unsure.add(name)
+        self.ledger.removed.add((folder, name))
         site.expunge(folder, name)
         del self.ledger.there[name]
         self.ledger.gone.add(name)
@@ -321,13 +347,11 @@ class Person:
         """Counts; complaints are in the log."""
         self.client.judge(shown)
         counts = Counter(self.client.counts)
-        forced = 0
-        for folder, name in self.client.again:
-            is_forced = uids.is_forced(self.user, folder, name)
-            forced += is_forced
-            self.tell(f"{name} in {folder}, loaded again: {'forced' if is_forced else 'NOT FORCED'}"
-                      f", UIDs {sorted(uids.uids[self.user, folder, name])}")
-        counts.update({"again, forced": forced, "again, not forced": len(self.client.again) - forced})
+        for again in self.client.again:
+            why = uids.why(self.user, again, self.ledger.removed)
+            counts[f"again, {why}"] += 1
+            self.tell(f"loaded again, {why}: {again}, "
+                      f"UIDs {sorted(uids.uids[self.user, again.folder, again.name])}")
         told, found = self.ledger.judge(shown)
         for line in told:
             self.tell(line)
@@ -441,7 +465,7 @@ class Week:
     def judge(self, agreed, before):
         uids = Uids()
         for replica in self.group.replicas:
-            uids.read(Path(replica.log).read_text(errors="replace"))
+            uids.read(replica.letter, Path(replica.log).read_text(errors="replace"))
         kinds, mails, wrong = defaultdict(Counter), Counter(), []
         for person in self.people:
             digests = agreed[person.user]
@@ -478,8 +502,8 @@ def validities(digests):
             if folder in FIXED}
 
 
-ROWS = ("users", "syncs", "syncs failed", "site changes", "loads", "again, forced",
-        "again, not forced", "UIDVALIDITY changes", "flags missed", "mails missed", "ghosts",
+ROWS = ("users", "syncs", "syncs failed", "site changes", "loads", "again, clash",
+        "again, behind", "again, unexplained", "UIDVALIDITY changes", "flags missed", "mails missed", "ghosts",
         "below UIDNEXT", "told in IDLE")
 
 

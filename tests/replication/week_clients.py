@@ -3,11 +3,14 @@
 Each has `visit(replica)`, which synchronises once and raises Trouble where it cannot, `judge`, which
 compares what it has with what a site shows, and `counts`.
 """
+import contextlib
 import poplib
 import re
 import select
 import subprocess
+import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from copying import Mbsync, Offlineimap
@@ -28,23 +31,56 @@ def name_in(data):
     return found[1].decode().strip() if found else "?"
 
 
+@dataclass
+class Again:
+    """A mail that a client had loaded before in that folder, and loads at a site.
+
+    dropped: (site, when the visit began) in which it went from what the client has; None where it
+    was there until this visit.
+    """
+    folder: str
+    name: str
+    site: str
+    dropped: tuple
+
+
 class Keeper:
     """What all clients remember: which mails of a folder they ever loaded, and how often."""
 
     def __init__(self, user, tell):
         self.user, self.tell = user, tell
         self.counts, self.loaded, self.again = Counter(), Counter(), []
+        self.dropped, self.site = {}, None
 
     def load(self, folder, name):
         self.loaded[folder, name] += 1
         self.counts["loads"] += 1
         if self.loaded[folder, name] > 1:
-            self.again.append((folder, name))
+            self.again.append(Again(folder, name, self.site, self.dropped.get((folder, name))))
             self.tell(f"loads {name} in {folder} again")
+        self.dropped.pop((folder, name), None)
 
     def validity_changed(self, what):
         self.counts["UIDVALIDITY changes"] += 1
         self.tell(f"UIDVALIDITY: {what}")
+
+    def visit(self, replica):
+        """Synchronises with a site."""
+        self.site = replica.letter
+        with self.watched():
+            self.sync(replica)
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Remembers which mails the client has no more, and since when."""
+        began, before = time.time(), self.names()
+        try:
+            yield
+        finally:
+            self.dropped.update(dict.fromkeys(before - self.names(), (self.site, began)))
+
+    def names(self):
+        return {(folder, name) for folder, held in self.content().items() for name, _ in held}
 
     def wait(self, seconds, stopping):
         """Until the next visit is due."""
@@ -85,7 +121,7 @@ class Copier(Keeper):
 
     def __init__(self, program, directory, user, tell):
         super().__init__(user, tell)
-        self.program, self.seen = program, set()
+        self.program, self.seen = program, {}
         self.words = Path(program.base) / "words"
 
     def paths(self):
@@ -95,7 +131,7 @@ class Copier(Keeper):
     def folder_of(self, path):
         return str(path.parent.parent.relative_to(self.program.mail))
 
-    def visit(self, replica):
+    def sync(self, replica):
         try:
             done, said = self.program.attempt(replica)
         except subprocess.TimeoutExpired as error:
@@ -113,10 +149,13 @@ class Copier(Keeper):
     def look(self):
         """A file's name begins with what no other file ever has."""
         for path in self.paths():
-            key = self.folder_of(path), re.split("[,:]", path.name)[0]
+            key = self.key(path)
             if key not in self.seen:
-                self.seen.add(key)
-                self.load(key[0], name_in(path.read_bytes()))
+                self.seen[key] = name_in(path.read_bytes())
+                self.load(key[0], self.seen[key])
+
+    def key(self, path):
+        return self.folder_of(path), re.split("[,:]", path.name)[0]
 
     @staticmethod
     def flags(path):
@@ -134,7 +173,7 @@ class Copier(Keeper):
     def content(self):
         found = {self.folder_of(path / "x"): [] for path in self.program.mail.rglob("cur")}
         for path in self.paths():
-            found[self.folder_of(path)].append((name_in(path.read_bytes()), self.flags(path)))
+            found[self.folder_of(path)].append((self.seen[self.key(path)], self.flags(path)))
         return found
 
 
@@ -143,9 +182,9 @@ class Popper(Keeper):
 
     def __init__(self, user, tell):
         super().__init__(user, tell)
-        self.had, self.there = {}, []
+        self.had = {}
 
-    def visit(self, replica):
+    def sync(self, replica):
         host, _, port = replica.note["pop3"].rpartition(":")
         try:
             session = poplib.POP3(host, int(port), timeout=240)
@@ -156,13 +195,17 @@ class Popper(Keeper):
                 if uidl not in self.had:
                     self.had[uidl] = name_in(b"\n".join(session.retr(int(number))[1]))
                     self.load("INBOX", self.had[uidl])
-            self.there = [uidl for _, uidl in listed]
+            there = {uidl for _, uidl in listed}
+            self.had = {uidl: name for uidl, name in self.had.items() if uidl in there}
             session.quit()
         except (OSError, EOFError, poplib.error_proto) as error:
             raise Trouble(str(error)) from None
 
+    def content(self):
+        return {"INBOX": [(name, frozenset()) for name in self.had.values()]}
+
     def judge(self, shown):
-        mine = [(self.had[uidl], frozenset()) for uidl in self.there]
+        mine = self.content()["INBOX"]
         theirs = [(mail.name, frozenset()) for mail in shown.folders["INBOX"].messages.values()]
         self.compare("INBOX", mine, theirs, flags=False)
 
@@ -190,7 +233,7 @@ class Idler(Keeper):
             self.session.drop()
             self.session = None
 
-    def visit(self, replica):
+    def sync(self, replica):
         try:
             if self.session is None or self.at != replica.name:
                 self.rest()
@@ -297,6 +340,10 @@ class Idler(Keeper):
         if self.session is None or held is None or self.session.selected != "INBOX":
             stopping.wait(seconds)
             return
+        with self.watched():
+            self.idle(held, seconds)
+
+    def idle(self, held, seconds):
         try:
             tag, lines = self.session.begin("IDLE"), []
             while not (line := self.session.line()).startswith(b"+"):
