@@ -10,7 +10,8 @@ import week
 from conftest import BUILD
 from site_user import Site, mail
 from support.stack import digest
-from week_clients import KINDS, Again, name_in
+from week_clients import KINDS, Again, Trouble, name_in
+from week_judges import Ledger, Uids, when
 
 SEED = os.environ.get("DOVELANE_SEED", "1")
 USER = "watched@example.org"
@@ -54,7 +55,7 @@ def shown_of(**folders):
 
 
 def test_the_ledger_sees_what_is_lost_and_what_is_there_twice():
-    ledger = week.Ledger()
+    ledger = Ledger()
     for name in ("kept", "lost", "twice", "gone", "back"):
         ledger.added(name, "INBOX")
     for name in ("gone", "back"):
@@ -85,9 +86,9 @@ Nov 28 09:00:13 dovelane-replicator: Info: user=u@e: INBOX: UID 9: placed, msgid
     ("z", ("b", "09:00:20"), False, "behind"),
     ("z", ("a", "09:00:20"), True, "behind")])
 def test_why_a_mail_is_loaded_again(name, dropped, removed, why):
-    uids = week.Uids().read("a", LOG)
+    uids = Uids().read("a", LOG)
     assert uids.uids["u@e", "INBOX", "x"] == {7, 9}
-    dropped = dropped and (dropped[0], week.when(f"Nov 28 {dropped[1]}"))
+    dropped = dropped and (dropped[0], when(f"Nov 28 {dropped[1]}"))
     again = Again("INBOX", name, "b", dropped)
     assert uids.why("u@e", again, {("INBOX", name)} if removed else set()) == why
 
@@ -123,7 +124,7 @@ def test_the_clients_see_what_is_wrong(group, tmp_path, kind):
         site.doveadm("mailbox", "update", "-u", USER, "--uid-validity", "4000000000", "INBOX")
         try:
             client.visit(site)
-        except week.Trouble:
+        except Trouble:
             pass
         assert client.counts["UIDVALIDITY changes"], told
 

@@ -1,7 +1,7 @@
 """Clients that keep what they loaded, and count what they have to load again (week.py).
 
-Each has `visit(replica)`, which synchronises once and raises Trouble where it cannot, `judge`, which
-compares what it has with what a site shows, and `counts`.
+Each has `visit(replica)`, which synchronises once and raises Trouble where it cannot, `judge`,
+which compares what it has with what a site shows, and `counts`.
 """
 import contextlib
 import poplib
@@ -109,7 +109,8 @@ class Keeper:
 
     def judge(self, shown):
         """shown: the digest of the site that was visited last."""
-        theirs = {folder: [(mail.name, mail.flags & KNOWN_BY_ALL) for mail in held.messages.values()]
+        theirs = {folder: [(mail.name, mail.flags & KNOWN_BY_ALL)
+                           for mail in held.messages.values()]
                   for folder, held in shown.folders.items()}
         mine = self.content()
         for folder in sorted({*theirs, *mine}):
@@ -360,7 +361,8 @@ class Idler(Keeper):
 
     def read_one(self, dice):
         held = self.folders.get("INBOX")
-        unread = [uid for uid, (_, flags) in held.mails.items() if "\\seen" not in flags] if held else []
+        mails = held.mails if held else {}
+        unread = [uid for uid, (_, flags) in mails.items() if "\\seen" not in flags]
         if unread and self.session is not None and self.session.selected == "INBOX":
             try:
                 self.ask(held, f"UID STORE {dice.choice(unread)} +FLAGS (\\Seen)")
