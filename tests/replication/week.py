@@ -242,7 +242,7 @@ class Person:
         return f"done F{self.made}"
 
     def rename(self, site, dice):
-        """To a name that never was, as each folder has only one name twice."""
+        """To a name that no folder ever had: a mail loaded there is a first load."""
         if not self.folders:
             return "nothing"
         folder = self.folders.pop(dice.randrange(len(self.folders)))
