@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run stop check test test-long test-machines test-packages chaos histories fuzz \
+.PHONY: all install uninstall deb run stop check test test-long test-machines test-packages chaos histories week fuzz \
 	bench matrix compatibility clean format tidy coverage
 
 all: $(BUILD)/build.ninja
@@ -82,6 +82,15 @@ histories:
 	./setup test
 	$(MAKE) --no-print-directory all
 	DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) tests/replication/histories.py --seed $(SEED) --rounds $(ROUNDS)
+
+# So many users with mbsync, offlineimap, IDLE and POP3 at three sites, and a fault a minute: what clients load again, and
+# what they miss. Takes MINUTES and some more until all is quiet.
+USERS := 50
+week: MINUTES := 60
+week:
+	./setup long
+	$(MAKE) --no-print-directory all
+	DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) tests/replication/week.py --minutes $(MINUTES) --users $(USERS) --seed $(SEED)
 
 # make bench, make bench-gateway: tables on the screen, figures in build/bench/NAME.json
 bench:

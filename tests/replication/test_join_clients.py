@@ -4,15 +4,14 @@ They have synchronised with the full site before it replicates. After the join t
 with the full site and then with the one that was empty, as clients do that move there.
 """
 import contextlib
-import re
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from copying import Mbsync, Offlineimap
 from site_user import mail
-from support.stack import digest, dovecot, resp
+from support.stack import digest, resp
 from support.stack.group import FAST
 from test_joining import MORE, filled, wait_same
 
@@ -21,94 +20,6 @@ pytestmark = pytest.mark.long
 WITHIN = 240.0
 USERS = ["copy0@example.org", "copy1@example.org"]
 LANES = {**FAST, "replica_lane": "8MB", "replicator_memory": "8MB"}
-MBSYNC = """
-IMAPStore far
-Host 127.0.0.1
-Port {port}
-User {user}
-Pass {password}
-SSLType None
-AuthMechs LOGIN
-
-MaildirStore near
-Path {mail}/
-Inbox {mail}/INBOX
-SubFolders Verbatim
-
-Channel copy
-Far :far:
-Near :near:
-Patterns *
-Create Near
-Sync Pull
-SyncState {base}/state/
-"""
-OFFLINEIMAP = """
-[general]
-accounts = copy
-metadata = {base}/metadata
-ui = basic
-fsync = False
-[Account copy]
-localrepository = near
-remoterepository = far
-[Repository near]
-type = Maildir
-localfolders = {mail}
-[Repository far]
-type = IMAP
-remotehost = 127.0.0.1
-remoteport = {port}
-remoteuser = {user}
-remotepass = {password}
-ssl = no
-starttls = no
-auth_mechanisms = LOGIN
-"""
-
-
-class Program:
-    """One that keeps a copy of one user's mail."""
-
-    def __init__(self, directory, user):
-        self.base, self.user = directory / type(self).__name__ / user, user
-        self.mail = self.base / "mail"
-        for path in (self.mail, self.base / "state"):
-            path.mkdir(parents=True)
-
-    def run(self, replica):
-        """Synchronises; what it says."""
-        config = self.base / "config"
-        port = replica.note["imap"].rpartition(":")[2]
-        config.write_text(self.CONFIG.format(port=port, user=self.user, password=dovecot.PASSWORD,
-                                             base=self.base, mail=self.mail))
-        done = subprocess.run([*self.WORDS, config], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=WITHIN, check=False)
-        said = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, said
-        return said
-
-    def files(self):
-        """{file below a cur or new, without its flags: when it was last changed}."""
-        found = [path for path in self.mail.rglob("*") if path.parent.name in ("cur", "new")]
-        return {str(path.relative_to(self.mail)).partition(":")[0]: path.stat().st_mtime_ns
-                for path in found}
-
-
-class Mbsync(Program):
-    CONFIG, WORDS = MBSYNC, ("mbsync", "-V", "-a", "-c")
-
-    @staticmethod
-    def complaint(said):
-        return re.findall(r".*(?:UIDVALIDITY|Error).*", said)
-
-
-class Offlineimap(Program):
-    CONFIG, WORDS = OFFLINEIMAP, ("offlineimap", "-o", "-c")
-
-    @staticmethod
-    def complaint(said):
-        return re.findall(r".*(?:Copy message|[Vv]alidity|ERROR).*", said)
 
 
 @pytest.fixture(params=[Mbsync, Offlineimap], ids=["mbsync", "offlineimap"])

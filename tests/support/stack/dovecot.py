@@ -261,15 +261,18 @@ def passwd_line(user, homes, extra=""):
 
 
 def write_config(base, mark, ports, log, storage="sdbox", root=None, users=None, more="",
-                 number=None, anybody=True):
-    """A stack's Dovecot, of either version; what is worth knowing of it. `more` is at the end."""
+                 number=None, anybody=True, protocols=()):
+    """A stack's Dovecot, of either version; what is worth knowing of it. `more` is at the end.
+
+    protocols: what it speaks beside IMAP and LMTP ("pop3").
+    """
     if os.geteuid() != 0:
         raise StackError("Dovecot's master must be started by root: run this as root, or without --dovecot")
     number = number or version(root)
     prepare_folders(base)
     homes = seen(base / "mail", root)
     (base / "users").write_text("".join(passwd_line(user, homes) for user in users or USERS))
-    at = {"imap": ports.take(), "lmtp": ports.take()}
+    at = {protocol: ports.take() for protocol in ("imap", "lmtp", *protocols)}
     config = base / "dovecot.conf"
     config.write_text(text(base, instance(mark), log, at, storage, number, root=root,
                            anybody=anybody, more=LIMITS + more))
@@ -277,6 +280,7 @@ def write_config(base, mark, ports, log, storage="sdbox", root=None, users=None,
             "lmtp_socket": str(base / "run" / "lmtp"), "imap": f"127.0.0.1:{at['imap']}",
             "password": PASSWORD, "mail": str(base / "mail"), "storage": storage,
             "users": str(base / "users"), "homes": str(homes),
+            **{protocol: f"127.0.0.1:{at[protocol]}" for protocol in protocols},
             "version": ".".join(map(str, number))}
 
 

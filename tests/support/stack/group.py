@@ -310,9 +310,9 @@ class Group(Stack):
     ORDER = ("dovecot-", "links", "redis-")
 
     def __init__(self, *specs, replication="dovelane", users=None, settings=FAST, workers=4, directory=None, debug=False, links=True,
-                 extras=(), more=None, anybody=True, backup="", **options):
+                 extras=(), more=None, anybody=True, backup="", protocols=(), **options):
         """users: whom the userdb lists; anybody: all others exist, too. extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf.
-        backup: letters of the sites with that role."""
+        backup: letters of the sites with that role. protocols: as write_config's."""
         super().__init__(directory, Shape(postfix="none", nodes=0, relays=False, **options))
         if replication not in REPLICATIONS:
             raise StackError(f"replication {replication!r}: one of {', '.join(REPLICATIONS)}")
@@ -321,6 +321,7 @@ class Group(Stack):
         self.replication, self.users, self.workers, self.debug = replication, users, workers, debug
         self.settings, self.linked, self.links = dict(settings or {}), links, {}
         self.extras, self.more, self.anybody, self.backup = extras, more or {}, anybody, backup
+        self.protocols = protocols
         self.states = {}
 
     # -- making it -------------------------------------------------------------------------------------------------------
@@ -375,7 +376,8 @@ class Group(Stack):
             more += self.dovelane_part(letter, spec, base, root, letters, nodes)
         more += "".join(dovecot.EXTRAS[name][spec.family] for name in self.extras)
         more += self.more.get(spec.family, "")
-        note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number, self.anybody)
+        note = dovecot.write_config(base, mark, self.ports, log, spec.storage, root, self.users, more, number, self.anybody,
+                                    self.protocols)
         inner = str(dovecot.seen(note["config"], root))
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
         argv = [*enter, "dovecot", "-F", "-c", inner]
