@@ -360,10 +360,13 @@ int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_
  * stand in that order. */
 void orset_prefetch(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
 
-/* The flags a UID has now. reassert: flags a client set again explicitly though they were set, and
- * \Deleted where a client cleared it again and the UID has it not (F4); may be NULL. */
+/* The flags a UID has now. reassert: flags a client set again explicitly though they were set
+ * (F4), may be NULL. */
 int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert);
+/* The same where a client set \Deleted and cleared it since: it has it not, and that is told. */
+int orset_local_undeleted(struct orset *, uint32_t folder, uint32_t uid,
+                          const struct orset_flags *now, const struct orset_flags *reassert);
 /* The flags that a UID was last seen with here. 1; 0: no message is bound to it. */
 int orset_flags_seen(struct orset *, uint32_t folder, uint32_t uid, struct orset_flags *);
 /* A UID was removed on evidence. Whoever removed a mail whose bytes are not those agreed on has

@@ -90,8 +90,9 @@ static int leave_out_keywords(struct orset *os, const struct message *m, struct 
     return n < 0 ? n : 0;
 }
 
-int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
-                      const struct orset_flags *now, const struct orset_flags *reassert)
+static int local_flags(struct orset *os, uint32_t folder, uint32_t uid,
+                       const struct orset_flags *now, const struct orset_flags *reassert,
+                       bool undeleted)
 {
     struct orset_flags wanted, seen, set, cut;
     int r;
@@ -113,12 +114,10 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
         seen = wanted;
     orset_flags_diff(now, &seen, &set);
     orset_flags_diff(&seen, now, &cut);
-    if (reassert) {
-        struct orset_flags again = *reassert;
-        cut.system |= again.system & ~now->system & ORSET_DELETED;
-        again.system &= (uint8_t)~cut.system;
-        orset_flags_or(&set, &again);
-    }
+    if (reassert)
+        orset_flags_or(&set, reassert);
+    if (undeleted)
+        cut.system |= ORSET_DELETED;
     if ((r = leave_out_keywords(os, m, &set)) < 0)
         return r;
     if (count_flags(&set) + count_flags(&cut) == 0)
@@ -138,6 +137,18 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
     if (orset_message_load(os, in, dot, m) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0)
         return orset_storage_fail(os, "a message vanished");
     return orset_task_flags(os, folder, uid, &wanted, &wanted, now);
+}
+
+int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid,
+                      const struct orset_flags *now, const struct orset_flags *reassert)
+{
+    return local_flags(os, folder, uid, now, reassert, false);
+}
+
+int orset_local_undeleted(struct orset *os, uint32_t folder, uint32_t uid,
+                          const struct orset_flags *now, const struct orset_flags *reassert)
+{
+    return local_flags(os, folder, uid, now, reassert, true);
 }
 
 int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct orset_flags *seen)

@@ -23,18 +23,20 @@
 #include <mail-storage-private.h>
 #include <seq-range-array.h>
 
-/* What clients set again, and the \Deleted that they set and cleared since the last scan: who
- * sets it elsewhere meanwhile has not seen that. */
 static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                         struct orset_flags *set)
 {
-    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++) {
-        unsigned flag = 1U << i;
-        if (((now->system & flag) != 0 ||
-             (flag == ORSET_DELETED && seq_range_exists(&l->log.undeleted, uid))) &&
-            seq_range_exists(&l->log.reasserts[i], uid))
-            set->system |= (uint8_t)flag;
-    }
+    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
+            set->system |= (uint8_t)(1U << i);
+}
+
+/* Clients set \Deleted and cleared it since the last scan: who sets it elsewhere meanwhile has not
+ * seen that. */
+static bool was_undeleted(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now)
+{
+    return (now->system & ORSET_DELETED) == 0 && seq_range_exists(&l->log.undeleted, uid) &&
+           seq_range_exists(&l->log.reasserts[__builtin_ctz(ORSET_DELETED)], uid);
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */
@@ -544,7 +546,9 @@ static int bind_new(struct mailbox_scan *l, uint32_t uid, const struct orset_fla
 static int flags_of_client(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                            const struct orset_flags *set)
 {
-    int r = orset_local_flags(l->s->os, l->x->folder, uid, now, set);
+    struct orset *os = l->s->os;
+    int r = was_undeleted(l, uid, now) ? orset_local_undeleted(os, l->x->folder, uid, now, set)
+                                       : orset_local_flags(os, l->x->folder, uid, now, set);
     if (r == ORSET_OK)
         session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
                         flags_text(l->s, now));
