@@ -145,11 +145,12 @@ static void check_labels(struct ctl *ctl)
     const struct config *c = ctl->config;
     int over = config_placement(c, &c->other).over;
     for (size_t i = 0; i < c->nnodes && over != SPREAD_OVER_NODE; i++) {
-        char about[80];
+        char about[80], mend[80];
         snprintf(about, sizeof about, "node %s", c->node[i].name);
+        snprintf(mend, sizeof mend,
+                 "%s = \"...\" in its section on its own host; restart its relay", word[over]);
         if (c->node[i].learned && !has_label(&c->node[i], over))
-            check_say(ctl, FINDING_WARNING, FOUND_UNLABELLED, about,
-                      "in its section on its own host, and restart its relay",
+            check_say(ctl, FINDING_WARNING, FOUND_UNLABELLED, about, mend,
                       "says no %s: it counts as in one with all others that say none", word[over]);
     }
 }
