@@ -22,11 +22,6 @@ static int rank_of(double rtt)
     return rank;
 }
 
-void nearness_forget(struct nearness *n)
-{
-    *n = (struct nearness){0};
-}
-
 double nearness_rtt(const struct nearness *n)
 {
     double least = n->n ? n->sample[0] : -1.;

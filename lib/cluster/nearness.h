@@ -17,8 +17,6 @@ struct nearness {
 };
 
 void nearness_add(struct nearness *, double seconds);
-/* Forgets what was measured: it is reached another way. */
-void nearness_forget(struct nearness *);
 /* Seconds; negative: not known. */
 double nearness_rtt(const struct nearness *);
 /* 0: the nearest. NEARNESS_UNKNOWN: not known */

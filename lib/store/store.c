@@ -554,10 +554,14 @@ struct store *store_open_on(struct ev_loop *loop, const struct config *c, const 
 
 void store_gauges(struct store *s)
 {
-    for (size_t i = 0; i < s->config->nnodes; i++)
+    for (size_t i = 0; i < s->config->nnodes; i++) {
+        double rtt = s->config->node[i].dropped ? -1. : store_watch_rtt(s, i);
+        metric_series_set(metric_series(METRIC_node_rtt_seconds, s->config->node[i].name, NULL),
+                          rtt < 0. ? METRIC_UNKNOWN : (long long)(rtt * 1e6));
         metric_series_set(metric_series(METRIC_node_usable, s->config->node[i].name, NULL),
                           s->config->node[i].dropped ? METRIC_UNKNOWN
                                                      : store_node_usable(s, i, false));
+    }
 }
 
 bool store_able(struct store *s)
