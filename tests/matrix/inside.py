@@ -26,7 +26,8 @@ TESTS = SOURCE / "tests"
 CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py",
         "test_ctl_mends*.py"]
 CORE_REPLICATION = ["test_table.py", "test_clients.py"]
-CORE_WORKER = ["test_worker_trees.py", "test_worker_names.py", "test_worker_meanwhile.py"]
+CORE_WORKER = ["test_worker_trees.py", "test_worker_names.py", "test_worker_meanwhile.py",
+               "test_worker_kept.py"]
 # Of mixed versions. whole: all of tests/replication.
 CORE_MIXED = ["test_three_versions.py", "test_upgrade.py", "test_table.py", "test_clients.py"]
 AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
