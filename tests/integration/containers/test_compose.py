@@ -289,6 +289,16 @@ def test_what_a_killed_command_left_the_next_one_makes_whole(engine, shown):
     assert not held()
 
 
+def test_a_command_goes_on_after_a_stop(engine, shown):
+    """What the first start left in the containers, a socket say, is no sign of the second one."""
+    assert engine.run("stop")[0] == 0
+    ended = engine.ours("ps", "-a", "--format", "{{.Names}} {{.Status}}")
+    assert not [line for line in ended if "(137)" in line], ended
+    code, said = engine.demo("kill", "mx1")
+    assert code == 0, said
+    assert engine.run("up", "-d", "postfix", "webmail", "prometheus", "link")[0] == 0
+
+
 def test_all_is_published_on_loopback_alone(engine, shown):
     published = [
         port
