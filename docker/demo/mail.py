@@ -111,7 +111,7 @@ def release(sender):
     """
     _, said = world.command("hold", "--list")
     for line in reversed(said.splitlines()):  # a removal renumbers what is below
-        number, fits = re.search(r"\d+", line), re.search(r"\S+@client\.example", line)
+        number, fits = re.search(r"\d+", line), re.search(r"demo-\w+@client\.example", line)
         if number and fits and fnmatch.fnmatch(fits[0], sender):
             world.command("hold", "--remove", number[0])
     world.command("release", "--sender", sender, "--yes")
