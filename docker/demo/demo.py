@@ -14,6 +14,8 @@
 Each says what it does, what should happen, and what was found. Status 0: it was so. 1: it was not.
 """
 
+import contextlib
+import fcntl
 import os
 import signal
 import smtplib
@@ -41,11 +43,25 @@ WRONG = (
 
 
 def ready():
-    """What an earlier command left dead or cut is made whole first; healing is `heal`'s."""
+    """What a killed command left dead, held or late is made whole; healing is `heal`'s."""
     for node in world.NODES:
-        if world.stage(node, "state") != "running":
-            world.stage(node, "start")
+        world.stage(node, "start")
     world.nodes_ready()
+    mail.release(mail.SENDER.format(run="*"))
+    if any(state["ms"] for state in world.link("state").values()):
+        world.link("delay", ms=0)
+
+
+@contextlib.contextmanager
+def alone():
+    """One command at a time: two that each kill a node kill more than two copies survive."""
+    with (world.LOGS / "demo.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another demo command is at work. This one waits for its end.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def linked():
@@ -56,7 +72,6 @@ def linked():
 def whole():
     print("Dovelane: Postfix with three nodes, and two Dovecot sites (2.4 on Debian 13, 2.3 on 12)")
     linked()
-    ready()
     ledger = mail.Ledger()
     mail.deliver(ledger)
     mail.kill(ledger, "mx1")
@@ -101,7 +116,6 @@ def whole():
 
 
 def with_ledger(act, *words):
-    ready()
     ledger = mail.Ledger()
     act(ledger, *words)
     if ledger.promised:
@@ -133,7 +147,10 @@ def lag():
 
 
 def log(name=None):
-    for container, lines in world.tails(6 if name is None else 1_000_000):
+    found = dict(world.tails(6 if name is None else 1_000_000))
+    if name is not None and name not in found:
+        raise Failed(f"no log of {name}: there are {', '.join(found)}")
+    for container, lines in found.items():
         if name in (None, container):
             title(container)
             for line in lines:
@@ -144,6 +161,8 @@ def explain():
     print(__doc__)
 
 
+# Of these several may run at a time, also where a container is down.
+LOOKS = {"log", "help"}
 COMMANDS = {
     "kill": kill,
     "fill": fill,
@@ -164,12 +183,22 @@ def main(words):
         print(__doc__, file=sys.stderr)
         return 1
     try:
-        act(*arguments)
+        with contextlib.ExitStack() as stack:
+            if name not in LOOKS:
+                stack.enter_context(alone())
+                ready()
+            act(*arguments)
+    except KeyboardInterrupt:
+        title("Interrupted.")
+        return 130
     except WRONG as error:
         title(f"It went wrong: {error}")
-        say("docker compose run --rm demo log NAME shows what the programs of a container said.")
+        if name not in LOOKS:
+            for container in world.silent():
+                say(f"{container} does not answer: docker compose up -d {container}")
+            say("docker compose run --rm demo log NAME: what the programs of a container said.")
         return 1
-    if name not in ("", "log", "help"):
+    if name and name not in LOOKS:
         title("It is as it should be.")
     return 0
 

@@ -1,5 +1,6 @@
 """The commands of the mail half: kill, fill, load; and `deliver`, with which the demo begins."""
 
+import fnmatch
 import re
 import secrets
 import smtplib
@@ -103,6 +104,19 @@ class Ledger:
         return actions["lane"], sum(actions.values()) - actions["lane"]
 
 
+def release(sender):
+    """Ends hold rules of the sender (a pattern, as hold and release know it), and frees its mail.
+
+    (The status is 1 where a node does not answer.)
+    """
+    _, said = world.command("hold", "--list")
+    for line in reversed(said.splitlines()):  # a removal renumbers what is below
+        number, fits = re.search(r"\d+", line), re.search(r"demo-\w+@client\.example", line)
+        if number and fits and fnmatch.fnmatch(fits[0], sender):
+            world.command("hold", "--remove", number[0])
+    world.command("release", "--sender", sender, "--yes")
+
+
 class Held:
     """This run's mail waits in its lanes, by a rule of `dovelane hold`, to be looked at."""
 
@@ -116,12 +130,7 @@ class Held:
         return self
 
     def release(self):
-        """Also the mail that is there. (The status is 1 where a node does not answer.)"""
-        _, said = world.command("hold", "--list")
-        for line in said.splitlines():
-            if self.sender in line and (number := re.search(r"\d+", line)):
-                world.command("hold", "--remove", number[0])
-        world.command("release", "--sender", self.sender, "--yes")
+        release(self.sender)
 
     def __exit__(self, *_):
         self.release()
@@ -168,37 +177,39 @@ def kill(ledger, node):
         "Should: the mail is on another node, which delivers it; new mail goes on; nothing is lost."
     )
     log = world.Log("postfix", *world.NODES)
-    with Held(ledger) as hold:
+    try:
+        with Held(ledger) as hold:
+            for recipient in (BOB, ORDERS):
+                ledger.send(recipient, 10)
+            say("20 mails, held for a moment (dovelane hold) to show where they are:")
+            show_nodes()
+            before = sum(count for count, _ in world.held(node).values())
+            world.stage(node, "kill")
+            began = time.monotonic()
+            say(f"{node} is dead, and {before} mails in its memory are gone.")
+            hold.release()
         for recipient in (BOB, ORDERS):
             ledger.send(recipient, 10)
-        say("20 mails, held for a moment (dovelane hold) to show where they are:")
-        show_nodes()
-        before = sum(count for count, _ in world.held(node).values())
-        world.stage(node, "kill")
-        began = time.monotonic()
-        say(f"{node} is dead, and {before} mails in its memory are gone.")
-        hold.release()
-    for recipient in (BOB, ORDERS):
-        ledger.send(recipient, 10)
-    lanes, queue = ledger.entered(log)
-    say(
-        f"20 more mails were answered 250 meanwhile. Of all 40, {lanes} went to lanes,"
-        f" {queue} to the disk queue."
-    )
-    ledger.wait()
-    taken = log.lines("why=takeover")
-    say(
-        f"All 40 arrived within {time.monotonic() - began:.1f} s of its death."
-        " (dead_after is 8 s here.)"
-    )
-    say(
-        f"{len(taken)} came because another node took over:"
-        if taken
-        else "Another node was the first owner of all; this one had the second copies."
-    )
-    for line in log.lines(f"{node} is dead")[:1] + taken[:1]:
-        say(f"    | {line.partition(']: ')[2][:110]}")
-    world.stage(node, "start")
+        lanes, queue = ledger.entered(log)
+        say(
+            f"20 more mails were answered 250 meanwhile. Of all 40, {lanes} went to lanes,"
+            f" {queue} to the disk queue."
+        )
+        ledger.wait()
+        taken = log.lines("why=takeover")
+        say(
+            f"All 40 arrived within {time.monotonic() - began:.1f} s of its death."
+            " (dead_after is 8 s here.)"
+        )
+        say(
+            f"{len(taken)} came because another node took over:"
+            if taken
+            else "Another node was the first owner of all; this one had the second copies."
+        )
+        for line in log.lines(f"{node} is dead")[:1] + taken[:1]:
+            say(f"    | {line.partition(']: ')[2][:110]}")
+    finally:
+        world.stage(node, "start")
     began = time.monotonic()
     world.nodes_ready()
     say(

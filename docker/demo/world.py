@@ -22,6 +22,14 @@ NODES = ("mx1", "mx2", "mx3")
 SITES = ("site-a", "site-b")
 LOGS, SINK = Path("/log"), Path("/sink")
 STAGE, LINK = 7099, ("link", 7100)
+# Where each container answers as long as it runs; a node that was killed, too.
+DOORS = [
+    *((node, STAGE) for node in NODES),
+    *((site, 143) for site in SITES),
+    LINK,
+    ("postfix", 25),
+    ("sink", 2525),
+]
 
 
 def ask(address, line):
@@ -29,6 +37,15 @@ def ask(address, line):
     with socket.create_connection(address, 60) as connection:
         connection.sendall(line.encode() + b"\n")
         return connection.makefile().readline().strip()
+
+
+def silent():
+    """Containers that do not answer."""
+    for name, port in DOORS:
+        try:
+            socket.create_connection((name, port), 5).close()
+        except OSError:
+            yield name
 
 
 # -- nodes -----------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
     usage: check_images.py
 
 Programs of ours come into an image by their Debian packages alone, which are made from all that the
-build reads. Nothing names an architecture. Nothing is published beyond 127.0.0.1.
+build reads. What comes from the clone is readable to all, whatever its modes there (a umask of 077,
+say). Nothing names an architecture. Nothing is published beyond 127.0.0.1.
 """
 
 import pathlib
@@ -39,7 +40,22 @@ def faults(dockerfile, compose, meson):
         if folder not in copied:
             yield f"docker/Dockerfile: the packages are made without {folder}/"
     for name, lines in found.items():
+        opened = [
+            word
+            for line in lines
+            for words in re.findall(r"chmod -R a\+rX ([^&]*)", line)
+            for word in words.split()
+        ]
         for line in lines:
+            target = line.split()[-1] if line.strip() else ""
+            if (
+                name != "packages"
+                and line.startswith("COPY ")
+                and "--from" not in line
+                and not any(word.startswith(target.rstrip("/")) for word in opened)
+                and not any(target.startswith(f"{word}/") for word in opened)
+            ):
+                yield f"docker/Dockerfile: {name} leaves {target} with the modes of the clone"
             if line.startswith("COPY --from=") and not all(
                 re.fullmatch(r"/debs/[\w*-]+\.deb", word) for word in sources(line)
             ):

@@ -2,8 +2,10 @@
 
 With the engine that answers, or one of its own (dockerd, as root). Where no registry answers the
 two base images are made by debootstrap. DOVELANE_PICTURES=DIR: the pages are kept there, as PNG.
+DOVELANE_DOCKER=DIR: its engine keeps images and layers there, and the next run makes less anew.
 """
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -97,13 +99,14 @@ class Engine:
         if not shutil.which("dockerd"):
             pytest.skip("no Docker engine answers, and no dockerd is here")
         log, where = self.directory / "log", self.directory
+        data = os.environ.get("DOVELANE_DOCKER") or where / "data"
         self.env.update(DOCKER_HOST=f"unix://{where}/socket", DOVELANE_BUILD_NETWORK="host")
         with log.open("wb") as out:
             self.daemon = subprocess.Popen(
                 [
                     "dockerd",
                     "--data-root",
-                    where / "data",
+                    data,
                     "--exec-root",
                     where / "exec",
                     "--pidfile",
@@ -168,6 +171,24 @@ class Engine:
 
     def demo(self, *words):
         return self.run("run", "--rm", "demo", *words)
+
+    def docker(self, *words):
+        """What docker says: lines."""
+        done = subprocess.run(
+            ["docker", *words],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout.split("\n")[:-1]
+
+    def ours(self, *words):
+        """What `docker WORDS --filter` lists of this project."""
+        project = self.env["COMPOSE_PROJECT_NAME"]
+        return self.docker(*words, "--filter", f"label=com.docker.compose.project={project}")
 
     def down(self):
         if getattr(self, "compose", None):
@@ -242,6 +263,51 @@ def test_what_is_cut_is_told_and_heals(engine, shown):
     code, said = engine.demo("heal")
     assert code == 0 and "Both sites show the same" in said, said
     assert engine.demo("nonsense")[0] == 1
+
+
+def test_two_commands_at_once_are_one_after_the_other(engine, shown):
+    """Each kills a node: at once they would kill both owners of a mail."""
+    engine.demo("heal")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ended = list(pool.map(lambda node: engine.demo("kill", node), ("mx1", "mx2")))
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert sum("Another demo command is at work" in said for _, said in ended) >= 1, ended
+
+
+def test_what_a_killed_command_left_the_next_one_makes_whole(engine, shown):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        killed = pool.submit(engine.demo, "fill")
+
+        def held():
+            return "demo-" in engine.run("exec", "-T", "mx2", "dovelane", "hold", "--list")[1]
+
+        eventually("the demo holds mail", held)
+        engine.docker("kill", *engine.ours("ps", "-q", "--filter", "name=demo_run|demo-run"))
+        assert killed.result()[0] != 0
+    assert held()
+    assert engine.demo("kill", "mx3")[0] == 0
+    assert not held()
+
+
+def test_a_command_goes_on_after_a_stop(engine, shown):
+    """What the first start left in the containers, a socket say, is no sign of the second one."""
+    assert engine.run("stop")[0] == 0
+    ended = engine.ours("ps", "-a", "--format", "{{.Names}} {{.Status}}")
+    assert not [line for line in ended if "(137)" in line], ended
+    code, said = engine.demo("kill", "mx1")
+    assert code == 0, said
+    assert engine.run("up", "-d", "postfix", "webmail", "prometheus", "link")[0] == 0
+
+
+def test_all_is_published_on_loopback_alone(engine, shown):
+    published = [
+        port
+        for line in engine.ours("ps", "--format", "{{.Ports}}")
+        for port in line.split(", ")
+        if "->" in port
+    ]
+    assert len(published) >= len(PUBLISHED) - 1, published  # no Grafana here
+    assert all(port.startswith("127.0.0.1:") for port in published), published
 
 
 def fetched(address):
@@ -375,3 +441,13 @@ def test_a_flag_crosses_from_one_webmail_to_the_other(engine, shown):
         driver.get(f"http://{engine['PROMETHEUS']}/consoles/dovelane.html")
         assert "alive" in driver.page_source
         picture(driver, "console")
+
+
+def test_down_leaves_nothing(engine, shown):
+    """The last one: what it takes away the others need."""
+    code, said = engine.run("down", "-v", "--rmi", "all")
+    assert code == 0, said
+    for words in (("ps", "-aq"), ("volume", "ls", "-q"), ("network", "ls", "-q")):
+        assert not engine.ours(*words), words
+    names = engine.docker("image", "ls", "--format", "{{.Repository}}")
+    assert not [name for name in names if name.startswith(engine.env["DOVELANE_IMAGES"])]
