@@ -136,24 +136,29 @@ int on_disk_say(struct session *s)
 
 /* --- what a relay asks, through main ---------------------------------------------------------- */
 
+/* Whether a line is that GUID. After a power loss zeros may stand before it. */
+static bool has_line(const char *text, size_t len, const char *hex)
+{
+    const char *end = text + len, *lf;
+    for (const char *at = text; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
+        if (lf - at >= DELIVERY_ID_HEX && memcmp(lf - DELIVERY_ID_HEX, hex, DELIVERY_ID_HEX) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
 /* The file is the user's own: any bytes. 1, 0, -1 */
 static int stands_in(struct session *s, const char *name, const char *hex)
 {
+    const size_t most = 2 * DELIVERY_DISCARDED_MOST;
     const char *path = t_strconcat(s->dir, "/", name, NULL);
     int fd = session_open_file(s, path);
     if (fd == -1)
         return errno == ENOENT ? 0 : session_fail(s, "open(%s): %m", path);
-    char *text = i_malloc(2 * DELIVERY_DISCARDED_MOST + 1);
-    ssize_t n = read(fd, text, 2 * DELIVERY_DISCARDED_MOST);
+    char *text = i_malloc(most);
+    ssize_t n = read(fd, text, most);
+    int r = n < 0 ? session_fail(s, "read(%s): %m", path) : has_line(text, (size_t)n, hex);
     i_close_fd(&fd);
-    int r = n < 0 ? session_fail(s, "read(%s): %m", path) : 0;
-    for (char *line = text; r == 0 && n > 0 && *line != '\0';) {
-        char *end = strchrnul(line, '\n');
-        if (*end == '\n' && end - line == DELIVERY_ID_HEX &&
-            memcmp(line, hex, DELIVERY_ID_HEX) == 0)
-            r = 1;
-        line = *end == '\n' ? end + 1 : end;
-    }
     i_free(text);
     return r;
 }

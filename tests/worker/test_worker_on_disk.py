@@ -2,14 +2,20 @@
 import os
 import shutil
 import struct
-import time
+import tempfile
+from pathlib import Path
 
 import pytest
-from worker_sites import (FIRST, append, crash_world, delete, imap, make_world, needs_dovecot)
-from support.frames import ASK_DISK, CLOSE, ON_DISK, PARCEL, Reader, num, text
+from worker_sites import FIRST, append, imap, make_world, needs_dovecot
+from support.frames import ASK_DISK, HELLO_TOO, ON_DISK, PARCEL, Reader, num, text
 from support.worker_world import USER, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.long]
+
+def synced(formats):
+    """As a site has it: without fsync nothing is confirmed."""
+    return dict.fromkeys(range(1, len(formats) + 1), "mail_fsync = optimized\n")
+
 
 NOWHERE = "00" * 15 + "01"
 ASKED = 77
@@ -17,7 +23,8 @@ ASKED = 77
 
 @pytest.fixture(params=["sdbox,maildir", pytest.param("mdbox,sdbox", marks=pytest.mark.exhaustive)])
 def world(request, tmp_path_factory):
-    made = make_world(tmp_path_factory, request.param.split(","))
+    formats = request.param.split(",")
+    made = make_world(tmp_path_factory, formats, more=synced(formats))
     for site in made.sites.values():
         site.settings = {"questions": "yes"}
     yield made
@@ -140,6 +147,19 @@ def test_what_went_without_a_users_word_is_not_confirmed(world):
     assert where(b, guid) == {guid: "wait"}
 
 
+def test_without_fsync_nothing_is_confirmed(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        append(world[1], "INBOX", "m")
+        world.settle()
+        guid = guid_of_mail(world[1], "m")
+        ask(world, 1, 2, guid)
+        assert confirmed(world, 2, 1)[0] == set()
+        assert where(world[1], guid) == {guid: "wait"}
+    finally:
+        world.stop()
+
+
 @pytest.mark.parametrize("body", [b"", b"\0" * 8, b"\0" * 23, b"\0" * 25, b"\0" * (8 + 16 * 1001)])
 def test_a_malformed_question_is_refused(world, body):
     world.settle()
@@ -160,7 +180,7 @@ def test_a_delivery_that_saved_nothing_was_removed(world):
     a = world[1]
     world.settle()
     path = a.state() / "discarded"
-    path.write_bytes(b"\0\xff" * 5000 + b"\n" + NOWHERE.encode() + b"\n" + b"ab" * 40000)
+    path.write_bytes(b"\0\xff" * 5000 + b"\n\0\0" + NOWHERE.encode() + b"\n" + b"ab" * 40000)
     shutil.chown(path, "nobody", "nogroup")
     assert where(a, NOWHERE, "11" * 16) == {NOWHERE: "removed", "11" * 16: "unknown"}
     path.rename(path.with_name("discarded.old"))
@@ -179,7 +199,10 @@ def test_what_is_no_guid_is_not_found(world, word):
 @pytest.mark.parametrize("step", ["place", "place-said", "saving"])
 def test_a_worker_that_dies_while_it_places_has_confirmed_nothing(tmp_path_factory, step):
     """Before the mailbox's commit, or between that and the state's. What it finds then counts."""
-    world, flag = crash_world(tmp_path_factory, ["sdbox", "sdbox"], step)
+    flag = Path(tempfile.mkdtemp(prefix="worker-crash-")) / "now"
+    flag.parent.chmod(0o777)
+    formats = ["sdbox", "sdbox"]
+    world = make_world(tmp_path_factory, formats, f"{step}:{flag}", more=synced(formats))
     try:
         append(world[1], "INBOX", "first")
         world.settle()
@@ -192,9 +215,9 @@ def test_a_worker_that_dies_while_it_places_has_confirmed_nothing(tmp_path_facto
             while world.carry():
                 pass
         assert confirmed(world, 2, 1)[0] == set()
-        flag.unlink()
         world[2].disconnect()
         FIRST["tick"](world[2])
+        world[2].ship(1, HELLO_TOO)
         world.settle()
         world[2].outbox[1].clear()
         ask(world, 1, 2, guid)
