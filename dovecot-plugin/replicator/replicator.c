@@ -96,6 +96,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     struct replicator *r = p->data;
     inbox_run(r->inbox);
     retire_run(r->retire);
+    questions_run(r->questions);
     ledger_commit_seen(r->ledger);
     if (sweep_wants_list(r->sweep) && workers_list_users(r->workers))
         sweep_list_asked(r->sweep);

@@ -21,20 +21,30 @@
 
 struct asker;
 
+/* What is to be done for a question: in which of its asker's lists it is. */
+enum todo {
+    NOTHING, /* other sites were asked; or the relay is to ask again */
+    LOOK,    /* a worker is to be asked */
+    LOOKING, /* ... and is */
+    ASK,     /* the other sites are to be asked */
+    TODOS
+};
+
 struct question {
     TAILQ_ENTRY(question) in_asker;
     TAILQ_ENTRY(question) in_all; /* by asked_at */
+    LIST_ENTRY(question) in_guid;
     struct asker *asker;
     struct disk_question is;
+    enum todo todo;
     double asked_at, looked_at;
     bool leased; /* it lies in the lane still */
-    bool wanted; /* a worker is to be asked */
-    bool sent;   /* ... and is */
     bool here;   /* on this site's disk, as a worker found last */
     /* by peer: the epoch of which it confirmed the mail, 0: it did not */
     uint64_t confirmed[];
 };
-TAILQ_HEAD(question_list, question);
+TAILQ_HEAD(question_queue, question);
+LIST_HEAD(question_list, question);
 
 /* A request to a worker. It outlives its asker. */
 struct inquiry {
@@ -47,19 +57,25 @@ struct inquiry {
 /* All that is asked of one user. */
 struct asker {
     LIST_ENTRY(asker) in_hash;
+    TAILQ_ENTRY(asker) in_asking;
     char *name;
-    struct question_list questions;
+    struct question_queue list[TODOS];
     uint64_t number; /* of its ASK_DISKs */
     uint64_t epoch;  /* of this site's state, as a worker said last; 0: none did */
     struct inquiry *look;
+    bool asking;      /* in that list */
+    uint64_t heard[]; /* by peer: its epoch, as heard last; 0: it was not */
 };
 LIST_HEAD(asker_list, asker);
+TAILQ_HEAD(asker_queue, asker);
 
 struct questions {
     struct replicator *r;
     size_t n;
-    struct question_list all;
+    struct question_queue all;
+    struct asker_queue asking; /* in the next turn of the loop: they ask other sites */
     struct asker_list bucket[BUCKETS];
+    struct question_list guid[BUCKETS];
     double said, said_sites;
     bool closing;
     ev_timer every;
@@ -94,24 +110,50 @@ static struct asker *get(struct questions *t, const char *name)
     struct asker *a = find(t, name, strlen(name));
     if (a)
         return a;
-    a = mem_zero(sizeof *a);
+    a = mem_zero(sizeof *a + t->r->group.npeers * sizeof *a->heard);
     a->name = mem_strdup(name);
     a->number = random_number();
-    TAILQ_INIT(&a->questions);
+    for (int i = 0; i < TODOS; i++)
+        TAILQ_INIT(&a->list[i]);
     LIST_INSERT_HEAD(bucket_of(t, name, strlen(name)), a, in_hash);
     return a;
 }
 
 /* If nothing is asked of him any more. */
-static void drop_asker(struct asker *a)
+static void drop_asker(struct questions *t, struct asker *a)
 {
-    if (!TAILQ_EMPTY(&a->questions))
-        return;
+    for (int i = 0; i < TODOS; i++)
+        if (!TAILQ_EMPTY(&a->list[i]))
+            return;
     if (a->look)
         a->look->asker = NULL;
+    if (a->asking)
+        TAILQ_REMOVE(&t->asking, a, in_asking);
     LIST_REMOVE(a, in_hash);
     free(a->name);
     free(a);
+}
+
+static void set(struct questions *t, struct question *q, enum todo todo)
+{
+    struct asker *a = q->asker;
+    TAILQ_REMOVE(&a->list[q->todo], q, in_asker);
+    q->todo = todo;
+    TAILQ_INSERT_TAIL(&a->list[todo], q, in_asker);
+    if (todo == ASK && !a->asking) {
+        a->asking = true;
+        TAILQ_INSERT_TAIL(&t->asking, a, in_asking);
+    }
+}
+
+static struct question_list *of_guid(struct questions *t, const char *guid)
+{
+    return &t->guid[orset_hash(guid, DISK_GUID_HEX - 1).lo % BUCKETS];
+}
+
+static bool is_of(const struct question *q, const struct asker *a, const char *guid)
+{
+    return q->asker == a && !strcmp(q->is.guid, guid);
 }
 
 static void let_go(struct questions *t, struct question *q)
@@ -125,8 +167,9 @@ static void let_go(struct questions *t, struct question *q)
 static void drop(struct questions *t, struct question *q)
 {
     ASSERT(t->n > 0);
-    TAILQ_REMOVE(&q->asker->questions, q, in_asker);
+    TAILQ_REMOVE(&q->asker->list[q->todo], q, in_asker);
     TAILQ_REMOVE(&t->all, q, in_all);
+    LIST_REMOVE(q, in_guid);
     free(q);
     metric_set(replicator_questions_open, (long long)--t->n);
 }
@@ -137,14 +180,15 @@ static void drop_oldest(struct questions *t)
     struct asker *a = q->asker;
     let_go(t, q);
     drop(t, q);
-    drop_asker(a);
+    drop_asker(t, a);
 }
 
-static struct question *same(struct asker *a, const struct disk_question *is)
+static struct question *same(struct questions *t, const struct asker *a,
+                             const struct disk_question *is)
 {
     struct question *q;
-    TAILQ_FOREACH (q, &a->questions, in_asker)
-        if (!strcmp(q->is.guid, is->guid) && !strcmp(q->is.node, is->node))
+    LIST_FOREACH (q, of_guid(t, is->guid), in_guid)
+        if (is_of(q, a, is->guid) && !strcmp(q->is.node, is->node))
             return q;
     return NULL;
 }
@@ -155,8 +199,9 @@ static struct question *add(struct questions *t, struct asker *a, const struct d
     struct question *q = mem_zero(sizeof *q + npeers * sizeof *q->confirmed);
     q->asker = a;
     q->is = *is;
-    TAILQ_INSERT_TAIL(&a->questions, q, in_asker);
+    TAILQ_INSERT_TAIL(&a->list[NOTHING], q, in_asker);
     TAILQ_INSERT_TAIL(&t->all, q, in_all);
+    LIST_INSERT_HEAD(of_guid(t, is->guid), q, in_guid);
     metric_set(replicator_questions_open, (long long)++t->n);
     if (!ev_is_active(&t->every))
         ev_timer_again(t->r->loop, &t->every);
@@ -183,19 +228,21 @@ static bool is_enough(struct questions *t, const struct question *q)
 static void hear(struct asker *a, size_t peer, uint64_t epoch)
 {
     struct question *q;
-    TAILQ_FOREACH (q, &a->questions, in_asker)
-        if (q->confirmed[peer] != epoch)
+    if (a->heard[peer] == epoch)
+        return;
+    a->heard[peer] = epoch;
+    for (int i = 0; i < TODOS; i++)
+        TAILQ_FOREACH (q, &a->list[i], in_asker)
             q->confirmed[peer] = 0;
 }
 
 /* This site's state is another one than before: nobody has confirmed anything to it. */
 static void begin_anew(struct questions *t, struct asker *a, uint64_t epoch)
 {
-    struct question *q;
     if (a->epoch != 0 && a->epoch != epoch) {
         a->number = random_number();
-        TAILQ_FOREACH (q, &a->questions, in_asker)
-            memset(q->confirmed, 0, t->r->group.npeers * sizeof *q->confirmed);
+        for (size_t i = 0; i < t->r->group.npeers; i++)
+            hear(a, i, 0);
     }
     a->epoch = epoch;
 }
@@ -210,38 +257,55 @@ static void put_guid(struct orset_buf *b, const char *hex)
     }
 }
 
+static void send_guids(struct questions *t, struct asker *a, size_t peer, struct orset_buf *guids)
+{
+    struct replicator *r = t->r;
+    struct orset_buf body = {.alloc = &replicator_heap};
+    const struct parcel_guids g = {
+        .asked = a->number, .n = guids->len / PARCEL_GUID, .guid = guids->data};
+    if (g.n > 0 && !guids->failed)
+        parcel_put_guids(&body, PARCEL_ASK_DISK, &g);
+    if (body.len > 0 && !body.failed) {
+        const struct frame_parcel f = {.site = r->group.peer[peer].site,
+                                       .kind = PARCEL_ASK_DISK,
+                                       .body = {body.data, body.len}};
+        (void)outbox_send(r->outbox, a->name, peer, &f);
+    }
+    guids->len = 0;
+    orset_buf_free(&body);
+}
+
 static void ask_site(struct questions *t, struct asker *a, size_t peer)
 {
     struct replicator *r = t->r;
     const struct user *u = user_find(r->users, a->name, strlen(a->name));
-    struct orset_buf guids = {.alloc = &replicator_heap}, body = {.alloc = &replicator_heap};
+    struct orset_buf guids = {.alloc = &replicator_heap};
     const struct question *q;
-    size_t n = 0;
     if (!counts(t, peer) || (u && user_keeps_from(&u->peer[peer])) ||
         !outbox_ready(r->outbox, peer) || !outbox_may_try(r->outbox, peer))
         return;
-    TAILQ_FOREACH (q, &a->questions, in_asker)
-        if (q->here && q->confirmed[peer] == 0 && n < PARCEL_GUIDS_MAX) {
+    TAILQ_FOREACH (q, &a->list[ASK], in_asker) {
+        if (q->confirmed[peer] == 0)
             put_guid(&guids, q->is.guid);
-            n++;
-        }
-    if (n > 0 && !guids.failed) {
-        const struct parcel_guids g = {.asked = a->number, .n = n, .guid = guids.data};
-        parcel_put_guids(&body, PARCEL_ASK_DISK, &g);
-        const struct frame_parcel f = {.site = r->group.peer[peer].site,
-                                       .kind = PARCEL_ASK_DISK,
-                                       .body = {body.data, body.len}};
-        if (!body.failed)
-            (void)outbox_send(r->outbox, a->name, peer, &f);
+        if (guids.len == PARCEL_GUIDS_MAX * PARCEL_GUID)
+            send_guids(t, a, peer, &guids);
     }
+    send_guids(t, a, peer, &guids);
     orset_buf_free(&guids);
-    orset_buf_free(&body);
 }
 
-static void ask_sites(struct questions *t, struct asker *a)
+void questions_run(struct questions *t)
 {
-    for (size_t i = 0; i < t->r->group.npeers; i++)
-        ask_site(t, a, i);
+    struct asker *a;
+    struct question *q;
+    while ((a = TAILQ_FIRST(&t->asking))) {
+        TAILQ_REMOVE(&t->asking, a, in_asking);
+        a->asking = false;
+        for (size_t i = 0; i < t->r->group.npeers; i++)
+            ask_site(t, a, i);
+        while ((q = TAILQ_FIRST(&a->list[ASK])))
+            set(t, q, NOTHING);
+    }
 }
 
 /* ---- asking a worker ---- */
@@ -266,7 +330,7 @@ static void answer(struct questions *t, struct question *q, bool safe)
 /* What a worker found of it. */
 static void found(struct questions *t, struct question *q, const char *word)
 {
-    q->sent = false;
+    set(t, q, NOTHING);
     q->looked_at = clock_monotonic();
     q->here = !strcmp(word, ON_DISK_HERE);
     if (!strcmp(word, ON_DISK_REMOVED) || (q->here && is_enough(t, q))) {
@@ -278,6 +342,8 @@ static void found(struct questions *t, struct question *q, const char *word)
         return;
     }
     let_go(t, q);
+    if (q->here)
+        set(t, q, ASK);
     if (q->is.sites > t->r->group.npeers + 1 && replicator_may_say(&t->said_sites, 60.))
         log_warning("a relay of %s wants mails on %u sites, and the group has %zu: it is not "
                     "answered",
@@ -303,9 +369,9 @@ static void on_row(struct admin_request *request, struct text row)
     if (!word || word - text != DISK_GUID_HEX - 1 || l->epoch == 0)
         return;
     *word++ = '\0';
-    for (struct question *q = TAILQ_FIRST(&l->asker->questions), *next; q; q = next) {
-        next = TAILQ_NEXT(q, in_asker);
-        if (q->sent && !strcmp(q->is.guid, text))
+    for (struct question *q = LIST_FIRST(of_guid(l->all, text)), *next; q; q = next) {
+        next = LIST_NEXT(q, in_guid);
+        if (q->todo == LOOKING && is_of(q, l->asker, text))
             found(l->all, q, word);
     }
 }
@@ -319,12 +385,15 @@ static struct asker *rename_asker(struct questions *t, struct asker *a, const ch
     struct asker *to = get(t, name);
     if (a->epoch != 0)
         begin_anew(t, to, a->epoch);
-    while ((q = TAILQ_FIRST(&a->questions))) {
-        TAILQ_REMOVE(&a->questions, q, in_asker);
-        TAILQ_INSERT_TAIL(&to->questions, q, in_asker);
-        q->asker = to;
-    }
-    drop_asker(a);
+    for (int i = 0; i < TODOS; i++)
+        while ((q = TAILQ_FIRST(&a->list[i]))) {
+            TAILQ_REMOVE(&a->list[i], q, in_asker);
+            TAILQ_INSERT_TAIL(&to->list[i], q, in_asker);
+            q->asker = to;
+            memset(q->confirmed, 0, t->r->group.npeers * sizeof *q->confirmed);
+            set(t, q, q->todo); /* it asks under that name */
+        }
+    drop_asker(t, a);
     return to;
 }
 
@@ -332,10 +401,9 @@ static struct asker *rename_asker(struct questions *t, struct asker *a, const ch
 static void unsaid(struct questions *t, struct asker *a)
 {
     struct question *q;
-    TAILQ_FOREACH (q, &a->questions, in_asker) {
-        if (q->sent)
-            let_go(t, q);
-        q->sent = false;
+    while ((q = TAILQ_FIRST(&a->list[LOOKING]))) {
+        let_go(t, q);
+        set(t, q, NOTHING);
     }
 }
 
@@ -350,9 +418,8 @@ static void on_done(struct admin_request *request, const struct frame_done *d)
         l->asker = NULL;
         unsaid(t, a);
         a = rename_asker(t, a, request->user->name);
-        ask_sites(t, a);
         look(t, a);
-        drop_asker(a);
+        drop_asker(t, a);
     }
     free_look(l);
 }
@@ -373,8 +440,8 @@ static void nobody(struct questions *t, struct asker *a)
     struct question *q;
     if (other) {
         a = rename_asker(t, a, other);
-        TAILQ_FOREACH (q, &a->questions, in_asker)
-            q->wanted = q->wanted || q->looked_at == 0;
+        while ((q = TAILQ_FIRST(&a->list[NOTHING])))
+            set(t, q, LOOK);
         look(t, a);
         free(other);
         return;
@@ -383,11 +450,12 @@ static void nobody(struct questions *t, struct asker *a)
         log_warning("user=%s: a relay asks for a mail of his, and he is not replicated here: it is "
                     "not answered",
                     a->name);
-    while ((q = TAILQ_FIRST(&a->questions))) {
-        let_go(t, q);
-        drop(t, q);
-    }
-    drop_asker(a);
+    for (int i = 0; i < TODOS; i++)
+        while ((q = TAILQ_FIRST(&a->list[i]))) {
+            let_go(t, q);
+            drop(t, q);
+        }
+    drop_asker(t, a);
 }
 
 static void on_failed(struct admin_request *request, const char *why, bool later)
@@ -405,36 +473,26 @@ static void on_failed(struct admin_request *request, const char *why, bool later
     free_look(l);
 }
 
-/* One request at a time for what is wanted. */
+/* One request at a time for what is to be looked for. */
 static void look(struct questions *t, struct asker *a)
 {
     static const struct admin_calls calls = {on_row, on_done, on_failed};
     struct replicator *r = t->r;
-    struct question *q;
-    if (a->look || t->closing)
+    struct question *q = TAILQ_FIRST(&a->list[LOOK]);
+    struct user *u;
+    /* NULL: too many are in memory; it is asked again */
+    if (!q || a->look || t->closing || !(u = user_get(r->users, a->name, strlen(a->name))))
         return;
-    struct user *u = NULL;
-    struct inquiry *l = NULL;
-    TAILQ_FOREACH (q, &a->questions, in_asker) {
-        if (!q->wanted || (l && l->request.n > ON_DISK_GUIDS))
-            continue;
-        if (!l) {
-            if (!(u = user_get(r->users, a->name, strlen(a->name))))
-                return; /* too many are in memory; it is asked again */
-            l = mem_zero(sizeof *l);
-            l->all = t;
-            l->asker = a;
-            l->request.user = u;
-            l->request.calls = &calls;
-            l->request.arg[l->request.n++] = mem_strdup(ON_DISK_VERB);
-        }
-        q->wanted = false;
-        q->sent = true;
+    struct inquiry *l = a->look = mem_zero(sizeof *l);
+    l->all = t;
+    l->asker = a;
+    l->request.user = u;
+    l->request.calls = &calls;
+    l->request.arg[l->request.n++] = mem_strdup(ON_DISK_VERB);
+    for (; (q = TAILQ_FIRST(&a->list[LOOK])) && l->request.n <= ON_DISK_GUIDS;) {
         l->request.arg[l->request.n++] = mem_strdup(q->is.guid);
+        set(t, q, LOOKING);
     }
-    if (!l)
-        return;
-    a->look = l;
     TAILQ_INSERT_TAIL(&u->admin, &l->request, link);
     user_plan(u);
 }
@@ -457,7 +515,7 @@ static void came(struct replicator *r, const struct disk_question *is)
         ledger_note(r->ledger, LEDGER_ASKED_FOR, 1);
     }
     struct asker *a = get(t, u->name);
-    struct question *q = same(a, is);
+    struct question *q = same(t, a, is);
     if (!q && t->n >= QUESTIONS_MAX)
         drop_oldest(t); /* if that was his last one, he is another one now */
     a = get(t, u->name);
@@ -467,12 +525,14 @@ static void came(struct replicator *r, const struct disk_question *is)
     q->leased = true;
     TAILQ_REMOVE(&t->all, q, in_all);
     TAILQ_INSERT_TAIL(&t->all, q, in_all);
+    if (q->todo == LOOKING)
+        return;
     if (q->here && now - q->looked_at < LOOK_AGAIN && !is_enough(t, q)) {
         let_go(t, q);
-        ask_sites(t, a);
+        set(t, q, ASK);
         return;
     }
-    q->wanted = !q->sent;
+    set(t, q, LOOK);
     look(t, a);
 }
 
@@ -497,11 +557,12 @@ static void on_disk(struct questions *t, struct asker *a, const struct parcel_in
     hear(a, p->peer, g.epoch);
     for (size_t i = 0; i < g.n; i++) {
         hex_of(g.guid + i * PARCEL_GUID, hex);
-        TAILQ_FOREACH (q, &a->questions, in_asker) {
-            if (strcmp(q->is.guid, hex) != 0)
+        LIST_FOREACH (q, of_guid(t, hex), in_guid) {
+            if (!is_of(q, a, hex))
                 continue;
             q->confirmed[p->peer] = g.epoch;
-            q->wanted = q->wanted || (!q->sent && is_enough(t, q));
+            if (q->todo != LOOKING && is_enough(t, q))
+                set(t, q, LOOK);
         }
     }
     look(t, a);
@@ -539,6 +600,7 @@ struct questions *questions_open(struct replicator *r)
     struct questions *t = mem_zero(sizeof *t);
     t->r = r;
     TAILQ_INIT(&t->all);
+    TAILQ_INIT(&t->asking);
     r->asked_for = ledger_noted(r->ledger, LEDGER_ASKED_FOR) != 0;
     ev_timer_init(&t->every, on_every, EVERY, EVERY);
     t->every.data = t;
@@ -560,9 +622,9 @@ void questions_close(struct questions *t)
         struct question *q = TAILQ_FIRST(&t->all);
         struct asker *a = q->asker;
         drop(t, q);
-        if (TAILQ_EMPTY(&a->questions) && a->look)
+        if (a->look)
             free_look(a->look);
-        drop_asker(a);
+        drop_asker(t, a);
     }
     free(t);
 }

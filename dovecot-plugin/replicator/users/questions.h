@@ -16,6 +16,9 @@ struct questions *questions_open(struct replicator *);
 void questions_stop(struct questions *);  /* before the users are closed */
 void questions_close(struct questions *); /* behind them */
 
+/* Each turn of the loop: other sites are asked for what was found here. */
+void questions_run(struct questions *);
+
 /* A parcel of a peer's came for that user: an ON_DISK is dealt with here, and nobody is opened for
  * it; of others the sender's epoch counts. true: it was an ON_DISK. */
 bool questions_heard(struct questions *, struct text user, const struct parcel_in_flight *);

@@ -47,7 +47,7 @@ MAY = {
         on(SIGNALS, "get", "set", "del", "exists", "sadd", "hget", "hgetall", "eval"),
     "dovelane-replicator":
         alone("lane.ready") | on(REPLICA, "lane.create", "lane.push", "lane.take", "lane.ack", "lane.len", "lane.info") |
-        on(ASKED, "lane.take", "lane.ack", "lane.info") | on(ANSWERED, "lane.push"),
+        on(ASKED, "lane.take", "lane.ack") | on(ANSWERED, "lane.push"),
 }
 
 
@@ -58,7 +58,7 @@ def to(site, other):
 for one in SITES:
     for node in SITES:
         MAY[f"dovelane-replicator:{one}@{node}"] = (
-            on(LANES[one], "lane.create", "lane.push", "lane.len") | on(f"dovelane:asked:{SITES.index(one) + 1}", "lane.take", "lane.ack", "lane.info") |
+            on(LANES[one], "lane.create", "lane.push", "lane.len") | on(f"dovelane:asked:{SITES.index(one) + 1}", "lane.take", "lane.ack") |
             on(ANSWERED, "lane.push") if one == node else
             alone("lane.ready") | on(to(node, one), "lane.take", "lane.ack", "lane.info"))
 
