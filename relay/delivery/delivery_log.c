@@ -184,7 +184,7 @@ void delivery_log_retained(const struct entry *e, const char *site)
     struct logline l;
     logline_begin(&l, LOG_EVENT_retained, entry_queue_id(e));
     LOGLINE(&l, ": retained until enough sites have it on disk, site=");
-    logline_field(&l, LOG_FIELD_site, site, 65);
+    logline_field(&l, LOG_FIELD_at_site, site, 65);
     add_place(&l, e);
     logline_say(&l);
 }

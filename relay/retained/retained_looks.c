@@ -15,22 +15,25 @@
 #include "relay/delivery/delivery_log.h"
 #include "relay/delivery/mail.h"
 #include "relay/delivery/retry.h"
+#include "relay/intake/memory_pressure.h"
 #include "relay/intake/stall.h"
 #include "relay/retained/site_links.h"
 #include "relay/tables/destinations.h"
 #include "relay/tables/retained.h"
 
-#define TICK 0.1      /* seconds */
-#define BATCH 100     /* entries looked at with one GET */
-#define OPEN_MOST 4   /* GETs under way */
-#define SOON 1.       /* seconds until what could not be done now is looked at again */
-#define MOVES_MOST 50 /* mails that are delivered anew at one time */
+#define TICK 0.1 /* seconds */
+#define MEMORY_EVERY 1.
+#define LET_GO_MOST 1000 /* at one time */
+#define BATCH 100        /* entries looked at with one GET */
+#define OPEN_MOST 4      /* GETs under way */
+#define SOON 1.          /* seconds until what could not be done now is looked at again */
+#define MOVES_MOST 50    /* mails that are delivered anew at one time */
 
 struct retained_looks {
     struct relay *relay;
     ev_timer tick;
     size_t open, moving;
-    double ticked;
+    double ticked, memory_at;
     /* since when this relay has not stood still: before that it knows nothing of silence */
     double steady;
 };
@@ -91,9 +94,10 @@ static void on_answer(struct relay *r, const struct disk_answer *a)
     } else {
         to->unknown = true;
         metric_add(relay_site_lost, 1);
-        log_warning("site %s does not have a mail for <%s> that it took (entry attempts: %u): it "
-                    "is delivered anew",
-                    site_links_name(r, to->site), to->address, (unsigned)to->attempts);
+        if (site_links_may_tell(r, to->site))
+            log_warning("site %s does not have mail that it took, for <%s> and maybe others: it is "
+                        "delivered anew; has it lost its disk, or no dovelane_group_key_file?",
+                        site_links_name(r, to->site), to->address);
     }
     if (!to->of->looking && (!a->safe || retained_is_done(to->of)))
         retained_look_in(r, to->of, 0.);
@@ -208,8 +212,6 @@ static void on_fetched(struct wire *w, redisReply *reply, void *arg)
 
 static void fetch(struct relay *r, struct redo *m)
 {
-    r->retained_looks->moving++;
-    m->lane->commands++;
     if (!wire_sendf(owners_wire(r), on_fetched, m, "LANE.GET %b IDS 1 %b", m->lane->name,
                     m->lane->name_len, m->id, (size_t)ENTRYID_LEN))
         on_fetched(NULL, NULL, m);
@@ -228,53 +230,68 @@ static double due_in(const struct relay *r, const struct retained *k,
                                         : (double)(due - now) / 1e6;
 }
 
+static void tell_away(struct relay *r, uint32_t site, double wait)
+{
+    if (site_links_may_tell(r, site))
+        log_warning("site %s is away for more than %.0f s: the next host gets what it took, too",
+                    site_links_name(r, site), wait);
+}
+
+/* Whether anything is to be delivered anew; where it is too early for that, *later_r says when, in
+ * seconds. */
+static bool choose(struct relay *r, const struct retained *k, const struct envelope *env,
+                   struct redo *m, double *later_r)
+{
+    double wait = (double)settings_of(r, k)->replicated_wait / 1000., now = clock_monotonic();
+    double since = k->moved_at > k->since ? k->moved_at : k->since;
+    bool patient = now - since < wait || now - r->retained_looks->steady < wait, any = false;
+    for (size_t i = 0; i < k->nrecipients; i++) {
+        const struct retained_recipient *to = &k->recipient[i];
+        double due = to->unknown ? due_in(r, k, to, env) : 0.;
+        if (to->safe)
+            continue;
+        if (due > *later_r)
+            *later_r = due;
+        if (to->unknown) {
+            m->what[to->index] = due > 0. ? REDO_NONE : REDO_LOST;
+        } else if (!patient && is_away(r, k, to->site, wait) &&
+                   next_host(r, k, to->site, wait, &m->hop[to->index])) {
+            m->what[to->index] = REDO_AWAY;
+            tell_away(r, to->site, wait);
+        }
+        any |= m->what[to->index] != REDO_NONE;
+    }
+    return any;
+}
+
+static bool has_room(struct relay *r, struct destination *to)
+{
+    return r->retained_looks->moving <= MOVES_MOST &&
+           to->in_flight < (size_t)r->config->destination_in_flight && !destination_is_away(to);
+}
+
 /* True: it is begun with, or has to wait for that, and is not asked for meanwhile. */
 static bool redo(struct relay *r, struct retained *k, const struct envelope *env)
 {
-    const struct config_destination *d = settings_of(r, k);
-    double wait = (double)d->replicated_wait / 1000., now = clock_monotonic(), later = 0.;
-    double since = k->moved_at > k->since ? k->moved_at : k->since;
-    bool patient = now - since < wait || now - r->retained_looks->steady < wait, any = false;
+    double later = 0.;
     struct redo *m = mem_zero(sizeof *m);
     *m = (struct redo){.relay = r, .lane = k->lane, .n = env->nrecipients};
     memcpy(m->id, k->id, ENTRYID_LEN);
     m->what = mem_zero(env->nrecipients);
     m->hop = mem_zero(env->nrecipients);
-    for (size_t i = 0; i < k->nrecipients; i++) {
-        const struct retained_recipient *to = &k->recipient[i];
-        if (to->safe)
-            continue;
-        double due = to->unknown ? due_in(r, k, to, env) : 0.;
-        if (due > later)
-            later = due;
-        if (to->unknown && due <= 0.)
-            m->what[to->index] = REDO_LOST;
-        else if (!to->unknown && !patient && is_away(r, k, to->site, wait) &&
-                 next_host(r, k, to->site, wait, &m->hop[to->index]))
-            m->what[to->index] = REDO_AWAY;
-        any |= m->what[to->index] != REDO_NONE;
-        if (m->what[to->index] == REDO_AWAY)
-            log_warning("site %s is away for more than %.0f s: the next host gets a mail for <%s>, "
-                        "too",
-                        site_links_name(r, to->site), wait, to->address);
-    }
-    struct destination *to = k->lane->destination;
-    bool room = r->retained_looks->moving < MOVES_MOST &&
-                to->in_flight < (size_t)r->config->destination_in_flight &&
-                !destination_is_away(to);
-    if (any && room) {
-        k->looking = true;
+    m->lane->commands++;
+    r->retained_looks->moving++;
+    bool any = choose(r, k, env, m, &later);
+    if (any && has_room(r, k->lane->destination)) {
         for (size_t i = 0; i < m->n; i++)
             if (m->what[i] == REDO_AWAY) {
-                k->moved_at = now;
+                k->moved_at = clock_monotonic();
                 metric_add(relay_site_away, 1);
             }
         fetch(r, m);
         return true;
     }
-    free(m->what);
-    free(m->hop);
-    free(m);
+    free_redo(m);
     if (!any && later <= 0.)
         return false;
     retained_look_in(r, k, any ? SOON : later);
@@ -424,6 +441,77 @@ void retained_looks_run(struct relay *r)
     site_links_flush(r);
 }
 
+/* ---- memory ---- */
+
+struct held {
+    const struct relay *relay;
+    long long most; /* maxmemory of the own node */
+    bool let_go;    /* some destination is above its part, and lets go */
+};
+
+/* Each of an owner's `copies` places among the owners is another relay's: so many share its
+ * memory. */
+static long long part_of(const struct relay *r, const struct config_destination *d, long long most)
+{
+    return most / 100 * d->replicated_memory / r->config->copies;
+}
+
+static void see_memory(struct destination *d, void *arg)
+{
+    struct held *h = arg;
+    const struct config_destination *settings = config_destination(h->relay->config, d->name);
+    const struct lane *lane;
+    long long bytes = 0;
+    TAILQ_FOREACH (lane, &d->lanes, beside)
+        bytes += (long long)lane->retained_bytes;
+    long long over = bytes - part_of(h->relay, settings, h->most);
+    d->retained_over = over > 0 ? over : 0;
+    if (!d->retained_over) {
+        d->retained_told = false;
+        return;
+    }
+    h->let_go |= settings->replicated_away == AWAY_LET_GO;
+    if (!d->retained_told)
+        log_warning("destination %s: more mail is retained than replicated_memory = %lld%% allows: "
+                    "%s",
+                    d->name, (long long)settings->replicated_memory,
+                    settings->replicated_away == AWAY_LET_GO
+                        ? "the oldest is let go"
+                        : "is a site away? New mail is taken as long as the nodes have memory");
+    d->retained_told = true;
+}
+
+/* Those that have waited for long enough, oldest first. */
+static void let_go(struct relay *r)
+{
+    double now = clock_monotonic();
+    size_t n = 0;
+    for (struct retained *k = TAILQ_FIRST(&r->retained->oldest), *next; k && n < LET_GO_MOST;
+         k = next) {
+        const struct config_destination *d = settings_of(r, k);
+        struct destination *to = k->lane->destination;
+        next = TAILQ_NEXT(k, by_age);
+        if (k->let_go || !to || to->retained_over <= 0 || d->replicated_away != AWAY_LET_GO ||
+            now - k->since < (double)d->replicated_wait / 1000.)
+            continue;
+        to->retained_over -= (long long)k->bytes;
+        k->let_go = "away";
+        n++;
+        if (!k->looking)
+            retained_look_in(r, k, 0.);
+    }
+}
+
+static void look_at_memory(struct relay *r)
+{
+    struct held h = {.relay = r, .most = pressure_own_most(r)};
+    if (!r->retained->count || !h.most)
+        return;
+    destinations_each(r, see_memory, &h);
+    if (h.let_go)
+        let_go(r);
+}
+
 /* ---- opening ---- */
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
@@ -433,12 +521,10 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
     if (now - s->ticked > (double)s->relay->config->suspect_after / 1000.)
         s->steady = now;
     s->ticked = now;
-}
-
-double retained_looks_oldest(const struct relay *r)
-{
-    const struct retained *k = TAILQ_FIRST(&r->retained->oldest);
-    return k ? clock_monotonic() - k->since : 0.;
+    if (now - s->memory_at < MEMORY_EVERY)
+        return;
+    s->memory_at = now;
+    look_at_memory(s->relay);
 }
 
 void retained_looks_reload(struct relay *r)

@@ -16,7 +16,4 @@ void retained_looks_reload(struct relay *);
 /* At the end of each turn of the loop. */
 void retained_looks_run(struct relay *);
 
-/* Seconds that the oldest one is here, 0: there is none. */
-double retained_looks_oldest(const struct relay *);
-
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -17,8 +18,9 @@
 #define COUNT 500     /* answers of one TAKE, and questions of one PUSH */
 #define BYTES 262144  /* of one TAKE's answer */
 #define EXPIRE 600000 /* ms: nobody answers a question of then any more */
-#define AGAIN 1.      /* seconds after an error */
-#define PUSH_WORDS 7  /* before the entries */
+#define MINUTE 60.
+#define AGAIN 1.     /* seconds after an error */
+#define PUSH_WORDS 7 /* before the entries */
 #define WORDS_OF_ENTRY 4
 
 struct asked {
@@ -34,6 +36,7 @@ struct site_link {
     struct node *ask, *hear;
     char *asked, *answered; /* the lanes */
     bool refused;           /* the log said so */
+    double told;            /* site_links_may_tell(): clock_monotonic */
     ev_timer again;         /* active: TAKE was refused */
     size_t n;               /* questions of this turn */
     struct asked question[COUNT];
@@ -229,6 +232,16 @@ double site_links_silence(const struct relay *r, uint32_t site)
 {
     const struct site_link *l = link_of(r, site);
     return l ? node_silence(l->ask) : INFINITY;
+}
+
+bool site_links_may_tell(struct relay *r, uint32_t site)
+{
+    struct site_link *l = link_of(r, site);
+    double now = clock_monotonic();
+    if (!l || (l->told > 0. && now - l->told < MINUTE))
+        return false;
+    l->told = now;
+    return true;
 }
 
 const char *site_links_name(const struct relay *r, uint32_t site)

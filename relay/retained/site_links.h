@@ -21,6 +21,9 @@ void site_links_flush(struct relay *);
 /* Seconds since that site's node last answered anything; INFINITY: there is no such site. */
 double site_links_silence(const struct relay *, uint32_t site);
 
+/* Whether the log may say that of a site once more: at most once a minute. */
+bool site_links_may_tell(struct relay *, uint32_t site);
+
 /* The site's name, or "of no replica section"; the config's. */
 const char *site_links_name(const struct relay *, uint32_t site);
 

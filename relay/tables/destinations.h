@@ -59,6 +59,8 @@ struct destination {
     double limit_until;
 
     bool down;
+    long long retained_over;        /* bytes above replicated_memory, of this relay */
+    bool retained_told;             /* the log says so */
     double down_since;              /* clock_monotonic, while down */
     bool proving;                   /* was down, and has carried no mail yet */
     char *trouble;                  /* why, while down */

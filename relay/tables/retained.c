@@ -315,6 +315,12 @@ bool retained_is_done(const struct retained *k)
     return true;
 }
 
+double retained_oldest(const struct relay *r)
+{
+    const struct retained *k = TAILQ_FIRST(&r->retained->oldest);
+    return k ? clock_monotonic() - k->since : 0.;
+}
+
 double retained_interval(const struct config_destination *d)
 {
     double half = (double)d->replicated_wait / 2000.;

@@ -80,6 +80,9 @@ void retained_look_in(struct relay *, struct retained *, double seconds);
 struct retained *retained_next(struct relay *, double now);
 struct retained *retained_fresh(struct relay *);
 
+/* Seconds that the oldest one is here; 0: there is none. */
+double retained_oldest(const struct relay *);
+
 /* Whether every recipient of it is safe, or it is let go. */
 bool retained_is_done(const struct retained *);
 
