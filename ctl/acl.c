@@ -54,7 +54,9 @@ static const struct rights {
      "+lane.move +multi +exec +lane.beat +lane.whole " MAIL(
          "") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK
              " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES
-             " +get +set +eval) (~" CONTROL_AWAY " ~" CONTROL_CONFIG " +eval +del +hset +pexpire)"},
+             " +get +set +eval) (~" CONTROL_AWAY " ~" CONTROL_CONFIG
+             " +eval +del +hset +pexpire) (%W~" DISK_ASKED "* +lane.push) (~" DISK_ANSWERED
+             "* +lane.take +lane.ack)"},
     {"dovelane", CONNECTION
      " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL(
          "") " +client|list +config|get +info +time +acl|getuser "

@@ -16,4 +16,7 @@ bool pressure_on(const struct relay *, const struct lane *);
 /* Whether any node does. */
 bool pressure_any(const struct relay *);
 
+/* maxmemory of the own node; 0: it has none, or nobody knows it yet. */
+long long pressure_own_most(const struct relay *);
+
 #endif
