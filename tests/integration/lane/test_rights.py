@@ -40,7 +40,8 @@ MAY = {
     "dovelane-relay":
         alone("lane.beat", "lane.whole", "lane.list", "lane.ready", "multi", "exec") |
         on({MAIL, ORDER}, "lane.push", "lane.take", "lane.ack", "lane.nack", "lane.extend", "lane.meta", "lane.read", "lane.get", "lane.ids", "lane.len", "lane.move", "lane.info") |
-        on(NOTICES, "get", "set", "eval") | on("dovelane.drain", "get") | on("dovelane.look", "spop") | on({"dovelane.away", "dovelane.config"}, "eval", "del", "hset", "pexpire"),
+        on(NOTICES, "get", "set", "eval") | on("dovelane.drain", "get") | on("dovelane.look", "spop") | on({"dovelane.away", "dovelane.config"}, "eval", "del", "hset", "pexpire") |
+        on(ASKED, "lane.push") | on(ANSWERED, "lane.take", "lane.ack"),
     "dovelane":
         alone("lane.beats", "lane.whole", "lane.list", "client|list", "config|get", "info", "time", "acl|getuser") |
         on(MAIL, "lane.read", "lane.get", "lane.ack", "lane.meta", "lane.info") |
