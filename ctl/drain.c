@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/mail/disk_question.h"
 #include "lib/base/clock.h"
 #include "ctl/divert.h"
 #include "lib/base/log.h"
@@ -86,7 +87,7 @@ static long long count_mails(struct ctl *ctl, bool *all_r)
         *all_r &= list != NULL;
         for (size_t k = 0; list && k + 2 < list->elements; k += 3)
             if (list->element[k]->type == REDIS_REPLY_STRING &&
-                !lanename_of_replicas(list->element[k]->str))
+                !lanename_of_replicas(list->element[k]->str) && !disk_lane(list->element[k]->str))
                 count_lane(&c, list->element[k]->str, list->element[k + 1]->integer);
         if (r)
             freeReplyObject(r);
@@ -151,22 +152,35 @@ static json_t *event(const char *name, long long first, long long left, double s
     return row;
 }
 
+static bool is_retained(const struct item *item)
+{
+    return !item->wrong && envelope_is_retained(&item->envelope);
+}
+
 static void explain_rest(struct ctl *ctl)
 {
     struct queue q;
-    size_t held = 0, unreadable = 0;
+    size_t held = 0, unreadable = 0, retained = 0;
     queue_load(ctl, &q);
     for (size_t i = 0; i < q.n; i++) {
-        held += (q.item[i].envelope.marks & ENVELOPE_HELD) != 0;
+        bool kept = is_retained(&q.item[i]);
+        retained += kept;
+        held += !kept && (q.item[i].envelope.marks & ENVELOPE_HELD) != 0;
         unreadable += q.item[i].wrong != NULL;
     }
+    size_t other = q.n - held - unreadable - retained;
+    if (retained)
+        out_error("dovelane: %zu mail%s %s delivered, and stay%s in lanes until enough sites have "
+                  "them on disk (docs/two-disks.md)\n",
+                  retained, ctl_s(retained), retained == 1 ? "is" : "are",
+                  retained == 1 ? "s" : "");
     out_error(
         "dovelane: %zu mail%s left in lanes: %zu held (`dovelane requeue` takes them along), %zu "
         "unreadable, %zu other%s.%s\n",
-        q.n, ctl_s(q.n), held, unreadable, q.n - held - unreadable, ctl_s(q.n - held - unreadable),
-        q.n > held + unreadable ? " Look at the relays' logs: does reinject_port take them, does a "
-                                  "relay run on the first owner's node, or is that in `dead`?"
-                                : "");
+        q.n, ctl_s(q.n), held, unreadable, other, ctl_s(other),
+        other ? " Look at the relays' logs: does reinject_port take them, does a "
+                "relay run on the first owner's node, or is that in `dead`?"
+              : "");
     queue_free(&q);
 }
 
@@ -175,7 +189,7 @@ static long long left_but_held(struct ctl *ctl, long long left)
     struct queue q;
     queue_load(ctl, &q);
     for (size_t i = 0; i < q.n; i++)
-        if (q.item[i].envelope.marks & ENVELOPE_HELD)
+        if ((q.item[i].envelope.marks & ENVELOPE_HELD) || is_retained(&q.item[i]))
             left--;
     queue_free(&q);
     return left;

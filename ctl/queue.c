@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl/out.h"
+#include "lib/mail/disk_question.h"
 #include "lib/redis/control_keys.h"
 
 #define PAGE 500
@@ -152,6 +153,7 @@ static bool read_node(struct conn *conn, struct index *x, struct queue *q)
         for (size_t i = 0; good && i + 2 < list->element[1]->elements; i += 3)
             if (list->element[1]->element[i]->type == REDIS_REPLY_STRING &&
                 !lanename_of_replicas(list->element[1]->element[i]->str) &&
+                !disk_lane(list->element[1]->element[i]->str) &&
                 !read_lane(conn, x, q, list->element[1]->element[i]))
                 good = false;
         freeReplyObject(list);
@@ -282,6 +284,8 @@ const char *item_queue_name(const struct item *item)
     for (size_t i = 0; i < item->ncopies; i++)
         if (item->copy[i].state == COPY_LEASED)
             return "active";
+    if (!item->wrong && envelope_is_retained(&item->envelope))
+        return "retained";
     for (size_t i = 0; i < item->ncopies; i++)
         if (item->copy[i].state == COPY_DELAYED)
             return "deferred";

@@ -60,7 +60,8 @@ bool queue_body(struct item *, struct buf *out);
 /* Postfix's id, or the entry's own in hex where there is none. */
 const char *item_queue_id(const struct item *, char hex[ENTRYID_HEX]);
 
-/* "incoming", "active", "deferred" or "hold", as Postfix's queues are called. */
+/* "incoming", "active", "deferred" or "hold", as Postfix's queues are called; "retained": it is
+ * delivered, and kept until enough sites have it on disk. */
 const char *item_queue_name(const struct item *);
 
 /* Not delivered, and not handed to Postfix. */

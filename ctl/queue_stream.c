@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl/out.h"
+#include "lib/mail/disk_question.h"
 #include "lib/redis/control_keys.h"
 
 #define PAGE 500
@@ -222,7 +223,7 @@ static bool read_node(struct stream *s, size_t node)
             snprintf(cursor, sizeof cursor, "%s", at->str ? at->str : "0");
         for (size_t i = 0; i + 2 < lanes->elements; i += 3)
             if (lanes->element[i]->type == REDIS_REPLY_STRING &&
-                !lanename_of_replicas(lanes->element[i]->str))
+                !lanename_of_replicas(lanes->element[i]->str) && !disk_lane(lanes->element[i]->str))
                 read_lane_everywhere(s, lanes->element[i]->str, (size_t)lanes->element[i]->len,
                                      node);
         freeReplyObject(list);

@@ -40,7 +40,7 @@ static json_t *copies(const struct item *item)
 
 static json_t *recipients(const struct item *item)
 {
-    static const char *const word[] = {"waiting", "sent", "failed", "bounced"};
+    static const char *const word[] = {"waiting", "sent", "failed", "bounced", "retained"};
     const struct envelope *e = &item->envelope;
     json_t *list = json_array();
     for (size_t i = 0; i < e->nrecipients; i++) {

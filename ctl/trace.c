@@ -44,7 +44,7 @@ struct lanes {
 
 static json_t *lane_recipients(const struct item *item)
 {
-    static const char *const word[] = {"waiting", "sent", "failed", "bounced"};
+    static const char *const word[] = {"waiting", "sent", "failed", "bounced", "retained"};
     json_t *list = json_array();
     for (size_t i = 0; i < item->envelope.nrecipients; i++) {
         const struct recipient *r = &item->envelope.recipient[i];

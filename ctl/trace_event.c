@@ -208,6 +208,8 @@ static const char *our_event(const json_t *row, const struct trace_line *l)
               {"stays", " did not take it ("},
               {"out_of_order", ": out of order: "},
               {"deleted", ": deleted, as an admin"},
+              {"retained", ": retained until "},
+              {"let_go", ": let go before "},
               {"removed", ": removed"},
               {"left", ": recipients passed on: "}};
     const char *declared = row_get_text(l->fields, "event");

@@ -9,7 +9,8 @@
  *
  * accepted, headers, queued (Postfix has it in its queue), stored (in lanes), split, left (to
  * Postfix's queue), refused, delivered, deferred, bounced, handed_over, notified (a bounce was
- * written), stays, out_of_order, deleted, removed, saved (into a mailbox, by Dovecot), placed
+ * written), stays, out_of_order, deleted, retained (delivered, and kept until
+ * enough sites have it on disk), let_go, removed, saved (into a mailbox, by Dovecot), placed
  * (the same, by a replica), note. */
 #ifndef DOVELANE_CTL_TRACE_EVENT_H
 #define DOVELANE_CTL_TRACE_EVENT_H

@@ -346,8 +346,9 @@ static int by_time(const void *a, const void *b)
 }
 
 static const char *const stores[] = {"stored", "split", NULL};
-static const char *const afterwards[] = {"delivered",    "deferred", "bounced", "handed_over",
-                                         "out_of_order", "saved",    "placed",  NULL};
+static const char *const afterwards[] = {"delivered",   "deferred",     "bounced",
+                                         "handed_over", "out_of_order", "retained",
+                                         "saved",       "placed",       NULL};
 
 static const struct ordered *storing(const struct ordered *v, size_t n)
 {

@@ -209,6 +209,11 @@ static void apply(struct ctl *ctl, const struct verb *v, struct item *item, stru
             t->failed++;
             return;
         }
+        /* delivered, and Postfix knows no ids: it would show twice */
+        if (v->add && v->add != ENVELOPE_DELETED && envelope_is_retained(&item->envelope)) {
+            t->gone++;
+            return;
+        }
         /* of mail that is to be delivered there is nothing to tell */
         busy |= v->add && in_delivery(item);
         a = ANSWER_OK;

@@ -32,6 +32,8 @@
 #include "relay/tables/lane_pause.h"
 #include "relay/cluster/whole_sets.h"
 #include "relay/relay.h"
+#include "relay/retained/retained_looks.h"
+#include "relay/tables/retained.h"
 #include "relay/smtp/smtp.h"
 #include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill_to_postfix.h"
@@ -78,6 +80,7 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
     r->kicked = 0;
     intake_run(r);
     spill_run(r);
+    retained_looks_run(r);
     owners_flush(r);
     log_flush();
     if (!r->stopping)
@@ -195,6 +198,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     warn_dead(r);
     agent_settings_reload(r);
     owners_reload(r);
+    retained_looks_reload(r);
     heartbeat_reload(r);
     lane_watch_judge(r);
     gauges_reload(r);
@@ -213,7 +217,9 @@ static void open_all(struct relay *r)
     r->lane_pauses = lane_pauses_open(r);
     r->lanes = lanes_open(r, ordered_forget);
     r->inflight = inflight_open();
+    r->retained = retained_open();
     r->owners = owners_open(r);
+    retained_looks_open(r);
     r->membership = membership_open(r);
     r->notices = notices_open(r);
     r->heartbeat = heartbeat_open(r);
@@ -240,10 +246,12 @@ static void close_all(struct relay *r)
     /* The connections first: they answer what is open, and what they answer to must still be
      * there. */
     owners_close(r);
+    retained_looks_close(r);
     heartbeat_close(r);
     membership_free(r->membership);
     notices_free(r->notices);
     inflight_close(r->inflight);
+    retained_close(r);
     admin_requests_close(r->admin_requests);
     spill_close(r->spill);
     pressure_close(r->pressure);

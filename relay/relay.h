@@ -53,6 +53,9 @@ struct relay {
     struct lane_watch *lane_watch;
     struct intake *intake;
     struct inflight *inflight;
+    struct retained_table *retained;
+    struct site_links *site_links;
+    struct retained_looks *retained_looks;
     struct owners *owners;
     struct stall *stall;
     struct membership *membership;

@@ -58,6 +58,12 @@ bool config_destination_says(const struct config_destination *d, const char *set
 #define DESTINATION_LIST(name, words, help) \
     if (!strcmp(setting, #name))            \
         return d->name.n > 0;
+#define DESTINATION_INT(name, unit, def, least, most, help) \
+    if (!strcmp(setting, #name))                            \
+        return d->name != (def);
+#define DESTINATION_TIME(name, def, least, most, help) \
+    if (!strcmp(setting, #name))                       \
+        return d->name != (def);
 #include "lib/config/settings.def"
     return false;
 }
@@ -68,6 +74,19 @@ bool config_list_has(const struct config_list *l, const char *text)
         if (!strcmp(l->v[i], text))
             return true;
     return false;
+}
+
+static bool is_replicated(const struct config_destination *d)
+{
+    return d->until == UNTIL_REPLICATED;
+}
+
+bool config_any_replicated(const struct config *c)
+{
+    bool any = is_replicated(&c->other);
+    for (size_t i = 0; i < c->ndestinations; i++)
+        any |= is_replicated(&c->destination[i]);
+    return any;
 }
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo): tells files apart that an admin meant to be equal, nothing
@@ -93,6 +112,17 @@ static void mix_if(uint64_t *h, const char *name, const char *value)
     }
 }
 
+/* The same of a number. */
+static void mix_later(uint64_t *h, const char *setting, int64_t value, int64_t by_default)
+{
+    char text[24];
+    if (value == by_default)
+        return;
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    mix(h, setting);
+    mix(h, text);
+}
+
 static void mix_list(uint64_t *h, const struct config_list *l)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -107,12 +137,27 @@ static int rank(int value, int by_default)
     return value == by_default ? 0 : value ? value : by_default;
 }
 
+static bool is_later(const char *setting)
+{
+    static const char *const later[] = {"until", "replicated_away", "spread_over", "spread_least",
+                                        "prefer"};
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (!strcmp(setting, later[i]))
+            return true;
+    return false;
+}
+
 static void mix_destination(uint64_t *h, const struct config_destination *d)
 {
     mix(h, d->name);
-#define DESTINATION_WORD(setting, def, words, help)  \
-    if (strncmp(words, "default|", 8) || d->setting) \
+#define DESTINATION_WORD(setting, def, words, help) \
+    if (is_later(#setting))                         \
+        mix_later(h, #setting, d->setting, def);    \
+    else                                            \
         mix(h, (const char[]){(char)('0' + rank(d->setting, def)), '\0'});
+#define DESTINATION_INT(setting, unit, def, least, most, help) \
+    mix_later(h, #setting, d->setting, def);
+#define DESTINATION_TIME(setting, def, least, most, help) mix_later(h, #setting, d->setting, def);
 #define DESTINATION_TEXT(setting, def, help) mix(h, d->setting);
 #define DESTINATION_LIST(setting, words, help) mix_list(h, &d->setting);
 #include "lib/config/settings.def"
@@ -150,10 +195,8 @@ void config_digest(const struct config *c, char out[CONFIG_DIGEST])
         snprintf(text, sizeof text, "%lld", (long long)number[i]);
         mix(&h, text);
     }
-    if (c->spread_over || c->spread_least != 1) {
-        snprintf(text, sizeof text, "%d %lld", c->spread_over, (long long)c->spread_least);
-        mix_if(&h, "spread", text);
-    }
+    mix_later(&h, "spread_over", c->spread_over, SPREAD_OVER_NODE);
+    mix_later(&h, "spread_least", c->spread_least, 1);
     mix_list(&h, &c->divert);
     if (c->route.n)
         mix_list(&h, &c->route);
@@ -166,6 +209,11 @@ void config_digest(const struct config *c, char out[CONFIG_DIGEST])
     for (size_t i = 0; i < c->ndestinations; i++)
         mix_destination(&h, &c->destination[i]);
     mix_destination(&h, &c->other);
+    for (size_t i = 0; i < c->nreplicas; i++)
+        if (*c->replica[i].lmtp) {
+            mix(&h, c->replica[i].lmtp);
+            mix_later(&h, "id", c->replica[i].id, 0);
+        }
     snprintf(out, CONFIG_DIGEST, "%016llx", (unsigned long long)h);
 }
 

@@ -37,6 +37,8 @@ struct config_destination {
 #define DESTINATION_WORD(name, def, words, help) int name;
 #define DESTINATION_TEXT(name, def, help) char *name;
 #define DESTINATION_LIST(name, words, help) struct config_list name;
+#define DESTINATION_INT(name, unit, def, least, most, help) int64_t name;
+#define DESTINATION_TIME(name, def, least, most, help) int64_t name;
 #include "lib/config/settings.def"
 };
 
@@ -74,6 +76,8 @@ enum { TLS_NONE, TLS_MAY, TLS_ENCRYPT, TLS_VERIFY, TLS_POSTFIX };
 enum { TRUST_NONE, TRUST_XFORWARD, TRUST_XCLIENT, TRUST_POSTFIX };
 enum { TAKEOVER_MANUAL, TAKEOVER_AUTOMATIC };
 enum { MEMBERSHIP_FILE, MEMBERSHIP_LEARNED };
+enum { UNTIL_DELIVERED, UNTIL_REPLICATED };
+enum { AWAY_KEEP, AWAY_LET_GO };
 enum { WITHOUT_8BITMIME_CONVERT, WITHOUT_8BITMIME_SEND };
 
 /* Reads and checks the file. Returns NULL and sets *error_r to a malloc'd text ("file:line:
@@ -87,6 +91,12 @@ int config_replica_index(const struct config *, const char *name);
 /* role = backup */
 bool config_is_backup(const struct config_replica *);
 bool config_list_has(const struct config_list *, const char *text);
+
+/* Whether mail of some destination is retained until it is replicated. */
+bool config_any_replicated(const struct config *);
+/* The replica whose Dovecot is there, by its lmtp; -1: no replica's. */
+struct nexthop;
+int config_replica_at(const struct config *, const struct nexthop *);
 
 /* membership = learned: what this program's file of nodes (members.h) has beyond the sections.
  * In a config that is in use nodes are added behind the others, and those that are forgotten

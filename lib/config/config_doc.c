@@ -18,7 +18,9 @@ enum kind {
     KIND_REPLICA,
     KIND_DESTINATION_WORD,
     KIND_DESTINATION_TEXT,
-    KIND_DESTINATION_LIST
+    KIND_DESTINATION_LIST,
+    KIND_DESTINATION_INT,
+    KIND_DESTINATION_TIME
 };
 
 static const struct setting {
@@ -42,6 +44,10 @@ static const struct setting {
     {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
 #define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
 #define DESTINATION_LIST(name, words, help) {KIND_DESTINATION_LIST, #name, 0, 0, 0, words, help},
+#define DESTINATION_INT(name, unit, def, least, most, help) \
+    {KIND_DESTINATION_INT, #name, def, least, most, unit, help},
+#define DESTINATION_TIME(name, def, least, most, help) \
+    {KIND_DESTINATION_TIME, #name, def, least, most, "", help},
 #include "lib/config/settings.def"
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
@@ -78,10 +84,10 @@ static void number(char *out, size_t size, enum kind kind, long long v)
 {
     static const struct step times[] = {{3600000, "h"}, {60000, "min"}, {1000, "s"}, {1, "ms"}};
     static const struct step sizes[] = {{1073741824, "GB"}, {1048576, "MB"}, {1024, "kB"}, {1, ""}};
-    if (kind == KIND_INT)
+    if (kind == KIND_INT || kind == KIND_DESTINATION_INT)
         snprintf(out, size, "%lld", v);
     else
-        with_unit(out, size, v, kind == KIND_TIME ? times : sizes);
+        with_unit(out, size, v, kind == KIND_TIME || kind == KIND_DESTINATION_TIME ? times : sizes);
 }
 
 static void default_value(const struct setting *s, char *out, size_t size)
@@ -89,6 +95,8 @@ static void default_value(const struct setting *s, char *out, size_t size)
     const char *word = s->text;
     switch (s->kind) {
     case KIND_INT:
+    case KIND_DESTINATION_INT:
+    case KIND_DESTINATION_TIME:
     case KIND_TIME:
     case KIND_SIZE: number(out, size, s->kind, s->value); return;
     case KIND_DESTINATION_WORD:
@@ -115,7 +123,8 @@ static void range(const struct setting *s, char *out, size_t size)
         snprintf(out, size, "a list: { \"one\", \"two\" }");
     } else if (s->kind == KIND_REPLICA && s->most) {
         snprintf(out, size, "%lld to %lld", s->least, s->most);
-    } else if (s->kind == KIND_INT || s->kind == KIND_TIME || s->kind == KIND_SIZE) {
+    } else if (s->kind == KIND_INT || s->kind == KIND_TIME || s->kind == KIND_SIZE ||
+               s->kind == KIND_DESTINATION_INT || s->kind == KIND_DESTINATION_TIME) {
         number(least, sizeof least, s->kind, s->least);
         number(most, sizeof most, s->kind, s->most);
         snprintf(out, size, "%s to %s%s%s", least, most, *s->text ? " " : "", s->text);

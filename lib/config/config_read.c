@@ -35,6 +35,10 @@ static const struct setting settings[] = {
 #define WORD(name, def, words, help) {#name, KIND_WORD, 0, 0, words},
 #define DESTINATION_WORD(name, def, words, help) {"destination|" #name, KIND_WORD, 0, 0, words},
 #define DESTINATION_LIST(name, words, help) {"destination|" #name, KIND_WORDS, 0, 0, words},
+#define DESTINATION_INT(name, unit, def, least, most, help) \
+    {"destination|" #name, KIND_INT, least, most, NULL},
+#define DESTINATION_TIME(name, def, least, most, help) \
+    {"destination|" #name, KIND_TIME, least, most, NULL},
 #include "lib/config/settings.def"
     {NULL, KIND_OTHER, 0, 0, NULL}};
 
@@ -129,6 +133,8 @@ static const struct place {
 #define DESTINATION_WORD(name, def, words, help) {"destination", #name},
 #define DESTINATION_TEXT(name, def, help) {"destination", #name},
 #define DESTINATION_LIST(name, words, help) {"destination", #name},
+#define DESTINATION_INT(name, unit, def, least, most, help) {"destination", #name},
+#define DESTINATION_TIME(name, def, least, most, help) {"destination", #name},
 #include "lib/config/settings.def"
     {NULL, "node"}, {NULL, "replica"}, {NULL, "destination"}};
 #define PLACES (sizeof places / sizeof *places)
@@ -413,6 +419,8 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define DESTINATION_WORD(name, def, words, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
 #define DESTINATION_TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
 #define DESTINATION_LIST(name, words, help) CFG_STR_LIST(#name, "{}", CFGF_NONE),
+#define DESTINATION_INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
+#define DESTINATION_TIME(name, def, least, most, help) CFG_STR(#name, #def "ms", CFGF_NONE),
 #include "lib/config/settings.def"
         CFG_END()};
     cfg_opt_t opts[] = {
@@ -500,6 +508,10 @@ static void fill_destination(struct config_destination *d, const char *name, cfg
 #define DESTINATION_TEXT(name, def, help) d->name = mem_strdup(sec ? cfg_getstr(sec, #name) : def);
 #define DESTINATION_LIST(name, words, help) \
     d->name = sec ? copy_list(sec, #name) : (struct config_list){0};
+#define DESTINATION_INT(name, unit, def, least, most, help) \
+    d->name = sec ? cfg_getint(sec, #name) : def;
+#define DESTINATION_TIME(name, def, least, most, help) \
+    d->name = sec ? time_value(cfg_getstr(sec, #name)) : def;
 #include "lib/config/settings.def"
 }
 

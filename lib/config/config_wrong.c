@@ -363,11 +363,85 @@ static char *check_destination(const struct config *c, const struct config_desti
     return NULL;
 }
 
+/* What the relay asks for must have somebody who answers. */
+static char *check_replicated(const struct config *c, const struct config_destination *d,
+                              const char *path)
+{
+    char *host;
+    if (d->until != UNTIL_REPLICATED)
+        return NULL;
+    if (d == &c->other)
+        return mem_printf("%s: destination \"*\": until = replicated needs a section for each next "
+                          "hop: the relay must know which site each of its hosts is",
+                          path);
+    if (strncmp(d->name, "lmtp:", 5))
+        return mem_printf("%s: destination %s: until = replicated is for lmtp: to our own Dovecot",
+                          path, d->name);
+    if (!d->delivery_id)
+        return mem_printf(
+            "%s: destination %s: until = replicated needs delivery_id = yes, by which "
+            "the sites know the mail",
+            path, d->name);
+    if (d->sites > (int64_t)c->nreplicas)
+        return mem_printf("%s: destination %s: sites = %lld, but there are %zu replica sections: "
+                          "no mail would ever be on so many disks",
+                          path, d->name, (long long)d->sites, c->nreplicas);
+    for (size_t n = 0; (host = nexthop_host(d->name, n)); n++) {
+        struct nexthop hop;
+        bool parsed = nexthop_parse(host, &hop), known = parsed && config_replica_at(c, &hop) >= 0;
+        if (parsed)
+            nexthop_free(&hop);
+        char *error = known
+                          ? NULL
+                          : mem_printf("%s: destination %s: until = replicated, but %s is no "
+                                       "replica's lmtp: write lmtp = \"%s\" in the section of the "
+                                       "replica to which it delivers",
+                                       path, d->name, host, host + strlen("lmtp:"));
+        free(host);
+        if (error)
+            return error;
+    }
+    return NULL;
+}
+
+static char *check_lmtp(const struct config *c, size_t replica, const char *path)
+{
+    const char *lmtp = c->replica[replica].lmtp;
+    char *hop = mem_printf("lmtp:%s", lmtp), *second = nexthop_host(hop, 1), *error = NULL;
+    struct nexthop parsed;
+    if (!*lmtp)
+        goto out;
+    if (second)
+        error = mem_printf("%s: replica %s: lmtp = \"%s\" is a list: write the one host that "
+                           "delivers to this replica",
+                           path, c->replica[replica].name, lmtp);
+    else if (!nexthop_parse(hop, &parsed))
+        error = mem_printf("%s: replica %s: lmtp = \"%s\" is no next hop: write it like "
+                           "\"[10.0.0.5]:24\" or \"unix:/run/dovecot/lmtp\"",
+                           path, c->replica[replica].name, lmtp);
+    else
+        nexthop_free(&parsed);
+    for (size_t i = 0; !error && i < replica; i++)
+        if (!strcmp(c->replica[i].lmtp, lmtp))
+            error = mem_printf("%s: replicas %s and %s have the same lmtp = \"%s\": each site "
+                               "takes mail at an address of its own",
+                               path, c->replica[i].name, c->replica[replica].name, lmtp);
+out:
+    free(hop);
+    free(second);
+    return error;
+}
+
 static char *check_destinations(const struct config *c, const char *path)
 {
     char *error = check_destination(c, &c->other, path);
+    if (!error)
+        error = check_replicated(c, &c->other, path);
+    for (size_t i = 0; !error && i < c->nreplicas; i++)
+        error = check_lmtp(c, i, path);
     for (size_t i = 0; !error && i < c->ndestinations; i++)
-        error = check_destination(c, &c->destination[i], path);
+        if (!(error = check_destination(c, &c->destination[i], path)))
+            error = check_replicated(c, &c->destination[i], path);
     return error;
 }
 

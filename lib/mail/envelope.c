@@ -71,9 +71,28 @@ static void put_text(struct buf *b, const char *s)
     buf_add(b, s, n);
 }
 
+static bool any_retained(const struct envelope *e)
+{
+    for (size_t i = 0; i < e->nrecipients; i++)
+        if (e->recipient[i].state == RECIPIENT_RETAINED)
+            return true;
+    return false;
+}
+
+bool envelope_is_retained(const struct envelope *e)
+{
+    for (size_t i = 0; i < e->nrecipients; i++)
+        if (e->recipient[i].state == RECIPIENT_WAITING || e->recipient[i].state == RECIPIENT_FAILED)
+            return false;
+    return any_retained(e);
+}
+
 void envelope_encode(const struct envelope *e, struct buf *b)
 {
-    buf_addc(b, e->marks ? ENVELOPE_VERSION_MARKED : ENVELOPE_VERSION);
+    bool retained = any_retained(e);
+    buf_addc(b, retained   ? ENVELOPE_VERSION_RETAINED
+                : e->marks ? ENVELOPE_VERSION_MARKED
+                           : ENVELOPE_VERSION);
     put_number(b, (uint64_t)e->arrived);
     put_number(b, e->size);
 #define X(field) put_text(b, e->field);
@@ -85,12 +104,14 @@ void envelope_encode(const struct envelope *e, struct buf *b)
         put_text(b, r->address);
         put_text(b, r->args);
         put_number(b, r->state);
+        if (r->state == RECIPIENT_RETAINED)
+            put_number(b, r->site);
         put_number(b, r->attempts);
         put_number(b, r->code);
         put_text(b, r->text);
         put_number(b, (uint64_t)r->last_attempt);
     }
-    if (e->marks)
+    if (e->marks || retained)
         put_number(b, e->marks);
 }
 
@@ -98,6 +119,7 @@ void envelope_encode(const struct envelope *e, struct buf *b)
 
 struct in {
     const unsigned char *p, *end;
+    unsigned char version;
     const char *wrong; /* the first error; reads after it give 0 and "" */
 };
 
@@ -147,14 +169,25 @@ static char *get_text(struct in *in)
     return s;
 }
 
+static uint32_t get_site(struct in *in)
+{
+    uint64_t site = get_number(in);
+    if (!in->wrong && (!site || site > UINT32_MAX))
+        in->wrong = "no number of a site";
+    return in->wrong ? 0 : (uint32_t)site;
+}
+
 static void get_recipient(struct in *in, struct recipient *r)
 {
     r->address = get_text(in);
     r->args = get_text(in);
     uint64_t state = get_number(in);
-    if (!in->wrong && state > RECIPIENT_BOUNCED)
+    if (!in->wrong &&
+        state > (in->version == ENVELOPE_VERSION_RETAINED ? RECIPIENT_RETAINED : RECIPIENT_BOUNCED))
         in->wrong = "unknown recipient state";
     r->state = (enum recipient_state)state;
+    if (!in->wrong && state == RECIPIENT_RETAINED)
+        r->site = get_site(in);
     r->attempts = (uint32_t)get_number(in);
     r->code = (uint32_t)get_number(in);
     r->text = get_text(in);
@@ -181,7 +214,8 @@ static void get_recipients(struct in *in, struct envelope *e)
 static uint32_t get_marks(struct in *in)
 {
     uint64_t marks = get_number(in);
-    if (!in->wrong && (!marks || marks & ~(uint64_t)ENVELOPE_MARKS))
+    bool none = !marks && in->version == ENVELOPE_VERSION_MARKED;
+    if (!in->wrong && (none || marks & ~(uint64_t)ENVELOPE_MARKS))
         in->wrong = "unknown marks";
     return in->wrong ? 0 : (uint32_t)marks;
 }
@@ -191,11 +225,11 @@ const char *envelope_decode(const void *data, size_t len, struct envelope *e)
     *e = (struct envelope){0};
     if (len > ENVELOPE_SIZE_MAX)
         return "envelope too large";
-    struct in in = {data, (const unsigned char *)data + len, NULL};
+    struct in in = {.p = data, .end = (const unsigned char *)data + len};
     if (in.p == in.end)
         return "empty envelope";
-    unsigned char version = *in.p++;
-    if (version != ENVELOPE_VERSION && version != ENVELOPE_VERSION_MARKED)
+    in.version = *in.p++;
+    if (in.version < ENVELOPE_VERSION || in.version > ENVELOPE_VERSION_RETAINED)
         return "unknown version";
     e->arrived = get_time(&in);
     e->size = get_number(&in);
@@ -205,7 +239,7 @@ const char *envelope_decode(const void *data, size_t len, struct envelope *e)
     if (!e->sender)
         e->sender = mem_strdup("");
     get_recipients(&in, e);
-    if (version == ENVELOPE_VERSION_MARKED)
+    if (in.version != ENVELOPE_VERSION)
         e->marks = get_marks(&in);
     if (!in.wrong && in.p != in.end)
         in.wrong = "bytes behind the last field";

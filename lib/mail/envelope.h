@@ -17,6 +17,9 @@
 /* the same, with the marks behind the last recipient; a program of before leaves such a mail in
  * its lane */
 #define ENVELOPE_VERSION_MARKED 2
+/* the same, with the marks (0, maybe) behind the last recipient, and a site behind a recipient's
+ * state RETAINED */
+#define ENVELOPE_VERSION_RETAINED 3
 #define ENVELOPE_TEXT_MAX 4096
 #define ENVELOPE_RECIPIENTS_MAX 10000
 #define ENVELOPE_SIZE_MAX (1024 * 1024)
@@ -38,13 +41,17 @@ enum recipient_state {
     RECIPIENT_WAITING, /* to be delivered (again) */
     RECIPIENT_SENT,    /* the next hop said 250 for it */
     RECIPIENT_FAILED,  /* permanent failure, not yet bounced */
-    RECIPIENT_BOUNCED  /* Postfix has it on its bounce port, or no bounce is due */
+    RECIPIENT_BOUNCED, /* Postfix has it on its bounce port, or no bounce is due */
+    /* the next hop said 250 for it, and the owners keep it until enough sites have it on disk
+     * (docs/two-disks.md) */
+    RECIPIENT_RETAINED
 };
 
 struct recipient {
     char *address; /* as RCPT TO gave it, without <> */
     char *args;    /* its ESMTP arguments as given, "NOTIFY=FAILURE ORCPT=rfc822;a@b" */
     enum recipient_state state;
+    uint32_t site;        /* RETAINED: the number of the replica that took it */
     uint32_t attempts;    /* for the last of which code and text stand */
     uint32_t code;        /* SMTP reply code, 0: none (a connection failed) */
     char *text;           /* reply or reason, shortened */
@@ -87,6 +94,10 @@ void envelope_encode(const struct envelope *, struct buf *out);
  * empty ones but the sender are NULL; free with envelope_free. */
 const char *envelope_decode(const void *data, size_t len, struct envelope *out);
 void envelope_free(struct envelope *);
+
+/* Whether it is delivered to all who can be delivered to, and kept for at least one of them:
+ * nobody waits, or is to be bounced, and one is RETAINED. */
+bool envelope_is_retained(const struct envelope *);
 
 /* The value of an ESMTP argument ("NOTIFY") in "A=b NOTIFY=SUCCESS,FAILURE"; malloc'd, NULL when
  * it is not there, "" when it has no value. Keywords compare without case (RFC 5321 section

@@ -182,6 +182,9 @@ static void encode_lean(const struct envelope *env, struct buf *out)
 {
     struct envelope lean = *env;
     lean.recipient = mem_dup(env->recipient, env->nrecipients * sizeof *env->recipient);
+    /* That it is retained takes a few bytes more than the milter stored. */
+    if (envelope_is_retained(env))
+        lean.message_id = lean.tls_cipher = lean.tls_bits = NULL;
     for (size_t i = 0; i < lean.nrecipients; i++) {
         struct recipient *r = &lean.recipient[i];
         r->text = NULL;

@@ -102,6 +102,8 @@ static void go_down(struct destination *d, const char *dsn, const char *why)
         log_warning("next hop %s is away: %s", title, why);
         metric_add(relay_nexthops_lost, 1);
     }
+    if (!d->down)
+        d->down_since = clock_monotonic();
     d->down = true;
     free(title);
     start_probe(d);
@@ -150,12 +152,23 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
     free(l);
 }
 
+/* A site that has mail which is retained is looked for, too: how long it is away decides. */
+static bool holds_retained(struct destination *d)
+{
+    const struct destination *head = d->head ? d->head : d;
+    const struct lane *lane;
+    TAILQ_FOREACH (lane, &head->lanes, beside)
+        if (lane->retained)
+            return destination_site(d) != 0;
+    return false;
+}
+
 /* Whether a lane of it may hold something. Asks the server for the lengths on the way, so that
  * the next answer knows better. */
 static bool is_needed(struct destination *d)
 {
     struct destination *head = d->head ? d->head : d;
-    bool waits = d->queued > 0;
+    bool waits = d->queued > 0 || holds_retained(d);
     struct lane *lane;
     TAILQ_FOREACH (lane, &head->lanes, beside) {
         if (lane->ownership != OWNERSHIP_OURS || !lane->waiting)
@@ -496,6 +509,12 @@ void destination_probe(struct destination *d)
     struct destination *at;
     for (unsigned n = 0; (at = destination_hop(d, n)); n++)
         probe_now(at);
+}
+
+void destination_try(struct destination *d)
+{
+    if (!d->down && !d->closing && !d->nready && !d->nopening && !d->resolving)
+        open_connection(d);
 }
 
 static void drop_busy(struct destination *d, void *why)

@@ -21,6 +21,9 @@
 /* Looks at once whether one that is down is back, and all that its mail is tried at. Of a head. */
 void destination_probe(struct destination *);
 
+/* Has a connection opened to one that has none, so that it is known whether it can be reached. */
+void destination_try(struct destination *);
+
 /* mail->done is called when it is over, maybe from within. While the next hop is down that is at
  * once, with nobody tried. */
 void destination_submit(struct destination *, struct smtp_mail *);

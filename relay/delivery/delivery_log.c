@@ -16,6 +16,9 @@ static bool was_unknown(const struct recipient *r)
 
 const char *delivery_why(const struct entry *e, const struct recipient *r)
 {
+    size_t i = (size_t)(r - e->envelope.recipient);
+    if (e->redo && e->redo[i])
+        return e->redo[i] == REDO_LOST ? "site-lost" : "site-away";
     if (was_unknown(r))
         return "unknown-reply";
     if (e->lane->place || e->stored_at <= e->lane->moved_at)
@@ -174,6 +177,26 @@ void delivery_log_aside(const struct entry *e, const char *why)
     LOGLINE(&l, "; those behind it go first");
     add_place(&l, e);
     logline_say(&l);
+}
+
+void delivery_log_retained(const struct entry *e, const char *site)
+{
+    struct logline l;
+    logline_begin(&l, LOG_EVENT_retained, entry_queue_id(e));
+    LOGLINE(&l, ": retained until enough sites have it on disk, site=");
+    logline_field(&l, LOG_FIELD_at_site, site, 65);
+    add_place(&l, e);
+    logline_say(&l);
+}
+
+void delivery_log_let_go(const struct entry *e, const char *why)
+{
+    struct logline l;
+    logline_begin(&l, LOG_EVENT_let_go, entry_queue_id(e));
+    LOGLINE(&l, ": let go before enough sites had it on disk, why=");
+    logline_field(&l, LOG_FIELD_why, why, 32);
+    add_place(&l, e);
+    logline_warn(&l);
 }
 
 void delivery_log_removed(const struct entry *e)

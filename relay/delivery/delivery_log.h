@@ -45,6 +45,11 @@ void delivery_log_spilled(const struct entry *, const struct recipient *, const 
 /* It loses its place in an ordered lane. */
 void delivery_log_aside(const struct entry *, const char *why);
 
+/* Every recipient has it, and its owners keep it: that site said 250. */
+void delivery_log_retained(const struct entry *, const char *site);
+/* It is removed although no site said that it is safe. */
+void delivery_log_let_go(const struct entry *, const char *why);
+
 void delivery_log_removed(const struct entry *);
 void delivery_log_deleted(const struct entry *);
 /* The bounce port has this recipient. */

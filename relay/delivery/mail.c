@@ -19,8 +19,10 @@
 #include "relay/delivery/reinject.h"
 #include "relay/delivery/retry.h"
 #include "relay/tables/lane_pause.h"
+#include "relay/tables/retained.h"
 #include "relay/smtp/smtp_compose.h"
 
+#define RETAINED_MOST 600000 /* milliseconds until one that is retained is taken again, at most */
 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
 #define DELETE_AGAIN 10000
 
@@ -33,6 +35,25 @@ static struct retry_policy policy(const struct relay *r)
 
 /* ---- results ---- */
 
+static bool is_redo(const struct entry *e, size_t i, unsigned char what)
+{
+    return e->redo && e->redo[i] == what;
+}
+
+/* Delivered, as today; or kept until other sites have it as well. */
+static void set_sent(const struct entry *e, struct recipient *to)
+{
+    uint32_t site = retained_can_ask(to->address) ? destination_site(e->at) : 0;
+    to->state = site ? RECIPIENT_RETAINED : RECIPIENT_SENT;
+    to->site = site;
+}
+
+/* Of one that another site has already: what this one says counts only when it has it, too. */
+static bool stays_where_it_is(const struct entry *e, const struct smtp_rcpt *from)
+{
+    return is_redo(e, from->index, REDO_AWAY) && from->verdict != SMTP_SENT;
+}
+
 static void set_state(struct entry *e, struct recipient *to, const struct smtp_rcpt *from)
 {
     unsigned char *tried = &e->tried[from->index];
@@ -43,7 +64,7 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
     free(to->text);
     switch (from->verdict) {
     case SMTP_SENT:
-        to->state = RECIPIENT_SENT;
+        set_sent(e, to);
         to->text = mem_strdup(from->text);
         e->sent = true;
         metric_add(relay_sent, 1);
@@ -84,6 +105,12 @@ static bool convert(struct entry *e, struct smtp_mail *m)
     return able;
 }
 
+/* A fallback relay is no site that could be asked. */
+static bool may_be_site(const struct entry *e, struct destination *at)
+{
+    return !destination_site(e->lane->destination) || destination_site(at);
+}
+
 /* As smtp(8), which goes on after a 4xx, and when the connection was lost; not after a 5xx. False:
  * there is no other host to be tried. */
 static bool try_next(struct entry *e, const struct smtp_rcpt *from)
@@ -94,7 +121,7 @@ static bool try_next(struct entry *e, const struct smtp_rcpt *from)
         return false;
     for (unsigned n = e->hop[from->index] + 1u; (at = destination_hop(e->lane->destination, n));
          n++)
-        if (destination_may_answer(at)) {
+        if (destination_may_answer(at) && may_be_site(e, at)) {
             e->hop[from->index] = (unsigned char)n;
             e->tried[from->index] &= (unsigned char)~TRIED_DELIVERY;
             return true;
@@ -118,6 +145,13 @@ static void take_result(struct entry *e, const double phase[DELIVERY_PHASES],
 {
     struct recipient *to = &e->envelope.recipient[from->index];
     const char *why = delivery_why(e, to);
+    if (stays_where_it_is(e, from)) {
+        struct smtp_rcpt stays = *from;
+        stays.verdict = SMTP_DEFERRED;
+        if (!try_next(e, from))
+            delivery_log(e, phase, to, &stays, relay, why);
+        return;
+    }
     set_state(e, to, from);
     if (try_next(e, from)) {
         log_mail(LOG_LEVEL_INFO, entry_queue_id(e), "%s", from->text);
@@ -175,6 +209,8 @@ static void on_bounced(struct smtp_mail *m, const char *relay)
 static bool due(const struct entry *e, size_t i)
 {
     enum recipient_state s = e->envelope.recipient[i].state;
+    if (s == RECIPIENT_RETAINED)
+        return is_redo(e, i, REDO_AWAY) && !e->spill && !(e->tried[i] & TRIED_DELIVERY);
     return (s == RECIPIENT_WAITING || (e->spill && s == RECIPIENT_FAILED)) &&
            !(e->tried[i] & TRIED_DELIVERY);
 }
@@ -220,7 +256,8 @@ static unsigned past_proving(const struct entry *e, unsigned hop)
     if (!at || !destination_is_proving(at))
         return hop;
     for (unsigned n = hop + 1; (at = destination_hop(all, n)); n++)
-        if (destination_may_answer(at) && !at->further && !destination_is_proving(at))
+        if (destination_may_answer(at) && !at->further && !destination_is_proving(at) &&
+            may_be_site(e, at))
             return n;
     return hop;
 }
@@ -269,6 +306,47 @@ static bool anyone_open(const struct entry *e)
             e->envelope.recipient[i].state == RECIPIENT_FAILED)
             return true;
     return false;
+}
+
+static const char *site_name(const struct relay *r, uint32_t site)
+{
+    for (size_t i = 0; i < r->config->nreplicas; i++)
+        if (r->config->replica[i].id == site)
+            return r->config->replica[i].name;
+    return "unknown";
+}
+
+static void tell_let_go(const struct entry *e)
+{
+    const struct retained *k = retained_find(e->relay, e->id);
+    if (!k || !k->let_go)
+        return;
+    delivery_log_let_go(e, k->let_go);
+    metric_add(relay_let_go, 1);
+}
+
+/* It stays in its lane, delivered. Nobody can be told that it is not to be taken again: a delay does
+ * it, which no other server knows of. The longer it is there, the rarer. */
+static void retain(struct entry *e)
+{
+    bool unknown;
+    struct retained *k = retained_keep(e, &unknown);
+    if (!k && !unknown) {
+        tell_let_go(e);
+        owners_ack(e);
+        return;
+    }
+    if (k && !k->told)
+        delivery_log_retained(e, site_name(e->relay, k->recipient[0].site));
+    if (k)
+        k->told = true;
+    if (e->envelope.marks & ENVELOPE_DELETED)
+        lanes_mark(e->relay, e->lane);
+    int64_t delay = k ? 2000 * (int64_t)(clock_monotonic() - k->since) : 0,
+            least = k ? (int64_t)(1000. * retained_interval(config_destination(
+                                              e->relay->config, e->lane->parsed.destination)))
+                      : 0;
+    owners_return(e, delay < least ? least : delay > RETAINED_MOST ? RETAINED_MOST : delay);
 }
 
 /* The head of an ordered lane was waited for long enough. Every owner is to know that first: who
@@ -350,12 +428,15 @@ static void go_on(struct entry *e)
         if (bounce_submit(e, on_bounced))
             return;
     }
-    if (!anyone_open(e))
-        owners_ack(e);
-    else if (e->dirty)
+    bool open = anyone_open(e);
+    if (e->dirty && (open || envelope_is_retained(&e->envelope)))
         owners_record(e);
-    else
+    else if (open)
         give_back(e);
+    else if (envelope_is_retained(&e->envelope))
+        retain(e);
+    else
+        owners_ack(e);
 }
 
 /* ---- interface ---- */
@@ -363,19 +444,45 @@ static void go_on(struct entry *e)
 static void on_recorded(struct entry *e, bool held)
 {
     /* Not held: revoked, or acked by another relay. */
-    if (held)
+    if (held) {
         go_on(e);
-    else
-        inflight_release(e);
+        return;
+    }
+    retained_forget(e->relay, e->id);
+    inflight_release(e);
 }
 
 static void on_removed(const struct entry *e)
 {
     delivery_measure_end(e);
     delivery_log_removed(e);
+    retained_forget(e->relay, e->id);
 }
 
 static const struct entry_calls calls = {on_recorded, on_removed};
+
+/* What was delivered is to be delivered anew. The mail that its site lost waits again, as if
+ * nobody had it; one whose site is away has to stay where it is until another one has it. */
+static void begin_redo(struct entry *e)
+{
+    if (e->nredo != e->envelope.nrecipients) {
+        free(e->redo);
+        free(e->hop);
+        e->redo = e->hop = NULL;
+    }
+    if (!e->hop)
+        e->hop = mem_zero(e->envelope.nrecipients);
+    for (size_t i = 0; e->redo && i < e->envelope.nrecipients; i++) {
+        struct recipient *to = &e->envelope.recipient[i];
+        if (to->state != RECIPIENT_RETAINED)
+            e->redo[i] = REDO_NONE;
+        if (is_redo(e, i, REDO_LOST)) {
+            to->state = RECIPIENT_WAITING;
+            to->site = 0;
+            e->dirty = true;
+        }
+    }
+}
 
 void mail_begin(struct entry *e, const char *meta, size_t len)
 {
@@ -397,7 +504,11 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
         owners_return(e, r->config->retry_most);
         return;
     }
-    if (poison_judge(r, e->id, e->failed_leases) == POISON_HOLD && *r->config->reinject_port)
+    bool retained = envelope_is_retained(&e->envelope);
+    e->leave |= e->bodyless;
+    if (retained || e->bodyless)
+        ; /* nothing of it goes to Postfix */
+    else if (poison_judge(r, e->id, e->failed_leases) == POISON_HOLD && *r->config->reinject_port)
         inflight_spill(e, SPILL_POISON);
     else if ((e->envelope.marks & ENVELOPE_REQUEUE) && !e->spill && reinject_able(r))
         inflight_spill(e, SPILL_REQUEUE);
@@ -407,7 +518,7 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
                        ? 0
                        : retry_left(&p, e->id, &e->envelope, clock_wall());
     e->tried = mem_zero(e->envelope.nrecipients);
-    e->hop = mem_zero(e->envelope.nrecipients);
+    begin_redo(e);
     if (left && e->lane->parsed.generation) {
         give_back(e);
         return;

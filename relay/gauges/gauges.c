@@ -17,6 +17,7 @@
 #include "relay/repair/resync.h"
 #include "relay/cluster/cluster_view.h"
 #include "relay/tables/destinations.h"
+#include "relay/tables/retained.h"
 #include "relay/cluster/config_ownership.h"
 
 #define PROGRAM "dovelane-relay"
@@ -112,7 +113,11 @@ static void see_reason(struct one_lane *l, const struct envelope *env)
         tell_reason(l, env->marks & ENVELOPE_HELD ? "held" : dsn, 1);
         return;
     }
-    tell_reason(l, env->marks & ENVELOPE_HELD ? "held" : "none", 1);
+    tell_reason(l,
+                env->marks & ENVELOPE_HELD  ? "held"
+                : envelope_is_retained(env) ? "retained"
+                                            : "none",
+                1);
 }
 
 /* An entry is [sequence, id, revision, attempts, age, meta, body, state]. */
@@ -304,6 +309,8 @@ static void collect(void *arg)
     metric_gather_begin(METRIC_nexthop_down);
     destinations_each(r, see_destination, NULL);
     metric_publish(METRIC_nexthop_down);
+    metric_series_set(metric_series(METRIC_relay_retained_oldest_seconds, NULL, NULL),
+                      (long long)(retained_oldest(r) * 1e6));
     if (r->view && r->role && r->resync)
         see_nodes(r);
     if (collecting) /* its answers are the answers to this, too */

@@ -21,6 +21,7 @@ struct gauge {
     bool on, asked, connected;
     int percent;                              /* of its maxmemory; 0: not known */
     struct metric_series *used, *most, *full; /* of the node */
+    long long maxmemory;                      /* as it was last told */
     long long used_before;                    /* at */
     double at;                                /* clock_monotonic; 0: it was not asked yet */
     double growth;                            /* bytes a second, of about the last minute */
@@ -98,6 +99,7 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     }
     long long used = number(reply, "used-memory"), most = number(reply, "maxmemory"),
               above = g->relay->config->spill_above;
+    g->maxmemory = most;
     if (used >= 0)
         measure(g, used, most);
     double percent = most > 0 && used > 0 ? 100. * (double)used / (double)most : 0.;
@@ -138,6 +140,14 @@ bool pressure_on(const struct relay *r, const struct lane *lane)
             if (!strcmp(lane->parsed.owner[i], g->node))
                 return true;
     return false;
+}
+
+long long pressure_own_most(const struct relay *r)
+{
+    const struct gauge *g = r->pressure->first;
+    while (g && strcmp(g->node, r->node))
+        g = g->next;
+    return g && g->maxmemory > 0 ? g->maxmemory : 0;
 }
 
 bool pressure_any(const struct relay *r)

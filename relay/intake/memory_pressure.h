@@ -19,4 +19,7 @@ int pressure_percent(const struct relay *, const char *node);
 /* Whether any node does. */
 bool pressure_any(const struct relay *);
 
+/* maxmemory of the own node; 0: it has none, or nobody knows it yet. */
+long long pressure_own_most(const struct relay *);
+
 #endif

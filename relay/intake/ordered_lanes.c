@@ -125,7 +125,7 @@ static void block(struct seek *s, const struct asked *at, const char *name, size
              at->node);
 }
 
-/* Whether those behind it need not wait for this entry: it stepped aside, or an admin has other
+/* Whether those behind it need not wait for this entry: it is delivered, or stepped aside, or an admin has other
  * plans with it, or nobody can ever deliver it. */
 static bool passed_by(const redisReply *e)
 {
@@ -134,7 +134,7 @@ static bool passed_by(const redisReply *e)
         e->element[5]->type != REDIS_REPLY_STRING ||
         envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
         return true;
-    bool passed = env.marks != 0;
+    bool passed = env.marks != 0 || envelope_is_retained(&env);
     envelope_free(&env);
     return passed;
 }

@@ -206,6 +206,8 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
     else if (strcmp(r->element[7]->str, "delayed") || destination_is_away(s->lane->destination) ||
              !mail_due(s->relay, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
+    if (envelope_is_retained(env)) /* Postfix knows no ids: it would show twice */
+        return CHOICE_NO;
     if (*reason && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     if (*reason && s->job->reason != JOB_ASKED && reinject_refused(s->relay, r->element[1]->str))

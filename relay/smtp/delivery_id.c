@@ -18,8 +18,9 @@
 #define KEY_LEAST 16
 #define KEY_MOST 1024
 #define FILE_MOST (2 * KEY_MOST + 2)
-#define MAC 16      /* bytes of it that are shown */
-#define HASH_HEX 65 /* of SHA-256, with its 0 */
+#define MAC 16        /* bytes of it that are shown */
+#define GUID_BYTES 12 /* of the hash; the rest is the check */
+#define HASH_HEX 65   /* of SHA-256, with its 0 */
 
 struct delivery_key {
     size_t size;
@@ -163,4 +164,34 @@ char *delivery_id_header(const struct delivery_key *k, const unsigned char id[EN
     free(purpose);
     buf_add(&line, "\r\n", 3); /* with its 0 */
     return line.data;
+}
+
+/* ---- the GUID ---- */
+
+static void hash_two(unsigned char digest[EVP_MAX_MD_SIZE], const char *purpose, const void *data,
+                     size_t len)
+{
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    if (!ctx || !EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) ||
+        !EVP_DigestUpdate(ctx, purpose, strlen(purpose)) || !EVP_DigestUpdate(ctx, data, len) ||
+        !EVP_DigestFinal_ex(ctx, digest, NULL))
+        abort();
+    EVP_MD_CTX_free(ctx);
+}
+
+void delivery_id_guids(const unsigned char id[ENTRYID_LEN], const char *message, size_t len,
+                       const char *const *address, size_t n, char (*guid_r)[DELIVERY_GUID])
+{
+    char entry[ENTRYID_HEX], hash[HASH_HEX];
+    unsigned char digest[EVP_MAX_MD_SIZE], check[EVP_MAX_MD_SIZE];
+    entryid_hex(id, entry);
+    hash_message(hash, message, len);
+    for (size_t i = 0; i < n; i++) {
+        char *said = mem_printf("%s:%s:%s", entry, hash, address[i]);
+        hash_two(digest, "dovelane-guid 2:", said, strlen(said));
+        free(said);
+        hash_two(check, "dovelane-guid check:", digest, GUID_BYTES);
+        memcpy(digest + GUID_BYTES, check, (DELIVERY_GUID - 1) / 2 - GUID_BYTES);
+        to_hex(guid_r[i], digest, (DELIVERY_GUID - 1) / 2);
+    }
 }

@@ -23,6 +23,14 @@ struct delivery_key;
 struct delivery_key *delivery_key_read(const char *path, char **error_r);
 void delivery_key_free(struct delivery_key *); /* NULL is fine; leaves nothing of it in memory */
 
+#define DELIVERY_GUID 33 /* in hex, with its NUL */
+
+/* The GUIDs that the plugin gives to the mail for these recipients (delivery_id_guid() of
+ * dovecot-plugin/protocol/delivery_id.h): 12 bytes of SHA-256("dovelane-guid 2:" entry ":" hash ":"
+ * address), and 4 of SHA-256("dovelane-guid check:" those 12). */
+void delivery_id_guids(const unsigned char id[ENTRYID_LEN], const char *message, size_t len,
+                       const char *const *address, size_t n, char (*guid_r)[DELIVERY_GUID]);
+
 /* The line with its CRLF, for these recipients' addresses (at most SMTP_RECIPIENTS_MAX);
  * malloc'd. message: what follows it. */
 char *delivery_id_header(const struct delivery_key *, const unsigned char id[ENTRYID_LEN],

@@ -117,7 +117,9 @@ struct smtp_policy {
     double limit[SMTP_LIMITS]; /* seconds */
     int tls;                   /* TLS_* of config.h */
     struct tls_peer *peer;     /* NULL: TLS_NONE */
-    char *unusable;            /* why no connection may be made (a certificate file); NULL: none */
+    /* until = replicated, and the next hop is a replica: its number. 0: it is not so */
+    uint32_t site;
+    char *unusable; /* why no connection may be made (a certificate file); NULL: none */
     /* TLS_MAY and a handshake that failed: none is tried until then (CLOCK_MONOTONIC) */
     double plain_until;
     int trust; /* TRUST_* */

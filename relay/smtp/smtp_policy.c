@@ -63,6 +63,15 @@ static void set_key(struct smtp_policy *p, const struct config *c,
     free(error);
 }
 
+/* Without the key the site would not know the mail that it is asked for. */
+static void set_site(struct smtp_policy *p, const struct config *c,
+                     const struct config_destination *d, const struct nexthop *hop)
+{
+    int replica =
+        d->until == UNTIL_REPLICATED && p->key && hop->lmtp ? config_replica_at(c, hop) : -1;
+    p->site = replica < 0 ? 0 : (uint32_t)c->replica[replica].id;
+}
+
 static unsigned discarded(const struct config_destination *d)
 {
     unsigned set = 0;
@@ -78,6 +87,7 @@ struct smtp_policy *smtp_policy_new(const struct config *c, const char *destinat
     struct smtp_policy *p = plain(c);
     p->trust = d->trust == TRUST_POSTFIX ? agent->trust : d->trust;
     set_key(p, c, d);
+    set_site(p, c, d, hop);
     p->convert = d->without_8bitmime == WITHOUT_8BITMIME_CONVERT;
     p->discard = discarded(d);
     set_tls(p, d, hop, agent);

@@ -295,6 +295,22 @@ struct smtp_policy *destination_policy(struct destination *d)
     return d->policy;
 }
 
+uint32_t destination_site(struct destination *d)
+{
+    return d->own ? 0 : destination_policy(d)->site;
+}
+
+struct destination *destination_at_site(struct destination *d, uint32_t site, unsigned *n_r)
+{
+    struct destination *at;
+    for (unsigned n = 0; (at = destination_hop(d, n)); n++)
+        if (!at->further && destination_site(at) == site) {
+            *n_r = n;
+            return at;
+        }
+    return NULL;
+}
+
 struct destination *destination_hold(struct relay *r)
 {
     struct destination *d = own_port(r, "hold", r->config->reinject_port);

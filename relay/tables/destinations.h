@@ -59,6 +59,9 @@ struct destination {
     double limit_until;
 
     bool down;
+    long long retained_over;        /* bytes above replicated_memory, of this relay */
+    bool retained_told;             /* the log says so */
+    double down_since;              /* clock_monotonic, while down */
     bool proving;                   /* was down, and has carried no mail yet */
     char *trouble;                  /* why, while down */
     char trouble_dsn[SMTP_DSN_MAX]; /* and as a code: "4.4.1" */
@@ -101,6 +104,13 @@ char *destination_title(const struct destination *);
 
 /* For a further address: the entry of the n-th one before it, of `further`. */
 struct destination *destination_before(struct destination *, unsigned n);
+
+/* The site that a host delivers to, when mail is retained until it is replicated; 0: none, it is
+ * not so. Of any entry. */
+uint32_t destination_site(struct destination *);
+
+/* The first entry of a head for that site, and its place; NULL: there is none. */
+struct destination *destination_at_site(struct destination *, uint32_t site, unsigned *n_r);
 
 /* False: it is away, or there is no further address. */
 bool destination_may_answer(struct destination *);

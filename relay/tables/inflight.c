@@ -134,6 +134,7 @@ void inflight_release(struct entry *e)
     free(e->body);
     free(e->tried);
     free(e->hop);
+    free(e->redo);
     envelope_free(&e->envelope);
     freeReplyObject(e->holder);
     free(e);

@@ -66,6 +66,9 @@ struct entry {
     enum spill_reason spill;
     unsigned char *tried; /* per recipient: TRIED_* */
     unsigned char *hop;   /* per recipient: of destination_hop(), the one to be tried */
+    unsigned char *redo;  /* per recipient: REDO_*; NULL: none of them */
+    size_t nredo;         /* how many recipients it is about, and `hop`, which came with it */
+    bool bodyless;        /* it was read without its body: nothing can be delivered */
     bool attempted;       /* someone was asked about someone: counts, and waits by the schedule */
     bool leaving;         /* acked or given back: counted in its lane */
     bool told;            /* delivered; the other owners know it, since the own node is away */
@@ -81,6 +84,10 @@ struct entry {
 
 /* COUNTED: a host was asked, and there may be others: all of them are one attempt */
 enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2, TRIED_COUNTED = 4 };
+
+/* Of a retained recipient: it is delivered anew. LOST: its site does not have the mail any more.
+ * AWAY: its site cannot be reached, and another one gets the mail, too. */
+enum { REDO_NONE, REDO_LOST, REDO_AWAY };
 
 struct inflight *inflight_open(void);
 void inflight_close(struct inflight *);

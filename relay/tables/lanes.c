@@ -162,8 +162,8 @@ static void free_lane(struct lanes *lanes, struct lane *lane)
 static bool needed(const struct lane *lane)
 {
     bool served = lane->ownership == OWNERSHIP_OURS && lane->destination;
-    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->frozen ||
-           lane->moving || lane->marked || (served && lane->waiting);
+    return lane->in_flight || lane->retained || lane->taking || lane->commands || lane->listed ||
+           lane->frozen || lane->moving || lane->marked || (served && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)

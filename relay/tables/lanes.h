@@ -43,8 +43,9 @@ struct lane {
     bool later;
     bool careful; /* has suspects (poison.h): its entries are taken one by one */
     size_t in_flight;
-    size_t leaving;  /* of these: acked or given back, and not answered yet */
-    size_t commands; /* META, ACK and NACK under way */
+    size_t leaving;                  /* of these: acked or given back, and not answered yet */
+    size_t retained, retained_bytes; /* of the table of retained.h */
+    size_t commands;                 /* META, ACK and NACK under way */
     /* clock_boottime(): what lay here by then may come from a lane of a lost node
      * (rereplicate.h) */
     double moved_at;

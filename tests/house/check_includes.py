@@ -53,6 +53,9 @@ WALLS = {
         "relay/acks",
     "relay/intake":
         "lib/base lib/mail relay/relay.h relay/cluster relay/tables relay/acks relay/delivery",
+    "relay/retained":
+        "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables relay/acks "
+        "relay/delivery relay/intake",
     "relay/repair":
         "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables relay/acks "
         "relay/intake",
@@ -64,7 +67,7 @@ WALLS = {
         "relay/tables relay/acks relay/repair",
     "relay":
         "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
-        "relay/acks relay/delivery relay/intake relay/heartbeat relay/gauges",
+        "relay/acks relay/delivery relay/intake relay/retained relay/heartbeat relay/gauges",
     "ctl":
         "lib/base lib/mail lib/cluster lib/config lib/config/acting_plugins.h lib/redis lib/postfix "
         "lib/ingress",
@@ -97,7 +100,7 @@ WALLS = {
         "lib/base lib/mail lib/config dovecot-plugin/protocol "
         "dovecot-plugin/replicator/site/group.h dovecot-plugin/replicator/replicator.h",
     "dovecot-plugin/replicator/lanes":
-        "lib/base lib/redis dovecot-plugin/replicator/replicator.h "
+        "lib/base lib/mail lib/redis dovecot-plugin/replicator/replicator.h "
         "dovecot-plugin/replicator/site",
     "dovecot-plugin/replicator/users":
         "lib/base dovecot-plugin/protocol dovecot-plugin/replicator/replicator.h "

@@ -67,7 +67,6 @@ FOR_TESTS = {
     ("relay/delivery/bounce.c", "bounce_header"): PIECE,
     ("relay/delivery/delivery_log.c", "delivery_seconds"): PIECE,
     ("relay/delivery/retry.c", "retry_due"): PIECE,
-    ("relay/delivery/retry.c", "retry_wait"): PIECE,
 }
 # Product sources, built once more for a test.
 TEST_BUILDS = {"dovecot-plugin/worker/dovelane-worker-crashing"}

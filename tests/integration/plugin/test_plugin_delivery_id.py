@@ -154,6 +154,42 @@ def test_sieve_does_not_come_before_us(started, user):
     assert not world.wrong(), world.wrong()
 
 
+def discarded(world, user, name="discarded"):
+    """GUIDs of deliveries that saved nothing, as the plugin noted them."""
+    found = [path for path in world.home(user).rglob(name) if path.parent.name == "dovelane"]
+    return found[0].read_text().splitlines() if found else []
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(module_directory(), "lib90_sieve_plugin.so")), reason="no Sieve here")
+def test_a_delivery_that_saves_nothing_is_noted(started, user):
+    """And no other: who asks for it is told that it needs no copy."""
+    world = started("sdbox", more=sieve_settings())
+    emptied(world, user)
+    script = world.home(user) / ".dovecot.sieve"
+    entry, header = delivery_id(world, user)
+    for text in ("keep;\n", 'require "fileinto";\nrequire "mailbox";\nfileinto :create "Sorted";\n'):
+        script.write_text(text)
+        shutil.chown(script, "nobody")
+        world.deliver(user, text=header + TEXT)
+    assert discarded(world, user) == []
+    script.write_text("discard;\n")
+    world.deliver(user, text=TEXT)      # no delivery of the gateway's
+    assert discarded(world, user) == []
+    world.deliver(user, text=header + TEXT)
+    assert discarded(world, user) == [guid_for(entry, user)]
+    (path,) = world.home(user).rglob("discarded")
+    path.write_text("x" * 131072 + "\n")
+    world.deliver(user, text=header + TEXT)
+    assert not path.exists()
+    assert discarded(world, user, "discarded.old")[-1] == guid_for(entry, user)
+    world.deliver(user, text=header + TEXT)
+    assert discarded(world, user) == [guid_for(entry, user)]
+    path.unlink()
+    path.mkdir()        # it cannot be written: that is logged, and the delivery is as ever
+    world.deliver(user, text=header + TEXT)
+    assert world.said("makes it once more")
+
+
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
 @pytest.mark.parametrize("form", FORMATS)
 def test_valgrind_finds_nothing_in_our_code(started, user, form):

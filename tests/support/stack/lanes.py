@@ -6,7 +6,7 @@ from ..frames import Cut, Reader
 from . import resp
 
 PREFIX = "dovelane:"
-WAITING, SENT, FAILED, BOUNCED = range(4)
+WAITING, SENT, FAILED, BOUNCED, RETAINED = range(5)
 TEXTS = ("queue_id host sender sender_args client_name client_addr client_port helo protocol login login_method login_sender "
          "tls_version tls_cipher tls_bits tls_subject tls_issuer message_id").split()
 ORACLE_ID = re.compile(rb"^X-Oracle-Id:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -25,11 +25,18 @@ class Recipient:
     code: int
     text: str
     last_attempt: int
+    site: int = 0
+
+
+def recipient(number, text):
+    address, args, state = text(), text(), number()
+    site = number() if state == RETAINED else 0
+    return Recipient(address, args, state, number(), number(), text(), number(), site)
 
 
 def decode_envelope(data):
     """The fields by name; `recipients` is a list of Recipient."""
-    if data[:1] not in (b"\x01", b"\x02"):
+    if data[:1] not in (b"\x01", b"\x02", b"\x03"):
         raise EnvelopeError(f"version {data[:1]!r}")
     reader = Reader(data, 1)
     number = reader.num
@@ -39,10 +46,8 @@ def decode_envelope(data):
 
     try:
         envelope = {"arrived": number(), "size": number(), **{name: text() for name in TEXTS}}
-        envelope["recipients"] = [
-            Recipient(text(), text(), number(), number(), number(), text(), number())
-            for _ in range(number())]
-        envelope["marks"] = number() if data[:1] == b"\x02" else 0
+        envelope["recipients"] = [recipient(number, text) for _ in range(number())]
+        envelope["marks"] = 0 if data[:1] == b"\x01" else number()
         reader.end()
     except Cut as error:
         raise EnvelopeError(str(error)) from None

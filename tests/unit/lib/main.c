@@ -8,6 +8,7 @@ int main(void)
     suite_add_tcase(s, address_tests());
     suite_add_tcase(s, beat_reader_tests());
     suite_add_tcase(s, config_tests());
+    suite_add_tcase(s, disk_question_tests());
     suite_add_tcase(s, envelope_tests());
     suite_add_tcase(s, wire_tests());
     suite_add_tcase(s, tls_tests());

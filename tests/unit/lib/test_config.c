@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "lib/config/config.h"
+#include "lib/config/nexthop.h"
 #include "tests/unit/lib/tests.h"
 
 static struct config *c;
@@ -44,6 +45,11 @@ START_TEST(test_defaults_come_from_the_table)
     forget();
 }
 END_TEST
+
+#define TWO_SITES                                               \
+    "group_key_file = \"/k\"\nreplicate_namespaces = {inbox}\n" \
+    "replica a { id = 1 redis = \"unix:/a\" lmtp = \"[h]\" }\n" \
+    "replica b { id = 7 redis = \"unix:/b\" lmtp = \"[i]:25\" }\n"
 
 static void digest_of(const char *text, char out[CONFIG_DIGEST])
 {
@@ -147,17 +153,17 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
 }
 END_TEST
 
-#define TWO_SITES                                      \
+#define LABELLED                                       \
     "node a { redis = \"127.0.0.1:1\"\nsite = fra }\n" \
     "node b { redis = \"127.0.0.1:2\"\nsite = ams }\n"
 
 START_TEST(test_copies_are_kept_apart_by_the_strictest_of_the_settings)
 {
-    read_text(TWO_SITES "node c { redis = \"127.0.0.1:3\"\nsite = fra\nzone = x }\n"
-                        "node d { redis = \"127.0.0.1:4\"\nsite = ams\nzone = x }\n"
-                        "spread_over = site\nspread_least = 2\nprefer = near\n"
-                        "destination \"smtp:[h]:1\" { spread_over = node }\n"
-                        "destination \"smtp:[h]:2\" { spread_least = 1\nprefer = listed }\n");
+    read_text(LABELLED "node c { redis = \"127.0.0.1:3\"\nsite = fra\nzone = x }\n"
+                       "node d { redis = \"127.0.0.1:4\"\nsite = ams\nzone = x }\n"
+                       "spread_over = site\nspread_least = 2\nprefer = near\n"
+                       "destination \"smtp:[h]:1\" { spread_over = node }\n"
+                       "destination \"smtp:[h]:2\" { spread_least = 1\nprefer = listed }\n");
     ck_assert_msg(c != NULL, "%s", error);
     struct config_placement all = config_placement(c, config_destination(c, "smtp:[h]:0")),
                             node = config_placement(c, config_destination(c, "smtp:[h]:1")),
@@ -188,6 +194,38 @@ START_TEST(test_copies_are_kept_apart_by_the_strictest_of_the_settings)
 }
 END_TEST
 
+START_TEST(test_a_destination_until_replicated_knows_its_sites)
+{
+    struct nexthop hop;
+    char none[CONFIG_DIGEST], same[CONFIG_DIGEST], other[CONFIG_DIGEST];
+    read_text(TWO_SITES "destination \"lmtp:[h]:24, [i]:25\" { delivery_id = yes "
+                        "until = replicated replicated_wait = 5min replicated_away = let_go }\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert(config_any_replicated(c));
+    const struct config_destination *d = &c->destination[0];
+    ck_assert_int_eq(d->until, UNTIL_REPLICATED);
+    ck_assert_int_eq(d->sites, 2);
+    ck_assert_int_eq(d->replicated_wait, 300000);
+    ck_assert_int_eq(d->replicated_away, AWAY_LET_GO);
+    ck_assert_int_eq(d->replicated_memory, 40);
+    ck_assert(nexthop_parse("lmtp:[h]:24", &hop));
+    ck_assert_int_eq(config_replica_at(c, &hop), 0);
+    nexthop_free(&hop);
+    ck_assert(nexthop_parse("lmtp:[i]:25", &hop));
+    ck_assert_int_eq(config_replica_at(c, &hop), 1);
+    nexthop_free(&hop);
+    ck_assert(nexthop_parse("smtp:[h]:24", &hop));
+    ck_assert_int_eq(config_replica_at(c, &hop), -1);
+    nexthop_free(&hop);
+    forget();
+    digest_of("destination \"lmtp:[h]:24\" { }\n", none);
+    digest_of("destination \"lmtp:[h]:24\" { until = delivered sites = 2 }\n", same);
+    digest_of("destination \"lmtp:[h]:24\" { replicated_wait = 2min }\n", other);
+    ck_assert_str_eq(none, same);
+    ck_assert_str_ne(none, other);
+}
+END_TEST
+
 static const struct {
     const char *text, *expected;
 } bad[] = {
@@ -202,21 +240,21 @@ static const struct {
     {"on_store_failure = panic\n", "on_store_failure = panic, allowed is one of queue|tempfail"},
     {"spread_over = rack\n", "spread_over = rack, allowed is one of node|zone|site"},
     {"spread_least = 9\n", ":1: spread_least = 9, allowed is 1 to 8"},
-    {TWO_SITES "spread_over = site\nspread_least = 3\n",
+    {LABELLED "spread_over = site\nspread_least = 3\n",
      "spread_over = site with spread_least = 3: that is more than copies = 2"},
-    {TWO_SITES "spread_over = zone\n",
+    {LABELLED "spread_over = zone\n",
      "spread_over = zone, but node a says no zone: write zone = \"...\" in its section"},
-    {TWO_SITES "destination \"*\" { spread_over = zone }\n",
+    {LABELLED "destination \"*\" { spread_over = zone }\n",
      "destination \"*\": spread_over = zone, but node a says no zone"},
-    {TWO_SITES "copies = 3\nspread_over = site\nspread_least = 3\n"
-               "node c { redis = \"127.0.0.1:3\"\nsite = fra }\n",
+    {LABELLED "copies = 3\nspread_over = site\nspread_least = 3\n"
+              "node c { redis = \"127.0.0.1:3\"\nsite = fra }\n",
      "spread_over = site with spread_least = 3, but all nodes are in 2: add nodes in other ones, "
      "or "
      "lower spread_least"},
     {"node a { redis = \"127.0.0.1:1\"\nsite = \"Fra 1\" }\n",
      "node a: site = \"Fra 1\": it has 1 to 64 of the characters a-z 0-9 . -"},
     {"node a { redis = \"127.0.0.1:1\"\nzone = \"x/y\" }\n", "node a: zone = \"x/y\""},
-    {TWO_SITES "takeover = manual\nprefer = near\n",
+    {LABELLED "takeover = manual\nprefer = near\n",
      "prefer = near needs takeover = automatic: the answers to its beats are what is measured"},
     {"no_such_setting = 1\n",
      ":1: no setting is named no_such_setting; dovelane.conf(5) lists them"},
@@ -314,6 +352,22 @@ static const struct {
     {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nroute = {\"a.example=smtp:[h]:1\", "
      "\"b.example=smtp:[h]:1\", \"A.example=smtp:[h]:2\"}\n",
      "\"A.example=smtp:[h]:2\" for the same addresses"},
+    {"destination \"lmtp:[h]:24\" { sites = 65 }\n", ":1: sites = 65, allowed is 2 to 64"},
+    {"destination \"lmtp:[h]:24\" { replicated_wait = 5 }\n", "replicated_wait = 5 is no time"},
+    {"destination \"smtp:[h]:24\" { until = replicated }\n", "is for lmtp: to our own Dovecot"},
+    {"destination \"*\" { until = replicated }\n", "needs a section for each next hop"},
+    {"destination \"lmtp:[h]:24\" { until = replicated }\n", "needs delivery_id = yes"},
+    {TWO_SITES "destination \"lmtp:[h]:24\" { delivery_id = yes until = replicated sites = 3 }\n",
+     "sites = 3, but there are 2 replica sections"},
+    {TWO_SITES "destination \"lmtp:[h]:24, [x]:24\" { delivery_id = yes until = replicated }\n",
+     "lmtp:[x]:24 is no replica's lmtp: write lmtp = \"[x]:24\""},
+    {"replicate_namespaces = {inbox}\nreplica a { id = 1 redis = \"unix:/a\" lmtp = \"[h]\" }\n"
+     "replica b { id = 2 redis = \"unix:/b\" lmtp = \"[h]\" }\n",
+     "have the same lmtp = \"[h]\""},
+    {"replicate_namespaces = {inbox}\nreplica a { id = 1 redis = \"unix:/a\" lmtp = \"a, b\" }\n",
+     "is a list: write the one host"},
+    {"replicate_namespaces = {inbox}\nreplica a { id = 1 redis = \"unix:/a\" lmtp = \"[\" }\n",
+     "is no next hop: write it like"},
     {"group_key_file = \"key\"\n", "group_key_file = key must be an absolute path"},
     /* Whatever stands before them, the lines are the file's. */
     {"# a comment\n\n// another\n/* and\none */ log = syslog # here, too\ncopies = 9\n",
@@ -499,6 +553,7 @@ TCase *config_tests(void)
 {
     TCase *t = tcase_create("config");
     tcase_add_test(t, test_defaults_come_from_the_table);
+    tcase_add_test(t, test_a_destination_until_replicated_knows_its_sites);
     tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
     tcase_add_test(t, test_copies_are_kept_apart_by_the_strictest_of_the_settings);
     tcase_add_test(t, test_units_are_understood);

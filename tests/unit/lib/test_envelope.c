@@ -89,6 +89,43 @@ START_TEST(test_marks_make_another_version_and_unknown_ones_are_refused)
 }
 END_TEST
 
+START_TEST(test_a_retained_recipient_names_its_site)
+{
+    struct envelope e, d;
+    struct buf b = {0};
+    sample(&e);
+    for (size_t i = 0; i < e.nrecipients; i++)
+        e.recipient[i].state = RECIPIENT_SENT;
+    ck_assert(!envelope_is_retained(&e));
+    e.recipient[1].state = RECIPIENT_RETAINED;
+    e.recipient[1].site = 300;
+    ck_assert(envelope_is_retained(&e));
+    envelope_encode(&e, &b);
+    ck_assert_int_eq(b.data[0], ENVELOPE_VERSION_RETAINED);
+    ck_assert_ptr_null(envelope_decode(b.data, b.len, &d));
+    ck_assert_int_eq(d.recipient[1].state, RECIPIENT_RETAINED);
+    ck_assert_uint_eq(d.recipient[1].site, 300);
+    ck_assert_int_eq(d.recipient[0].state, RECIPIENT_SENT);
+    ck_assert_uint_eq(d.marks, 0);
+    envelope_free(&d);
+    for (size_t n = 0; n < b.len; n++)
+        ck_assert_ptr_nonnull(envelope_decode(b.data, n, &d));
+    /* Programs of before know neither the version nor the state. */
+    b.data[0] = ENVELOPE_VERSION_MARKED;
+    ck_assert_str_eq(envelope_decode(b.data, b.len, &d), "unknown recipient state");
+    buf_consume(&b, b.len);
+    e.marks = ENVELOPE_DELETED;
+    envelope_encode(&e, &b);
+    ck_assert_ptr_null(envelope_decode(b.data, b.len, &d));
+    ck_assert_uint_eq(d.marks, ENVELOPE_DELETED);
+    envelope_free(&d);
+    e.recipient[0].state = RECIPIENT_WAITING;
+    ck_assert(!envelope_is_retained(&e));
+    envelope_free(&e);
+    buf_free(&b);
+}
+END_TEST
+
 START_TEST(test_every_truncation_is_refused)
 {
     struct envelope e, d;
@@ -140,7 +177,7 @@ START_TEST(test_huge_counts_cost_no_memory)
     claim[22] = 0xff;
     claim[23] = 0x7f;
     ck_assert_str_eq(envelope_decode(claim, 24, &d), "too many recipients");
-    claim[0] = ENVELOPE_VERSION_MARKED + 1;
+    claim[0] = ENVELOPE_VERSION_RETAINED + 1;
     ck_assert_str_eq(envelope_decode(claim, 24, &d), "unknown version");
 }
 END_TEST
@@ -258,6 +295,7 @@ TCase *envelope_tests(void)
     TCase *t = tcase_create("envelope");
     tcase_add_test(t, test_what_is_encoded_comes_back);
     tcase_add_test(t, test_marks_make_another_version_and_unknown_ones_are_refused);
+    tcase_add_test(t, test_a_retained_recipient_names_its_site);
     tcase_add_test(t, test_every_truncation_is_refused);
     tcase_add_test(t, test_every_flipped_bit_is_refused_or_decodes_safely);
     tcase_add_test(t, test_huge_counts_cost_no_memory);

@@ -10,6 +10,8 @@
  * "sha256").hexdigest()[:32], HASH being that of "Subject: a\n\nb\n"; the plugin's test has the
  * same. */
 #define CODE "e2e9ffe9cfedf11738326f56c2cb85cb"
+#define GUID "6976db148a860ed78b862f91f4d1c4d5"
+#define GUID_OTHER "473645bcb7f5826b79647b153699f2fb"
 #define OTHER "dff8412872c9883ba7881af6db53f069" /* of o@x */
 
 static const unsigned char id[ENTRYID_LEN] = {0,    0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
@@ -66,6 +68,18 @@ static void refuse(const void *data, size_t size, mode_t mode, const char *why)
     ck_assert_msg(strstr(error, why) != NULL, "%s", error);
 }
 
+/* tests/support/stack/delivery_id.py: guid("00112233...", b"Subject: a\n\nb\n", "user@example.org")
+ */
+START_TEST(test_the_guid_is_the_plugins)
+{
+    static const char *const address[] = {"user@example.org", "o@x"};
+    char guid[2][DELIVERY_GUID];
+    delivery_id_guids(id, "Subject: a\r\n\r\nb", 15, address, 2, guid);
+    ck_assert_str_eq(guid[0], GUID);
+    ck_assert_str_eq(guid[1], GUID_OTHER);
+}
+END_TEST
+
 START_TEST(test_a_key_that_is_none_is_refused)
 {
     static char large[2 * 1024 + 3];
@@ -88,6 +102,7 @@ TCase *delivery_id_tests(void)
 {
     TCase *t = tcase_create("delivery_id");
     tcase_add_test(t, test_the_line_is_the_plugins);
+    tcase_add_test(t, test_the_guid_is_the_plugins);
     tcase_add_test(t, test_a_key_that_is_none_is_refused);
     return t;
 }

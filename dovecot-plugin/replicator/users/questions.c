@@ -1,0 +1,630 @@
+/* questions - a table by user, and one request to a worker for all that is asked of him. */
+#include "dovecot-plugin/replicator/users/questions.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "lib/base/assert.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
+
+#define QUESTIONS_MAX 50000 /* in memory; beyond, the one that was asked longest ago goes */
+#define FORGOTTEN 100.  /* seconds after a question was asked last: three times a relay's wait */
+#define LOOK_AGAIN 300. /* seconds after which what a worker found is asked of one again */
+#define EVERY 10.       /* seconds */
+#define BUCKETS 4096
+#define DETAIL '+' /* in an address: LMTP delivers without what follows */
+
+struct asker;
+
+/* What is to be done for a question: in which of its asker's lists it is. */
+enum todo {
+    NOTHING, /* other sites were asked; or the relay is to ask again */
+    LOOK,    /* a worker is to be asked */
+    LOOKING, /* ... and is */
+    ASK,     /* the other sites are to be asked */
+    TODOS
+};
+
+struct question {
+    TAILQ_ENTRY(question) in_asker;
+    TAILQ_ENTRY(question) in_all; /* by asked_at */
+    LIST_ENTRY(question) in_guid;
+    struct asker *asker;
+    struct disk_question is;
+    enum todo todo;
+    double asked_at, looked_at;
+    bool leased; /* it lies in the lane still */
+    bool here;   /* on this site's disk, as a worker found last */
+    /* by peer: the epoch of which it confirmed the mail, 0: it did not */
+    uint64_t confirmed[];
+};
+TAILQ_HEAD(question_queue, question);
+LIST_HEAD(question_list, question);
+
+/* A request to a worker. It outlives its asker. */
+struct inquiry {
+    struct admin_request request;
+    struct questions *all;
+    struct asker *asker; /* NULL: nobody asks any more */
+    uint64_t epoch;      /* of the state, as the worker said; 0: not yet */
+};
+
+/* All that is asked of one user. */
+struct asker {
+    LIST_ENTRY(asker) in_hash;
+    TAILQ_ENTRY(asker) in_asking;
+    char *name;
+    struct question_queue list[TODOS];
+    uint64_t number; /* of its ASK_DISKs */
+    uint64_t epoch;  /* of this site's state, as a worker said last; 0: none did */
+    struct inquiry *look;
+    bool asking;      /* in that list */
+    uint64_t heard[]; /* by peer: its epoch, as heard last; 0: it was not */
+};
+LIST_HEAD(asker_list, asker);
+TAILQ_HEAD(asker_queue, asker);
+
+struct questions {
+    struct replicator *r;
+    size_t n;
+    struct question_queue all;
+    struct asker_queue asking; /* in the next turn of the loop: they ask other sites */
+    struct asker_list bucket[BUCKETS];
+    struct question_list guid[BUCKETS];
+    double said, said_sites;
+    bool closing;
+    ev_timer every;
+};
+
+static uint64_t random_number(void)
+{
+    uint64_t n;
+    if (getrandom(&n, sizeof n, 0) != sizeof n)
+        log_fatal("getrandom failed");
+    return n;
+}
+
+/* ---- the table ---- */
+
+static struct asker_list *bucket_of(struct questions *t, const char *name, size_t n)
+{
+    return &t->bucket[orset_hash(name, n).lo % BUCKETS];
+}
+
+static struct asker *find(struct questions *t, const char *name, size_t n)
+{
+    struct asker *a;
+    LIST_FOREACH (a, bucket_of(t, name, n), in_hash)
+        if (strlen(a->name) == n && !memcmp(a->name, name, n))
+            return a;
+    return NULL;
+}
+
+static struct asker *get(struct questions *t, const char *name)
+{
+    struct asker *a = find(t, name, strlen(name));
+    if (a)
+        return a;
+    a = mem_zero(sizeof *a + t->r->group.npeers * sizeof *a->heard);
+    a->name = mem_strdup(name);
+    a->number = random_number();
+    for (int i = 0; i < TODOS; i++)
+        TAILQ_INIT(&a->list[i]);
+    LIST_INSERT_HEAD(bucket_of(t, name, strlen(name)), a, in_hash);
+    return a;
+}
+
+/* If nothing is asked of him any more. */
+static void drop_asker(struct questions *t, struct asker *a)
+{
+    for (int i = 0; i < TODOS; i++)
+        if (!TAILQ_EMPTY(&a->list[i]))
+            return;
+    if (a->look)
+        a->look->asker = NULL;
+    if (a->asking)
+        TAILQ_REMOVE(&t->asking, a, in_asking);
+    LIST_REMOVE(a, in_hash);
+    free(a->name);
+    free(a);
+}
+
+static void set(struct questions *t, struct question *q, enum todo todo)
+{
+    struct asker *a = q->asker;
+    TAILQ_REMOVE(&a->list[q->todo], q, in_asker);
+    q->todo = todo;
+    TAILQ_INSERT_TAIL(&a->list[todo], q, in_asker);
+    if (todo == ASK && !a->asking) {
+        a->asking = true;
+        TAILQ_INSERT_TAIL(&t->asking, a, in_asking);
+    }
+}
+
+static struct question_list *of_guid(struct questions *t, const char *guid)
+{
+    return &t->guid[orset_hash(guid, DISK_GUID_HEX - 1).lo % BUCKETS];
+}
+
+static bool is_of(const struct question *q, const struct asker *a, const char *guid)
+{
+    return q->asker == a && !strcmp(q->is.guid, guid);
+}
+
+static void let_go(struct questions *t, struct question *q)
+{
+    if (q->leased)
+        asked_let_go(t->r->asked, &q->is);
+    q->leased = false;
+}
+
+/* Its asker stays. */
+static void drop(struct questions *t, struct question *q)
+{
+    ASSERT(t->n > 0);
+    TAILQ_REMOVE(&q->asker->list[q->todo], q, in_asker);
+    TAILQ_REMOVE(&t->all, q, in_all);
+    LIST_REMOVE(q, in_guid);
+    free(q);
+    metric_set(replicator_questions_open, (long long)--t->n);
+}
+
+static void drop_oldest(struct questions *t)
+{
+    struct question *q = TAILQ_FIRST(&t->all);
+    struct asker *a = q->asker;
+    let_go(t, q);
+    drop(t, q);
+    drop_asker(t, a);
+}
+
+static struct question *same(struct questions *t, const struct asker *a,
+                             const struct disk_question *is)
+{
+    struct question *q;
+    LIST_FOREACH (q, of_guid(t, is->guid), in_guid)
+        if (is_of(q, a, is->guid) && !strcmp(q->is.node, is->node))
+            return q;
+    return NULL;
+}
+
+static struct question *add(struct questions *t, struct asker *a, const struct disk_question *is)
+{
+    size_t npeers = t->r->group.npeers;
+    struct question *q = mem_zero(sizeof *q + npeers * sizeof *q->confirmed);
+    q->asker = a;
+    q->is = *is;
+    TAILQ_INSERT_TAIL(&a->list[NOTHING], q, in_asker);
+    TAILQ_INSERT_TAIL(&t->all, q, in_all);
+    LIST_INSERT_HEAD(of_guid(t, is->guid), q, in_guid);
+    metric_set(replicator_questions_open, (long long)++t->n);
+    if (!ev_is_active(&t->every))
+        ev_timer_again(t->r->loop, &t->every);
+    return q;
+}
+
+/* ---- what counts ---- */
+
+static bool counts(const struct questions *t, size_t peer)
+{
+    return !t->r->group.peer[peer].removed;
+}
+
+/* This site and others that have it on the disk are enough. */
+static bool is_enough(struct questions *t, const struct question *q)
+{
+    unsigned n = 1;
+    for (size_t i = 0; i < t->r->group.npeers; i++)
+        n += q->confirmed[i] != 0 && counts(t, i);
+    return n >= q->is.sites;
+}
+
+/* That site is heard with this epoch: what it confirmed in another one does not count any more. */
+static void hear(struct asker *a, size_t peer, uint64_t epoch)
+{
+    struct question *q;
+    if (a->heard[peer] == epoch)
+        return;
+    a->heard[peer] = epoch;
+    for (int i = 0; i < TODOS; i++)
+        TAILQ_FOREACH (q, &a->list[i], in_asker)
+            q->confirmed[peer] = 0;
+}
+
+/* This site's state is another one than before: nobody has confirmed anything to it. */
+static void begin_anew(struct questions *t, struct asker *a, uint64_t epoch)
+{
+    if (a->epoch != 0 && a->epoch != epoch) {
+        a->number = random_number();
+        for (size_t i = 0; i < t->r->group.npeers; i++)
+            hear(a, i, 0);
+    }
+    a->epoch = epoch;
+}
+
+/* ---- asking the other sites ---- */
+
+static void put_guid(struct orset_buf *b, const char *hex)
+{
+    for (size_t i = 0; i < PARCEL_GUID; i++) {
+        char byte[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
+        orset_buf_u8(b, (uint8_t)strtoul(byte, NULL, 16));
+    }
+}
+
+static void send_guids(struct questions *t, struct asker *a, size_t peer, struct orset_buf *guids)
+{
+    struct replicator *r = t->r;
+    struct orset_buf body = {.alloc = &replicator_heap};
+    const struct parcel_guids g = {
+        .asked = a->number, .n = guids->len / PARCEL_GUID, .guid = guids->data};
+    if (g.n > 0 && !guids->failed)
+        parcel_put_guids(&body, PARCEL_ASK_DISK, &g);
+    if (body.len > 0 && !body.failed) {
+        const struct frame_parcel f = {.site = r->group.peer[peer].site,
+                                       .kind = PARCEL_ASK_DISK,
+                                       .body = {body.data, body.len}};
+        (void)outbox_send(r->outbox, a->name, peer, &f);
+    }
+    guids->len = 0;
+    orset_buf_free(&body);
+}
+
+static void ask_site(struct questions *t, struct asker *a, size_t peer)
+{
+    struct replicator *r = t->r;
+    const struct user *u = user_find(r->users, a->name, strlen(a->name));
+    struct orset_buf guids = {.alloc = &replicator_heap};
+    const struct question *q;
+    if (!counts(t, peer) || (u && user_keeps_from(&u->peer[peer])) ||
+        !outbox_ready(r->outbox, peer) || !outbox_may_try(r->outbox, peer))
+        return;
+    TAILQ_FOREACH (q, &a->list[ASK], in_asker) {
+        if (q->confirmed[peer] == 0)
+            put_guid(&guids, q->is.guid);
+        if (guids.len == PARCEL_GUIDS_MAX * PARCEL_GUID)
+            send_guids(t, a, peer, &guids);
+    }
+    send_guids(t, a, peer, &guids);
+    orset_buf_free(&guids);
+}
+
+void questions_run(struct questions *t)
+{
+    struct asker *a;
+    struct question *q;
+    while ((a = TAILQ_FIRST(&t->asking))) {
+        TAILQ_REMOVE(&t->asking, a, in_asking);
+        a->asking = false;
+        for (size_t i = 0; i < t->r->group.npeers; i++)
+            ask_site(t, a, i);
+        while ((q = TAILQ_FIRST(&a->list[ASK])))
+            set(t, q, NOTHING);
+    }
+}
+
+/* ---- asking a worker ---- */
+
+static void look(struct questions *t, struct asker *a);
+
+static void free_look(struct inquiry *l)
+{
+    for (size_t i = 0; i < l->request.n; i++)
+        free(l->request.arg[i]);
+    if (l->asker)
+        l->asker->look = NULL;
+    free(l);
+}
+
+static void answer(struct questions *t, struct question *q, bool safe)
+{
+    asked_answer(t->r->asked, &q->is, q->asker->epoch, safe);
+    drop(t, q);
+}
+
+/* What a worker found of it. */
+static void found(struct questions *t, struct question *q, const char *word)
+{
+    set(t, q, NOTHING);
+    q->looked_at = clock_monotonic();
+    q->here = !strcmp(word, ON_DISK_HERE);
+    if (!strcmp(word, ON_DISK_REMOVED) || (q->here && is_enough(t, q))) {
+        answer(t, q, true);
+        return;
+    }
+    if (!strcmp(word, ON_DISK_UNKNOWN)) {
+        answer(t, q, false);
+        return;
+    }
+    let_go(t, q);
+    if (q->here)
+        set(t, q, ASK);
+    if (q->is.sites > t->r->group.npeers + 1 && replicator_may_say(&t->said_sites, 60.))
+        log_warning("a relay of %s wants mails on %u sites, and the group has %zu: it is not "
+                    "answered",
+                    q->is.node, q->is.sites, t->r->group.npeers + 1);
+}
+
+/* "epoch HEX", or "GUID WORD". */
+static void on_row(struct admin_request *request, struct text row)
+{
+    struct inquiry *l = (struct inquiry *)request;
+    static const char epoch[] = "epoch ";
+    char text[64];
+    if (!l->asker || row.n >= sizeof text)
+        return;
+    memcpy(text, row.p, row.n);
+    text[row.n] = '\0';
+    char *word = strchr(text, ' ');
+    if (!strncmp(text, epoch, sizeof epoch - 1)) {
+        l->epoch = strtoull(text + sizeof epoch - 1, NULL, 16);
+        begin_anew(l->all, l->asker, l->epoch);
+        return;
+    }
+    if (!word || word - text != DISK_GUID_HEX - 1 || l->epoch == 0)
+        return;
+    *word++ = '\0';
+    for (struct question *q = LIST_FIRST(of_guid(l->all, text)), *next; q; q = next) {
+        next = LIST_NEXT(q, in_guid);
+        if (q->todo == LOOKING && is_of(q, l->asker, text))
+            found(l->all, q, word);
+    }
+}
+
+/* What Dovecot calls him is known by now: his parcels come under that name. */
+static struct asker *rename_asker(struct questions *t, struct asker *a, const char *name)
+{
+    struct question *q;
+    if (!strcmp(a->name, name))
+        return a;
+    struct asker *to = get(t, name);
+    if (a->epoch != 0)
+        begin_anew(t, to, a->epoch);
+    for (int i = 0; i < TODOS; i++)
+        while ((q = TAILQ_FIRST(&a->list[i]))) {
+            TAILQ_REMOVE(&a->list[i], q, in_asker);
+            TAILQ_INSERT_TAIL(&to->list[i], q, in_asker);
+            q->asker = to;
+            memset(q->confirmed, 0, t->r->group.npeers * sizeof *q->confirmed);
+            set(t, q, q->todo); /* it asks under that name */
+        }
+    drop_asker(t, a);
+    return to;
+}
+
+/* Of what the worker did not say nothing is known; the relay asks again. */
+static void unsaid(struct questions *t, struct asker *a)
+{
+    struct question *q;
+    while ((q = TAILQ_FIRST(&a->list[LOOKING]))) {
+        let_go(t, q);
+        set(t, q, NOTHING);
+    }
+}
+
+static void on_done(struct admin_request *request, const struct frame_done *d)
+{
+    struct inquiry *l = (struct inquiry *)request;
+    struct questions *t = l->all;
+    struct asker *a = l->asker;
+    (void)d;
+    if (a) {
+        a->look = NULL;
+        l->asker = NULL;
+        unsaid(t, a);
+        a = rename_asker(t, a, request->user->name);
+        look(t, a);
+        drop_asker(t, a);
+    }
+    free_look(l);
+}
+
+/* An address with a detail is delivered to the user without it. NULL: it has none. */
+static char *without_detail(const char *name)
+{
+    const char *at = strrchr(name, '@'), *detail = strchr(name, DETAIL);
+    if (!detail || detail == name || (at && detail > at))
+        return NULL;
+    return mem_printf("%.*s%s", (int)(detail - name), name, at ? at : "");
+}
+
+/* Nobody here has that name, as far as the userdb says. */
+static void nobody(struct questions *t, struct asker *a)
+{
+    char *other = without_detail(a->name);
+    struct question *q;
+    if (other) {
+        a = rename_asker(t, a, other);
+        while ((q = TAILQ_FIRST(&a->list[NOTHING])))
+            set(t, q, LOOK);
+        look(t, a);
+        free(other);
+        return;
+    }
+    if (replicator_may_say(&t->said, 60.))
+        log_warning("user=%s: a relay asks for a mail of his, and he is not replicated here: it is "
+                    "not answered",
+                    a->name);
+    for (int i = 0; i < TODOS; i++)
+        while ((q = TAILQ_FIRST(&a->list[i]))) {
+            let_go(t, q);
+            drop(t, q);
+        }
+    drop_asker(t, a);
+}
+
+static void on_failed(struct admin_request *request, const char *why, bool later)
+{
+    struct inquiry *l = (struct inquiry *)request;
+    struct asker *a = l->asker;
+    (void)why;
+    if (a && !l->all->closing) {
+        a->look = NULL;
+        l->asker = NULL;
+        unsaid(l->all, a);
+        if (!later)
+            nobody(l->all, a);
+    }
+    free_look(l);
+}
+
+/* One request at a time for what is to be looked for. */
+static void look(struct questions *t, struct asker *a)
+{
+    static const struct admin_calls calls = {on_row, on_done, on_failed};
+    struct replicator *r = t->r;
+    struct question *q = TAILQ_FIRST(&a->list[LOOK]);
+    struct user *u;
+    /* NULL: too many are in memory; it is asked again */
+    if (!q || a->look || t->closing || !(u = user_get(r->users, a->name, strlen(a->name))))
+        return;
+    struct inquiry *l = a->look = mem_zero(sizeof *l);
+    l->all = t;
+    l->asker = a;
+    l->request.user = u;
+    l->request.calls = &calls;
+    l->request.arg[l->request.n++] = mem_strdup(ON_DISK_VERB);
+    for (; (q = TAILQ_FIRST(&a->list[LOOK])) && l->request.n <= ON_DISK_GUIDS;) {
+        l->request.arg[l->request.n++] = mem_strdup(q->is.guid);
+        set(t, q, LOOKING);
+    }
+    TAILQ_INSERT_TAIL(&u->admin, &l->request, link);
+    user_plan(u);
+}
+
+/* ---- what comes ---- */
+
+static void came(struct replicator *r, const struct disk_question *is)
+{
+    struct questions *t = r->questions;
+    size_t n = strlen(is->rcpt);
+    double now = clock_monotonic();
+    struct user *u =
+        frame_user_ok((const uint8_t *)is->rcpt, n) ? user_get(r->users, is->rcpt, n) : NULL;
+    if (!u) {
+        asked_let_go(r->asked, is);
+        return;
+    }
+    if (!r->asked_for) {
+        r->asked_for = true;
+        ledger_note(r->ledger, LEDGER_ASKED_FOR, 1);
+    }
+    struct asker *a = get(t, u->name);
+    struct question *q = same(t, a, is);
+    if (!q && t->n >= QUESTIONS_MAX)
+        drop_oldest(t); /* if that was his last one, he is another one now */
+    a = get(t, u->name);
+    q = q ? q : add(t, a, is);
+    q->is = *is; /* sites may be another number than before */
+    q->asked_at = now;
+    q->leased = true;
+    TAILQ_REMOVE(&t->all, q, in_all);
+    TAILQ_INSERT_TAIL(&t->all, q, in_all);
+    if (q->todo == LOOKING)
+        return;
+    if (q->here && now - q->looked_at < LOOK_AGAIN && !is_enough(t, q)) {
+        let_go(t, q);
+        set(t, q, ASK);
+        return;
+    }
+    set(t, q, LOOK);
+    look(t, a);
+}
+
+const struct asked_calls questions_from_asked = {came};
+
+static void hex_of(const uint8_t *guid, char hex[DISK_GUID_HEX])
+{
+    for (size_t i = 0; i < PARCEL_GUID; i++)
+        snprintf(hex + 2 * i, 3, "%02x", guid[i]);
+}
+
+static void on_disk(struct questions *t, struct asker *a, const struct parcel_in_flight *p)
+{
+    const struct user *u = user_find(t->r->users, a->name, strlen(a->name));
+    struct parcel_guids g;
+    struct question *q;
+    char hex[DISK_GUID_HEX];
+    if (u && user_keeps_from(&u->peer[p->peer]))
+        return;
+    if (parcel_guids(PARCEL_ON_DISK, p->body, &g) < 0 || g.epoch == 0 || g.asked != a->number)
+        return; /* it is to another process's question, or of another epoch */
+    hear(a, p->peer, g.epoch);
+    for (size_t i = 0; i < g.n; i++) {
+        hex_of(g.guid + i * PARCEL_GUID, hex);
+        LIST_FOREACH (q, of_guid(t, hex), in_guid) {
+            if (!is_of(q, a, hex))
+                continue;
+            q->confirmed[p->peer] = g.epoch;
+            if (q->todo != LOOKING && is_enough(t, q))
+                set(t, q, LOOK);
+        }
+    }
+    look(t, a);
+}
+
+bool questions_heard(struct questions *t, struct text user, const struct parcel_in_flight *p)
+{
+    struct frame_origin from;
+    struct asker *a = t->n > 0 ? find(t, (const char *)user.p, user.n) : NULL;
+    if (p->kind == PARCEL_ON_DISK) {
+        if (a)
+            on_disk(t, a, p);
+        return true;
+    }
+    if (a && parcel_sender(p->kind, p->body, &from) && from.site == t->r->group.peer[p->peer].site)
+        hear(a, p->peer, from.epoch);
+    return false;
+}
+
+/* ---- all of it ---- */
+
+static void on_every(struct ev_loop *loop, ev_timer *timer, int events)
+{
+    struct questions *t = timer->data;
+    double now = clock_monotonic();
+    (void)events;
+    while (t->n > 0 && now - TAILQ_FIRST(&t->all)->asked_at > FORGOTTEN)
+        drop_oldest(t);
+    if (t->n == 0)
+        ev_timer_stop(loop, timer);
+}
+
+struct questions *questions_open(struct replicator *r)
+{
+    struct questions *t = mem_zero(sizeof *t);
+    t->r = r;
+    TAILQ_INIT(&t->all);
+    TAILQ_INIT(&t->asking);
+    r->asked_for = ledger_noted(r->ledger, LEDGER_ASKED_FOR) != 0;
+    ev_timer_init(&t->every, on_every, EVERY, EVERY);
+    t->every.data = t;
+    return t;
+}
+
+void questions_stop(struct questions *t)
+{
+    if (t)
+        t->closing = true;
+}
+
+void questions_close(struct questions *t)
+{
+    if (!t)
+        return;
+    ev_timer_stop(t->r->loop, &t->every);
+    while (t->n > 0) {
+        struct question *q = TAILQ_FIRST(&t->all);
+        struct asker *a = q->asker;
+        drop(t, q);
+        if (a->look)
+            free_look(a->look);
+        drop_asker(t, a);
+    }
+    free(t);
+}
