@@ -5,6 +5,7 @@
  * Mail lanes and lanes between replicas never meet in one user. What a script does (EVAL) Redis
  * asks the user's rights for, command by command. */
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,7 @@ static const struct rights {
              "* %R~" CONTROL_SITE "* +get +set)"},
     {"dovelane-replicator", CONNECTION
      " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:* "
+     "(~" DISK_ASKED "* +lane.take +lane.ack) (%W~" DISK_ANSWERED "* +lane.push) "
      "(~" CONTROL_SITE "* +get +set)"},
 };
 
@@ -85,13 +87,15 @@ const char *acl_program_rights(size_t i)
 
 /* Lanes of a replica are on its own node: there it fills them, and the others empty those to
  * them. */
-char *acl_replica_rights(const char *replica, const char *node)
+char *acl_replica_rights(const char *replica, int64_t site, const char *node)
 {
     if (!strcmp(replica, node))
         return mem_printf(CONNECTION " (%%W~" LANENAME_REPLICA
                                      "%s>* +lane.create +lane.push) (%%R~" LANENAME_REPLICA
-                                     "%s>* +lane.len) " CLAIM,
-                          replica, replica, replica, replica);
+                                     "%s>* +lane.len) (~" DISK_ASKED "%" PRId64
+                                     " +lane.take +lane.ack) (%%W~" DISK_ANSWERED
+                                     "* +lane.push) " CLAIM,
+                          replica, replica, site, replica, replica);
     return mem_printf(CONNECTION " +lane.take +lane.ack +lane.ready ~" LANENAME_REPLICA
                                  "%s>%s ~" LANENAME_REPLICA "%s>%s:bulk " CLAIM,
                       node, replica, node, replica, replica, replica);
@@ -298,7 +302,8 @@ static size_t print_replicas(const struct config *c, const char *site)
                 continue;
             if (!endpoint_user_at(&at, c->replica[n].name))
                 ctl_usage("%s: its user's name is too long", file);
-            char *may = acl_replica_rights(c->replica[i].name, c->replica[n].name);
+            char *may =
+                acl_replica_rights(c->replica[i].name, c->replica[i].id, c->replica[n].name);
             print_user(&at, may);
             explicit_bzero(&at, sizeof at);
             free(may);

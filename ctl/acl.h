@@ -3,6 +3,7 @@
 #define DOVELANE_CTL_ACL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "ctl/conn.h"
 #include "lib/base/mem.h"
@@ -15,7 +16,7 @@ const char *acl_program_rights(size_t i);
 
 /* What a replica may do at the node of a replica (its own, or another's), with a user of each
  * (replica_user_file); malloc'd. */
-char *acl_replica_rights(const char *replica, const char *node);
+char *acl_replica_rights(const char *replica, int64_t site, const char *node);
 
 /* Compares the reply of ACL GETUSER with such rights, as `dovelane acl` prints them today: "
  * +config|set ~*", each with a blank in front. */

@@ -182,7 +182,7 @@ static void check_users_of_replicas(struct ctl *ctl, struct conn *c, bool older)
         const char *name = config->replica[i].name;
         struct endpoint_user user;
         char *file = endpoint_file_of_replica(config->replica_user_file, name), *error = NULL,
-             *may = acl_replica_rights(name, at);
+             *may = acl_replica_rights(name, config->replica[i].id, at);
         char *whose = mem_printf("the replicator of %s", name);
         if (endpoint_read_replica(file, &user, &error) > 0 && endpoint_user_at(&user, at))
             check_user(ctl, c, whose, may, user.name, older);

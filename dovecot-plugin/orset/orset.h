@@ -262,6 +262,10 @@ uint16_t orset_self(const struct orset *); /* index of this replica */
  * has, or lets be removed; in the middle of that, so it calls nothing here. NULL: none is. */
 typedef void orset_changed_fn(void *arg, uint32_t home, uint32_t uid);
 void orset_on_changed(struct orset *, orset_changed_fn *fn, void *arg);
+/* fn is called for each message that a removal takes out of the state, in the middle of that, so it
+ * calls nothing here. NULL: none is. */
+typedef void orset_removed_fn(void *arg, const struct orset_facts *);
+void orset_on_removed(struct orset *, orset_removed_fn *fn, void *arg);
 /* keywords of mails that orset_local_flags() did not set, since the open: a bound */
 uint64_t orset_left_out(const struct orset *);
 size_t orset_keywords(const struct orset *); /* different ones */
@@ -300,6 +304,17 @@ int orset_each_copy(struct orset *, uint32_t folder, const uint8_t guid[16], ors
 /* 1: a live message of some folder that is placed here has this GUID and these bytes; 0: none
  * does, or it is one of very many of that GUID. */
 int orset_mail_lives(struct orset *, const uint8_t guid[16], const uint8_t sha256[32]);
+
+/* Where the messages of that GUID are, of all folders. */
+enum orset_where {
+    ORSET_NOWHERE, /* there is none */
+    ORSET_DOOMED,  /* none lives, and one waits for its ORSET_TASK_REMOVE */
+    ORSET_WAITING, /* one that lives is not placed here, or is_there said so */
+    ORSET_PLACED   /* all that live are placed here */
+};
+/* is_there is asked for each that has a UID, and calls nothing here. */
+typedef bool orset_there_fn(void *arg, uint32_t home, uint32_t uid);
+int orset_guid_where(struct orset *, const uint8_t guid[16], orset_there_fn *is_there, void *arg);
 
 /* Keywords: compared without regard to ASCII case; the spelling seen first here is the one shown
  * here. Returns the number, or ORSET_E_LIMIT: it is to be left out, the mail goes without. The

@@ -8,6 +8,7 @@
 #include "dovecot-plugin/protocol/delivery_id.h"
 
 #include "dovecot-plugin/plugin/delivery.h"
+#include "dovecot-plugin/plugin/intent.h"
 #include "dovecot-plugin/plugin/user.h"
 
 #include <hex-binary.h>
@@ -181,7 +182,7 @@ static void begin_delivery(struct plugin_user *puser, struct mail_deliver_contex
     const char *value, *rcpt;
 
     puser->delivery_guid[0] = '\0';
-    puser->delivery_strip = FALSE;
+    puser->delivery_strip = puser->delivery_saved = FALSE;
     if (puser->set.group_key_file[0] == '\0')
         return;
     puser->delivery_strip = mail_get_first_header(ctx->src_mail, DELIVERY_ID_HEADER, &value) > 0;
@@ -218,6 +219,15 @@ static int deliver(struct mail_deliver_context *ctx, struct mail_storage **stora
     inside = TRUE;
     ret = pass_on(next, ctx, storage_r);
     inside = FALSE;
+    /* Sieve discarded it, or sent it on. */
+    if (ret > 0 && puser != NULL && puser->delivery_guid[0] != '\0' && !ctx->saved_mail &&
+        !puser->delivery_saved) {
+        T_BEGIN
+        {
+            intent_note_discarded(ctx->rcpt_user, puser->delivery_guid);
+        }
+        T_END;
+    }
     /* The GUID stays: when no hook took the mail, lib-lda saves it after us. The user has no
      * other saves than this delivery's until the next one begins, or ends with it. */
     return ret;
@@ -251,12 +261,13 @@ void delivery_unhook(void)
         (void)mail_deliver_hook_set(last);
 }
 
-bool delivery_set_guid(const struct plugin_user *puser, struct mail_save_context *ctx)
+bool delivery_set_guid(struct plugin_user *puser, struct mail_save_context *ctx)
 {
     /* saving: not a copy that some other plugin makes meanwhile */
     if (puser->delivery_guid[0] == '\0' || !ctx->saving)
         return FALSE;
     mailbox_save_set_guid(ctx, puser->delivery_guid);
+    puser->delivery_saved = TRUE;
     return TRUE;
 }
 

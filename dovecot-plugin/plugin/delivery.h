@@ -16,7 +16,7 @@ void delivery_unhook(void);
 /* Before a mail is saved: during a gateway delivery to this user, sets its GUID and returns
  * true. Then the mailbox must make a file of its own: Maildir, when it links the one of the
  * delivery's first recipient, takes that one's GUID too. */
-bool delivery_set_guid(const struct plugin_user *puser, struct mail_save_context *ctx);
+bool delivery_set_guid(struct plugin_user *puser, struct mail_save_context *ctx);
 
 /* What is saved in place of input, a mail that is being delivered: without the lines that the
  * gateway's relay writes for us. NULL: input itself. The caller's to unreference. */

@@ -2,6 +2,7 @@
 #include "dovecot-plugin/compat.h"
 
 #include "dovecot-plugin/plugin/intent.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 #include "dovecot-plugin/protocol/line.h"
 
 #include <errno.h>
@@ -168,4 +169,39 @@ void intent_subscription_end(struct intent *intent)
 {
     if (intent->fd != -1)
         i_close_fd(&intent->fd);
+}
+
+/* --- deliveries that saved nothing ------------------------------------------------------------ */
+
+static bool append_discarded(struct mailbox_list *list, const char *dir, const char *guid)
+{
+    const char *path = t_strconcat(dir, "/" DELIVERY_DISCARDED, NULL);
+    const char *line = t_strconcat(guid, "\n", NULL);
+    struct stat st;
+    int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd == -1 && errno == ENOENT)
+        fd = journal_create(list, dir, path);
+    if (fd == -1)
+        return FALSE;
+    bool written = write(fd, line, strlen(line)) == (ssize_t)strlen(line);
+    if (written && fstat(fd, &st) == 0 && st.st_size >= DELIVERY_DISCARDED_MOST)
+        written = rename(path, t_strconcat(dir, "/" DELIVERY_DISCARDED_OLD, NULL)) == 0;
+    i_close_fd(&fd);
+    return written;
+}
+
+void intent_note_discarded(struct mail_user *user, const char *guid)
+{
+    struct mail_namespace *ns = mail_namespace_find_inbox(user->namespaces);
+    const char *root;
+
+    if (!mailbox_list_get_root_path(ns->list, MAILBOX_LIST_PATH_TYPE_CONTROL, &root))
+        return;
+    const char *dir = t_strdup_printf("%s/%s", root, INTENT_DIR);
+    if (!append_discarded(ns->list, dir, guid))
+        e_warning(user->event,
+                  "dovelane: cannot write to %s/" DELIVERY_DISCARDED " (%m): a relay that asks for "
+                  "this delivery, which saved nothing, makes it once more",
+                  dir);
 }

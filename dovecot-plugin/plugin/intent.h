@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct mail_user;
 struct mailbox;
 
 struct intent {
@@ -40,5 +41,10 @@ void intent_end(struct intent *intent, bool done, uint32_t uid_next);
  * the change is undone. */
 void intent_subscription_begin(struct intent *intent_r, struct mailbox *box, bool set);
 void intent_subscription_end(struct intent *intent);
+
+/* A gateway's delivery to the user, of which this is the GUID, came to its end and saved nothing:
+ * another file beside the journal, which the replicator reads only when a relay asks for such a
+ * mail. A failure is logged; then the mail is delivered once more. */
+void intent_note_discarded(struct mail_user *user, const char *guid);
 
 #endif

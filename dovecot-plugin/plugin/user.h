@@ -17,6 +17,7 @@ struct plugin_user {
     struct target *left; /* of the mailbox that was closed last (mailbox.c) */
     /* While a gateway delivery to this user is under way: the GUID that its mail gets; else "". */
     char delivery_guid[GUID_128_HEX_SIZE + 1];
+    bool delivery_saved; /* something was, by that delivery */
     bool delivery_strip; /* and that mail has a line of the relay's, which is not stored */
     /* Storages that cannot be replicated were named in the log. */
     bool refusal_logged;

@@ -32,6 +32,12 @@
 #define DELIVERY_KEY_MIN 16   /* bytes */
 #define DELIVERY_KEY_MAX 1024
 
+/* Beside the state, with the user's mails: GUIDs of deliveries that saved nothing, a line each. The
+ * plugin appends to it, and gives it the second name when it has grown to so many bytes. */
+#define DELIVERY_DISCARDED "discarded"
+#define DELIVERY_DISCARDED_OLD DELIVERY_DISCARDED ".old"
+#define DELIVERY_DISCARDED_MOST 131072
+
 struct delivery_key {
     unsigned char bytes[DELIVERY_KEY_MAX];
     size_t size;

@@ -290,6 +290,14 @@ bool frame_has_origin(struct text origins, struct frame_origin);
 /* A user name that may stand in a frame, parcel or hint: 1 to FRAME_USER_MAX bytes, no control
  * characters, no '/', not "." or "..". */
 bool frame_user_ok(const uint8_t *user, size_t n);
+/* ADMIN's verb of main's own: "on-disk", up to ON_DISK_GUIDS GUIDs of 32 hex digits. Replies:
+ * "epoch" and that of the state in hex, then for each GUID one row: itself and a word. */
+#define ON_DISK_VERB "on-disk"
+#define ON_DISK_GUIDS (FRAME_ARGS_MAX - 1)
+#define ON_DISK_HERE "here"       /* all its mails are on this site's disk */
+#define ON_DISK_REMOVED "removed" /* a user removed it, or its delivery saved nothing */
+#define ON_DISK_UNKNOWN "unknown" /* there is none, and the mailboxes were looked at */
+#define ON_DISK_WAIT "wait"       /* that cannot be told yet */
 /* A verb of ADMIN that changes nothing. */
 bool frame_verb_reads(struct text verb);
 

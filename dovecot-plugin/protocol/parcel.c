@@ -168,11 +168,22 @@ uint64_t parcel_batch_first(struct text body)
 
 /* ---- RETIRE, RETIRED, and whom they are about ---- */
 
-bool parcel_names(unsigned kind, struct text body, struct text origins)
+/* And what the vector says of it. */
+static struct frame_origin read_origin(struct orset_reader *in)
+{
+    struct frame_origin o = {orset_read_u64(in), 0};
+    o.epoch = orset_read_u64(in);
+    orset_read_num(in, ORSET_COUNTER_MAX);
+    orset_read_u64(in); /* a hash */
+    return o;
+}
+
+/* At the vector of a BATCH, a QUESTION or an ANSWER; bad: it is none of these. */
+static struct orset_reader vector_of(unsigned kind, struct text body)
 {
     struct orset_reader in = reader_of(body);
     if (kind != PARCEL_BATCH && kind != PARCEL_QUESTION && !parcel_is_answer(kind))
-        return false;
+        in.bad = true;
     if (kind == PARCEL_BATCH) {
         size_t n;
         const uint8_t *batch = orset_read_text(&in, PARCEL_MAX, &n);
@@ -182,11 +193,29 @@ bool parcel_names(unsigned kind, struct text body, struct text origins)
     orset_read_u8(&in); /* version */
     if (kind != PARCEL_BATCH)
         orset_read_u8(&in); /* kind of the question */
+    return in;
+}
+
+bool parcel_sender(unsigned kind, struct text body, struct frame_origin *o)
+{
+    struct orset_reader in = vector_of(kind, body);
+    uint64_t n = orset_read_num(&in, ORSET_ORIGINS_MAX);
+    struct orset_reader again = in;
+    for (uint64_t i = 0; i < n && !in.bad; i++)
+        (void)read_origin(&in);
+    uint64_t own = orset_read_num(&in, ORSET_ORIGINS_MAX);
+    if (in.bad || own >= n)
+        return false;
+    for (uint64_t i = 0; i <= own; i++)
+        *o = read_origin(&again);
+    return true;
+}
+
+bool parcel_names(unsigned kind, struct text body, struct text origins)
+{
+    struct orset_reader in = vector_of(kind, body);
     for (uint64_t i = orset_read_num(&in, ORSET_ORIGINS_MAX); i > 0 && !in.bad; i--) {
-        struct frame_origin o = {orset_read_u64(&in), 0};
-        o.epoch = orset_read_u64(&in);
-        orset_read_num(&in, ORSET_COUNTER_MAX);
-        orset_read_u64(&in);
+        struct frame_origin o = read_origin(&in);
         if (!in.bad && frame_has_origin(origins, o))
             return true;
     }
@@ -197,6 +226,30 @@ int parcel_origins(struct text body, size_t *n_r)
 {
     *n_r = body.n / FRAME_ORIGIN;
     return body.n % FRAME_ORIGIN != 0 || *n_r == 0 || *n_r > PARCEL_ORIGINS_MAX ? -1 : 0;
+}
+
+/* ---- ASK_DISK, ON_DISK ---- */
+
+void parcel_put_guids(struct orset_buf *b, unsigned kind, const struct parcel_guids *g)
+{
+    orset_buf_u64(b, g->asked);
+    if (kind == PARCEL_ON_DISK)
+        orset_buf_u64(b, g->epoch);
+    orset_buf_put(b, g->guid, g->n * PARCEL_GUID);
+}
+
+int parcel_guids(unsigned kind, struct text body, struct parcel_guids *g)
+{
+    struct orset_reader r = reader_of(body);
+    *g = (struct parcel_guids){.asked = orset_read_u64(&r)};
+    if (kind == PARCEL_ON_DISK)
+        g->epoch = orset_read_u64(&r);
+    if (r.bad)
+        return -1;
+    size_t bytes = (size_t)(r.end - r.at);
+    g->n = bytes / PARCEL_GUID;
+    g->guid = r.at;
+    return bytes % PARCEL_GUID != 0 || g->n == 0 || g->n > PARCEL_GUIDS_MAX ? -1 : 0;
 }
 
 /* ---- BODIES ---- */

@@ -40,8 +40,13 @@ enum parcel_kind {
     PARCEL_RAISED,         /* that will be done */
     PARCEL_RETIRE,         /* the user was forgotten: origins of his states. Main's own, as is */
     PARCEL_RETIRED,        /* ... that this site knows of these */
+    PARCEL_ASK_DISK,       /* which of these mails are on the disk */
+    PARCEL_ON_DISK,        /* these are; read by main alone */
     PARCEL_KINDS
 };
+
+#define PARCEL_GUIDS_MAX 1000 /* of one ASK_DISK or ON_DISK */
+#define PARCEL_GUID 16        /* bytes of one */
 
 /* of one user name: its users who were forgotten, one after the other */
 #define PARCEL_ORIGINS_MAX 1024
@@ -82,6 +87,9 @@ int parcel_decode(struct parcel *, const uint8_t *meta, size_t n);
 void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns,
                   uint8_t digest[16]);
 
+/* The sender's own origin in the vector of a BATCH, a QUESTION or an ANSWER. false: it has none. */
+bool parcel_sender(unsigned kind, struct text body, struct frame_origin *);
+
 /* ---- bodies ---- */
 
 /* BATCH = text batch, num n, n { 32 bytes SHA-256, text mail }. */
@@ -110,6 +118,19 @@ bool parcel_names(unsigned kind, struct text body, struct text origins);
 
 /* RETIRE, RETIRED = n { u64 site, u64 epoch }. -1: malformed. */
 int parcel_origins(struct text body, size_t *n_r);
+
+/* ASK_DISK = u64 asked, n { 16 bytes GUID }; ON_DISK = u64 asked, u64 epoch, n { 16 bytes GUID }.
+ * asked: a random number of who asks, which the answer repeats: so it is of a later moment than the
+ * question. epoch: of the answering site's state. */
+struct parcel_guids {
+    uint64_t asked, epoch;
+    size_t n; /* 1 to PARCEL_GUIDS_MAX */
+    const uint8_t *guid;
+};
+
+/* Of ASK_DISK, epoch is not written. */
+void parcel_put_guids(struct orset_buf *b, unsigned kind, const struct parcel_guids *);
+int parcel_guids(unsigned kind, struct text body, struct parcel_guids *);
 
 /* BODIES = num n, n { 32 bytes SHA-256, text mail }, within the same bounds. */
 void parcel_put_bodies(struct orset_buf *b, size_t nmails);

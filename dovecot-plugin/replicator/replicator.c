@@ -17,8 +17,10 @@
 #include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
+#include "dovecot-plugin/replicator/lanes/asked.h"
 #include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/progress.h"
+#include "dovecot-plugin/replicator/users/questions.h"
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/resend.h"
 #include "dovecot-plugin/replicator/users/retire.h"
@@ -97,6 +99,9 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     ledger_commit_seen(r->ledger);
     if (sweep_wants_list(r->sweep) && workers_list_users(r->workers))
         sweep_list_asked(r->sweep);
+    if (r->asked_for != r->told_asked_for) /* HELLO says it */
+        workers_renew(r->workers);
+    r->told_asked_for = r->asked_for;
     workers_run(r->workers);
     look_again(r);
     admin_run(r->admin);
@@ -155,8 +160,10 @@ static uint64_t instance_of(struct replicator *r)
 
 static void may_use(struct replicator *r, size_t node)
 {
-    if (node == CLAIM_OWN)
-        outbox_go(r->outbox);
+    if (node != CLAIM_OWN)
+        return;
+    outbox_go(r->outbox);
+    asked_go(r->asked);
 }
 
 struct replicator *replicator_open(struct ev_loop *loop, const struct config *c, size_t self,
@@ -198,6 +205,8 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->unproven = unproven_open(r);
     r->retire = retire_open(r);
     r->users = users_open(r);
+    r->questions = questions_open(r);
+    r->told_asked_for = r->asked_for;
     r->sched = sched_open(r);
     r->holders = holders_open();
     r->workers = workers_open(r, worker_socket);
@@ -206,6 +215,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->claims = claims_open(r, instance_of(r), &claims);
     r->outbox = outbox_open(r, &arrivals_from_outbox);
     r->inbox = inbox_open(r, &arrivals_from_inbox);
+    r->asked = asked_open(r, &questions_from_asked);
     r->hints = hints_open(r);
     r->sweep = sweep_open(r);
     r->admin = admin_open(r);
@@ -239,6 +249,7 @@ void replicator_stop(struct replicator *r, void (*stopped)(void *arg), void *arg
     hints_stop(r->hints);
     sweep_stop(r->sweep);
     inbox_stop(r->inbox);
+    asked_stop(r->asked);
     ev_timer_start(r->loop, &r->grace);
 }
 
@@ -254,9 +265,12 @@ void replicator_close(struct replicator *r)
     hints_close(r->hints);
     workers_close(r->workers);
     inbox_close(r->inbox);
+    questions_stop(r->questions);
+    asked_close(r->asked);
     outbox_close(r->outbox);
     resend_close(r->resend);
     users_close(r->users);
+    questions_close(r->questions);
     unproven_close(r->unproven);
     retire_close(r->retire);
     pace_close(r->pace);

@@ -1,7 +1,7 @@
 /* replicator - what the parts of dovelane-replicator have in common.
  *
  *     hints, sweep ─▶ user (what is to be done for whom) ─▶ sched (who is next) ─▶ worker (frames)
- *     inbox ─────────▶   ▲                                                           │ SEND
+ *     inbox, asked ──▶   ▲                                                           │ SEND
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
  *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ outbox (lanes)
  *
@@ -47,7 +47,9 @@ struct replicator {
     /* the last run had another one. What was told between its end and the FIFO's is not known:
      * all users are swept */
     bool adopted;
-    bool unswept; /* a sweep of all has begun and is not over: the next run begins it anew */
+    bool asked_for;      /* relays ask whether deliveries are safe, or did so once */
+    bool told_asked_for; /* and so the workers were told */
+    bool unswept;        /* a sweep of all has begun and is not over: the next run begins it anew */
     bool stopping;
 
     struct ledger *ledger;
@@ -57,6 +59,7 @@ struct replicator {
     struct unproven *unproven;
     struct retire *retire;
     struct users *users;
+    struct questions *questions;
     struct sched *sched;
     struct holders *holders;
     struct workers *workers;
@@ -64,6 +67,7 @@ struct replicator {
     struct claims *claims;
     struct outbox *outbox;
     struct inbox *inbox;
+    struct asked *asked;
     struct hints *hints;
     struct sweep *sweep;
     struct admin *admin;

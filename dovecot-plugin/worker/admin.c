@@ -472,6 +472,8 @@ enum frame_result admin(struct session *s, const char *const *args)
         return new_epoch(s);
     if (strcmp(args[0], "join") == 0 && args[1] == NULL)
         return join(s);
+    if (strcmp(args[0], ON_DISK_VERB) == 0)
+        return on_disk(s, args + 1);
     if (strcmp(args[0], "kept") == 0)
         return kept_show(s, args + 1);
     if (strcmp(args[0], "unexpunge") == 0)

@@ -519,6 +519,7 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_READING: return reading(s, p, f->body);
     case PARCEL_RAISE:
     case PARCEL_RAISED: return raises(s, p, f);
+    case PARCEL_ASK_DISK: return on_disk_asked(s, p->site, f->body);
     default:
         session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site,
                      f->kind);

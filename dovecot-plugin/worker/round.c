@@ -145,6 +145,8 @@ enum frame_result round_end(struct session *s, enum frame_result result)
      * again. */
     if (send_new_ops(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;
+    if (on_disk_say(s) < 0 && result == FRAME_OK)
+        result = FRAME_TEMPORARY;
     uid_rounds_wanted(s);
     modseq_repair_wanted(s);
     peer_join_waits(s);

@@ -62,7 +62,7 @@ static void take_hello(struct server *v, const struct frame_hello *h)
     g->brake_count = 20;
     g->brake_percent = 10;
     g->brake_wait = 2000;
-    g->log_placed = g->backup = FALSE;
+    g->log_placed = g->backup = g->questions = FALSE;
     g->keep_expunged = 0;
     for (size_t i = 0; i < h->nsettings; i++) {
         const char *key = t_strndup(h->setting[i].key.p, h->setting[i].key.n);
@@ -83,6 +83,8 @@ static void take_hello(struct server *v, const struct frame_hello *h)
             g->log_placed = strcmp(value, "yes") == 0;
         else if (strcmp(key, "role") == 0)
             g->backup = strcmp(value, "backup") == 0;
+        else if (strcmp(key, "questions") == 0)
+            g->questions = strcmp(value, "yes") == 0;
         else if (strcmp(key, "keep_expunged") == 0 && str_to_uint64(value, &ms) == 0)
             g->keep_expunged = (time_t)(ms / 1000);
         else if (strcmp(key, "brake_wait") == 0 && str_to_uint(value, &n) == 0)

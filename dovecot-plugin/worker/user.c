@@ -17,6 +17,7 @@
 #include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/retired.h"
+#include "dovecot-plugin/worker/session/removed.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/session/validity.h"
@@ -290,6 +291,7 @@ static int session_init(struct session *s, bool existing, bool *permanent_r, con
         *error_r = session_error(s);
         return -1;
     }
+    removed_begin(s);
     validity_count_all(s);
     s->state_id = file_id(state_path(s));
     s->fully_open = TRUE;
@@ -405,6 +407,7 @@ struct session *session_open(struct link *link, struct group *group,
     i_array_init(&s->pending_wants, 1);
     i_array_init(&s->failing, 4);
     i_array_init(&s->scan_modseqs, 4);
+    i_array_init(&s->asked, 1);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;
     if (session_init(s, asked->existing, &failure_r->permanent, &failure_r->text) < 0) {
@@ -487,6 +490,8 @@ void session_close(struct session **_s)
     give_free(s);
     array_free(&s->failing);
     array_free(&s->scan_modseqs);
+    array_free(&s->asked);
+    removed_end(s);
     i_close_fd(&s->lock_fd);
     event_unref(&s->event);
     compat_user_deinit(&s->user);

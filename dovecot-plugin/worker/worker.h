@@ -4,6 +4,7 @@
  *     main ──frames──▶ serve.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state
  *                         ├──────▶ round.c    the steps of a question, in order
  *                         ├──────▶ parcels.c  what a peer sent
+ *                         ├──────▶ on_disk.c  whether mails are on this site's disk
  *                         └──────▶ admin.c    verbs of doveadm for this user
  *
  *     round.c ─▶ ingest/    mailboxes ─▶ ops: which mailboxes there are, what became of their mails
@@ -73,6 +74,15 @@ uint64_t session_state_bytes(struct session *); /* of the file and what SQLite h
  * database: what is open here is nobody's any more. The session is to be closed and opened
  * again. */
 bool session_replaced(struct session *);
+
+/* --- on_disk.c -------------------------------------------------------------------------------- */
+
+/* A peer asks which mails are on this site's disk. */
+enum frame_result on_disk_asked(struct session *, uint64_t site, struct text body);
+/* Behind each question of main's: what was asked for and came to the disk since is said. */
+int on_disk_say(struct session *);
+/* ADMIN's verb: where the mails with these GUIDs are at this site, looked for in all mailboxes. */
+enum frame_result on_disk(struct session *, const char *const *guids);
 
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result parcel_take(struct session *, const struct frame_parcel *);

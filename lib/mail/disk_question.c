@@ -19,7 +19,8 @@ static bool is_made_of(const char *text, size_t len, const char *bytes)
 static bool is_node(const char *node)
 {
     size_t n = strnlen(node, DISK_NODE_MAX + 1);
-    return n > 0 && n <= DISK_NODE_MAX && is_made_of(node, n, "abcdefghijklmnopqrstuvwxyz.-" DIGITS);
+    return n > 0 && n <= DISK_NODE_MAX &&
+           is_made_of(node, n, "abcdefghijklmnopqrstuvwxyz.-" DIGITS);
 }
 
 static bool is_rcpt(const char *rcpt)

@@ -100,7 +100,7 @@ WALLS = {
         "lib/base lib/mail lib/config dovecot-plugin/protocol "
         "dovecot-plugin/replicator/site/group.h dovecot-plugin/replicator/replicator.h",
     "dovecot-plugin/replicator/lanes":
-        "lib/base lib/redis dovecot-plugin/replicator/replicator.h "
+        "lib/base lib/mail lib/redis dovecot-plugin/replicator/replicator.h "
         "dovecot-plugin/replicator/site",
     "dovecot-plugin/replicator/users":
         "lib/base dovecot-plugin/protocol dovecot-plugin/replicator/replicator.h "

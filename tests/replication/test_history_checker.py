@@ -46,14 +46,14 @@ class Story:
         answer = {"answer": [1, uid]} if uid else {}
         self.op(site, "append", folder=folder, mail=mail, flags=list(flags), **answer, **how)
 
-    def read(self, site, folder, *rows, uidnext=100, validity=1, since=None, **how):
+    def read(self, site, folder, *rows, uidnext=100, validity=1, modseq=1, since=None, **how):
         self.op(
             site,
             "read",
             folder=folder,
             validity=validity,
             uidnext=uidnext,
-            modseq=1,
+            modseq=modseq,
             whole=True,
             since=since,
             mails=[[uid, mail, list(flags), 1] for uid, mail, *flags in rows],
@@ -82,7 +82,7 @@ class Story:
         now = self.tick()
         self.history.links.append(Link(frozenset(pairs), now, now))
 
-    def rest(self, sites=None, subscribed=(), excused="", **folders):
+    def rest(self, sites=None, subscribed=(), excused="", first_uid=1, **folders):
         """folders: {mail: flags}, as all sites show; `sites`: what differs, {site: folders}."""
         shown = {}
         for site in SITES:
@@ -100,7 +100,7 @@ class Story:
                         "uidnext": 100,
                         "mails": [
                             [uid, mail.partition("#")[0], sorted(flags), f"g{mail}"]
-                            for uid, (mail, flags) in enumerate(mails.items(), 1)
+                            for uid, (mail, flags) in enumerate(mails.items(), first_uid)
                         ],
                     }
                     for name, mails in here.items()
@@ -438,6 +438,33 @@ def missed_expunge(story):
     story.rest()
 
 
+def came_back(story, *told):
+    """A client knows m, the folder is deleted and comes back with n. It visits at once, and again:
+    `told` has HIGHESTMODSEQ and what it was told, of each further visit."""
+    story.op("a", "create", folder="P1")
+    story.append("a", "P1", "m", uid=1)
+    story.read("a", "P1", (1, "m"), uidnext=2, modseq=3)
+    before = len(story.history.ops)
+    story.op("b", "delete", folder="P1")
+    story.append("c", "P1", "n", uid=2)
+    story.rest(P1={"n": []}, first_uid=2)
+    for modseq, vanished, changed in [(5, [], []), *told]:
+        since = {"read": before, "vanished": vanished, "changed": changed}
+        story.read("a", "P1", (2, "n"), modseq=modseq, since=since)
+        before = len(story.history.ops)
+    story.rest(P1={"n": []}, first_uid=2)
+
+
+@bad("QRESYNC misses an expunge of a folder that came back", "QRESYNC missed, .*: {1: ")
+def missed_after_it_came_back(story):
+    came_back(story, (65600, [], [[2, []]]))
+
+
+@bad("QRESYNC misses a mail of a folder that came back", "QRESYNC missed, .*: {2: ")
+def missed_mail_after_it_came_back(story):
+    came_back(story, (65600, [1], []))
+
+
 @pytest.mark.parametrize(("make", "wanted"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 def test_a_violation_is_told(make, wanted):
     import re
@@ -446,6 +473,12 @@ def test_a_violation_is_told(make, wanted):
     make(story)
     told = story.judged()
     assert re.search(wanted, told), told
+
+
+def test_a_folder_that_came_back_a_moment_ago_is_left_open_until_its_modseqs_go_on():
+    story = Story()
+    came_back(story, (6, [], []), (65600, [1], [[2, []]]), (65600, [], []))
+    assert story.judged() == ""
 
 
 def test_what_concurrent_operations_may_leave_open_passes():

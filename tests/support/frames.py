@@ -11,7 +11,7 @@ import struct
  APART) = range(64, 75)
 # Kinds of parcels between sites.
 (BATCH, QUESTION, ANSWER, WANT, BODY, UID_DIRTY, UID_ASK, UID_ANSWER, BODIES, READING,
- ANSWER_READING, RAISE, RAISED, RETIRE, RETIRED) = range(1, 16)
+ ANSWER_READING, RAISE, RAISED, RETIRE, RETIRED, ASK_DISK, ON_DISK) = range(1, 18)
 # What a SHIP asks for: HELLO_TOO is "new", and a batch without ops where nothing is.
 NEW, CONFIRMED, HELLO_TOO, EXCHANGE, FORGET = range(5)
 

@@ -11,9 +11,9 @@ import struct
 import threading
 import time
 
-from support.frames import (ADMIN, ANSWER, BATCH, BODIES, CLOSE, CONFIRMED, CREDENTIALS, DONE,
+from support.frames import (ADMIN, ANSWER, ASK_DISK, BATCH, BODIES, CLOSE, CONFIRMED, CREDENTIALS, DONE,
                             ELSEWHERE, EXCHANGE, FAIL, FORGET, HELLO, INGEST, LOOKUP, NEW, NOTE,
-                            OPEN, PARCEL, QUESTION, READY, REPLY, RESERVE, RESERVED, Reader, SEND,
+                            ON_DISK, OPEN, PARCEL, QUESTION, READY, REPLY, RESERVE, RESERVED, Reader, SEND,
                             SHIP, TICK, WANT, batch_head, frame, num, text)
 
 OK, REFUSED, TEMPORARY = range(3)
@@ -84,6 +84,7 @@ class Site:
         self.want_most = 1000   # mails asked for at one time
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
+        self.words, self.epochs = {}, {}    # (user, GUID): here, removed or wait; user: epoch of his state
         self.listed = None  # names of the userdb; None: cannot be listed
         self.together, self.first_rows = 0, 0   # so many users' answers have a first row each before any has its second one
         self.row_sent = threading.Condition(self.lock)
@@ -121,6 +122,10 @@ class Site:
                 c.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+
+    def word(self, user, guid):
+        """What on-disk says of it."""
+        return self.words.get((user, guid), "unknown")
 
     def state(self, user):
         with self.lock:
@@ -432,6 +437,13 @@ class Worker:
         if self.user in self.site.refusing:
             self.done(TEMPORARY, "disk full")
             return
+        if kind == ASK_DISK:
+            here = [body[at:at + 16] for at in range(8, len(body), 16) if self.site.word(self.user, body[at:at + 16].hex()) == "here"]
+            if here:
+                told = body[:8] + struct.pack("<Q", self.site.epochs.get(self.user, EPOCH)) + b"".join(here)
+                self.write(SEND, num(site) + num(ON_DISK) + b"\x00" + num(0) + text(told))
+            self.done()
+            return
         if not body or kind not in (BATCH, QUESTION, ANSWER, WANT, BODIES):
             self.done(REFUSED, "no body" if not body else "unknown kind")
             return
@@ -513,6 +525,12 @@ class Worker:
             for name in self.site.listed or []:
                 self.write(REPLY, b"\x01" + text(name))
             self.done(OK if self.site.listed is not None else REFUSED)
+            return
+        if args[0] == "on-disk":
+            self.write(REPLY, b"\x00" + text(f"epoch {self.site.epochs.get(self.user, EPOCH):x}"))
+            for guid in args[1:]:
+                self.write(REPLY, b"\x00" + text(f"{guid} {self.site.word(self.user, guid)}"))
+            self.done()
             return
         if args[0] == "accept":
             self.done(REFUSED, "nothing is held")

@@ -133,6 +133,8 @@ struct orset {
     uint64_t left_out;      /* keywords that were not set, since it was opened */
     void (*changed)(void *arg, uint32_t home, uint32_t uid); /* orset_on_changed() */
     void *changed_arg;
+    void (*removed)(void *arg, const struct orset_facts *); /* orset_on_removed() */
+    void *removed_arg;
     uint64_t batches;     /* applied since it was opened */
     size_t subscriptions; /* their bytes + 1; 0: not counted yet */
     uint64_t remembered;

@@ -140,6 +140,8 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
     if (n < 0)
         return n;
     if (n == 1) {
+        if (os->removed)
+            os->removed(os->removed_arg, &m->p.facts);
         r = uid ? orset_unbind(os, home, m, local) : 0;
         if (r == 0)
             r = orset_task_place(os, f, d, false);

@@ -144,6 +144,35 @@ int orset_mail_lives(struct orset *os, const uint8_t guid[16], const uint8_t sha
     return r < 0 ? r : 0;
 }
 
+int orset_guid_where(struct orset *os, const uint8_t guid[16], orset_there_fn *is_there, void *arg)
+{
+    struct guid_rows g = {.os = os};
+    struct message *m = &os->m[0];
+    struct orset_dot d;
+    enum orset_where where = ORSET_NOWHERE;
+    uint32_t f = 0;
+    int r;
+    memcpy(g.guid, guid, 16);
+    while ((r = guid_next(os, &g, &f, &d)) > 0) {
+        if (d.origin == ORSET_DOOMED_ORIGIN) {
+            uint8_t doomed[16];
+            if ((r = orset_task_doomed_guid(os, f, (uint32_t)d.counter, doomed)) < 0)
+                return r;
+            if (r > 0 && where == ORSET_NOWHERE && memcmp(doomed, guid, 16) == 0)
+                where = ORSET_DOOMED;
+            continue;
+        }
+        if ((r = orset_message_load(os, f, d, m)) < 0)
+            return r;
+        if (r == 0 || memcmp(m->p.facts.guid, guid, 16) != 0)
+            continue;
+        if (!m->p.uid || !is_there(arg, orset_folder_at(os, f)->home, m->p.uid))
+            return ORSET_WAITING;
+        where = ORSET_PLACED;
+    }
+    return r < 0 ? r : (int)where;
+}
+
 /* 1: a live message of that GUID has no UID here yet. It is to be copied from what waits for its
  * removal: its last bytes here, perhaps the last anywhere. */
 static int is_needed(struct orset *os, const uint8_t guid[16])

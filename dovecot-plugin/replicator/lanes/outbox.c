@@ -213,6 +213,11 @@ bool outbox_node(const struct outbox *s)
     return node_ready(s->node);
 }
 
+struct node *outbox_own(const struct outbox *s)
+{
+    return s->node;
+}
+
 bool outbox_full(const struct outbox *s)
 {
     int64_t share = (int64_t)s->r->config->replica_lane / LANE_SHARE;

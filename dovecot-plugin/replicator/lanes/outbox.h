@@ -23,6 +23,8 @@ struct outbox_calls {
     void (*resend)(struct replicator *, size_t peer);
 };
 
+struct node;
+
 struct outbox *outbox_open(struct replicator *, const struct outbox_calls *);
 void outbox_close(struct outbox *);
 
@@ -44,8 +46,9 @@ bool outbox_answered(const struct outbox *, size_t peer);
 bool outbox_may_try(struct outbox *, size_t peer);
 /* So much is under way that workers have to wait. */
 bool outbox_full(const struct outbox *);
-size_t outbox_pending(const struct outbox *); /* parcels without an answer yet */
-bool outbox_node(const struct outbox *);      /* the own node is there */
+size_t outbox_pending(const struct outbox *);   /* parcels without an answer yet */
+bool outbox_node(const struct outbox *);        /* the own node is there */
+struct node *outbox_own(const struct outbox *); /* it */
 
 /* A user who had something missing in that lane is in memory no longer: when the lane is empty,
  * resend is called. */

@@ -76,6 +76,7 @@ bool ledger_has_joined(struct ledger *, const char *name);
 void ledger_count(struct ledger *, uint64_t *users_r, uint64_t *joined_r);
 
 /* A number that outlives this run. 0: it is not noted. */
+#define LEDGER_ASKED_FOR "asked-for" /* relays ask whether deliveries are safe */
 void ledger_note(struct ledger *, const char *key, uint64_t value);
 uint64_t ledger_noted(struct ledger *, const char *key);
 

@@ -5,6 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/pace.h"
+#include "dovecot-plugin/replicator/users/questions.h"
 #include "dovecot-plugin/replicator/users/resend.h"
 #include "dovecot-plugin/replicator/users/retire.h"
 #include "dovecot-plugin/replicator/users/unproven.h"
@@ -34,6 +35,8 @@ static struct user *came(struct replicator *r, struct text name, const struct pa
         retire_came(r->retire, name, p);
         return NULL;
     }
+    if (questions_heard(r->questions, name, p))
+        return NULL;
     struct user *named = user_find(r->users, (const char *)name.p, name.n);
     if (parcel_is_answer(p->kind) && (!named || !named->worker)) /* who asked is gone */
         return NULL;

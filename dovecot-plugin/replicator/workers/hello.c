@@ -61,6 +61,7 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
         {"log_placed", r->config->log_placed == LOG_PLACED_YES ? "yes" : "no"},
         {"role", r->group.backup ? "backup" : "full"},
         {"keep_expunged", keep},
+        {"questions", r->asked_for ? "yes" : "no"},
         {"replicas", replicas},
         {"public_user", r->config->replicate_public_user}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {

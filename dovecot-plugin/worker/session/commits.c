@@ -32,6 +32,8 @@ int session_begin(struct session *s)
 void session_rollback(struct session *s)
 {
     orset_rollback(s->os);
+    if (s->removed != NULL)
+        s->removed_forget(s);
     s->stale = TRUE;
 }
 
@@ -40,6 +42,10 @@ int session_commit(struct session *s)
     struct orset_origin self = orset_origin_get(s->os, orset_self(s->os));
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
     bool numbers = counter != s->noted;
+    if (s->removed != NULL && s->removed_write(s) < 0) {
+        session_rollback(s);
+        return -1;
+    }
     i_assert(counter >= s->noted || s->noted == UINT64_MAX); /* no number is given twice */
     if (numbers && link_reserve(s->link, FRAME_RESERVE_RAISE, self.epoch, counter, NULL) < 0) {
         session_rollback(s);

@@ -68,6 +68,8 @@ int rows_corrupt(struct session *, const char *what);
  * when last (patience.c) */
 #define ROW_WAITS 'h'
 #define ROW_REMOVED_BY 'z' /* folder, UID: site that removed the mail, and when (kept/keep.c) */
+/* GUID of a delivery: when the last message of it was removed (removed.c) */
+#define ROW_REMOVED 'f'
 /* the state was found to be older than the mailboxes; until all were looked at */
 #define ROW_REWOUND 'x'
 

@@ -12,6 +12,7 @@
 #include "dovecot-plugin/worker/session/scan_modseqs.h"
 
 #include <array.h>
+#include <guid.h>
 #include <hash-decl.h>
 #include <str.h>
 
@@ -19,6 +20,7 @@ struct body_request;
 struct box;
 struct failing;
 struct pending_wants;
+struct removed_guids;
 
 /* What HELLO said; the same for all users. */
 struct group {
@@ -35,6 +37,7 @@ struct group {
     unsigned brake_percent; /* ... or this share of the folder, if that is more */
     bool log_placed;        /* a line for each mail that is saved */
     bool backup;            /* this site's role: what other sites remove is kept (kept/kept.h) */
+    bool questions;         /* relays ask whether deliveries are safe */
     time_t keep_expunged;   /* seconds; 0: not told, nothing is removed for its age */
     unsigned brake_wait;    /* ms; counted when no more went for so long */
 };
@@ -74,6 +77,12 @@ struct join {
     enum join_phase phase;
     time_t until; /* of a new state or epoch: it waits so long for all to answer */
     time_t since; /* when it asked first; 0: it has not, and waits for its turn */
+};
+
+/* A mail that a peer asked for by ASK_DISK, and that is not on the disk yet. */
+struct asked_guid {
+    uint64_t site, asked;
+    guid_128_t guid;
 };
 
 struct session {
@@ -179,6 +188,13 @@ struct session {
     unsigned ask_next;                 /* whom to ask when nobody in particular has them */
 
     /* --- since the user was opened: the peers, and the log --- */
+
+    /* in this transaction; NULL: nobody asks (removed.c). Before its commit, and when it is rolled
+     * back: */
+    struct removed_guids *removed;
+    int (*removed_write)(struct session *);
+    void (*removed_forget)(struct session *);
+    ARRAY(struct asked_guid) asked; /* by ASK_DISK, and not on the disk yet (on_disk.c) */
 
     ARRAY(struct pending_wants) pending_wants; /* the first is given next (give.c) */
     time_t told;                               /* when keepers were told of dirty folders */

@@ -95,6 +95,13 @@ static void bodies(const uint8_t *data, size_t size)
             got++;
         require(got == n, "not as many wants as said");
     }
+    struct parcel_guids g;
+    for (unsigned kind = PARCEL_ASK_DISK; kind <= PARCEL_ON_DISK; kind++)
+        if (parcel_guids(kind, body, &g) == 0)
+            used((struct text){g.guid, g.n * PARCEL_GUID}, data, size);
+    struct frame_origin o;
+    for (unsigned kind = 1; kind < PARCEL_KINDS; kind++)
+        (void)parcel_sender(kind, body, &o);
     if (parcel_body(body, &p) == 0) {
         used(p.part, data, size);
         require(p.offset + p.part.n <= p.size, "a part behind the end");

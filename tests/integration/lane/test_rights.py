@@ -13,8 +13,9 @@ MAIL, ORDER = "dovelane:smtp:[h]:25|mx1>mx2", "dovelane:order"
 SITES = "site-a", "site-b", "site-c"
 LANES = {site: {f"dovelane:replica:{site}>{other}{kind}" for other in SITES if other != site for kind in ("", ":bulk")} for site in SITES}
 REPLICA = set().union(*LANES.values())
+ASKED, ANSWERED = {f"dovelane:asked:{n}" for n in (1, 2, 3)}, "dovelane:answered:mx1"
 SIGNALS = {f"dovelane.{name}" for name in ("divert", "holds", "nodes", "drain", "look", "away", "config", "group", "group.site-a")}
-KEYS = {MAIL, ORDER, "other", *REPLICA, *SIGNALS}
+KEYS = {MAIL, ORDER, "other", ANSWERED, *ASKED, *REPLICA, *SIGNALS}
 
 # Which of the module's commands a program may have at all; the admin's, and those that nobody has.
 MODULE = {"lane.create", "lane.push", "lane.put", "lane.mput", "lane.ack", "lane.revoke", "lane.meta", "lane.take", "lane.nack", "lane.extend", "lane.read", "lane.get", "lane.ids",
@@ -45,7 +46,8 @@ MAY = {
         on(MAIL, "lane.read", "lane.get", "lane.ack", "lane.meta", "lane.info") |
         on(SIGNALS, "get", "set", "del", "exists", "sadd", "hget", "hgetall", "eval"),
     "dovelane-replicator":
-        alone("lane.ready") | on(REPLICA, "lane.create", "lane.push", "lane.take", "lane.ack", "lane.len", "lane.info"),
+        alone("lane.ready") | on(REPLICA, "lane.create", "lane.push", "lane.take", "lane.ack", "lane.len", "lane.info") |
+        on(ASKED, "lane.take", "lane.ack", "lane.info") | on(ANSWERED, "lane.push"),
 }
 
 
@@ -56,7 +58,8 @@ def to(site, other):
 for one in SITES:
     for node in SITES:
         MAY[f"dovelane-replicator:{one}@{node}"] = (
-            on(LANES[one], "lane.create", "lane.push", "lane.len") if one == node else
+            on(LANES[one], "lane.create", "lane.push", "lane.len") | on(f"dovelane:asked:{SITES.index(one) + 1}", "lane.take", "lane.ack", "lane.info") |
+            on(ANSWERED, "lane.push") if one == node else
             alone("lane.ready") | on(to(node, one), "lane.take", "lane.ack", "lane.info"))
 
 

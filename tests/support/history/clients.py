@@ -206,7 +206,8 @@ class Client(threading.Thread):
         for line in lines:
             items = pairs(line) if re.match(rb"\* \d+ FETCH", line) else {}
             head = next((value for key, value in items.items() if key.startswith(b"BODY[")), None)
-            if head is not None:
+            # NIL: it was expunged while this was read.
+            if head not in (None, b"NIL"):
                 mails.append(
                     [
                         int(items[b"UID"]),

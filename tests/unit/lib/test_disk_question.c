@@ -92,17 +92,31 @@ END_TEST
 
 START_TEST(test_hostile_bodies_are_refused)
 {
-    static const char *const question[] = {
-        "", "1", "1 ", "2 " GUID " mx1 2 u", "1  " GUID " mx1 2 u", "1 " GUID " mx1 2 ",
-        "1 " GUID " mx1 2", "1 " GUID " mx1 1 u", "1 " GUID " mx1 02 u", "1 " GUID " mx1 65 u",
-        "1 " GUID " mx1 18446744073709551618 u", "1 " GUID " mx1 a u", "1 " GUID " MX1 2 u",
-        "1 " GUID " mx1\t2 u", "1 " GUID " mx1 2 u\n", "1 " GUID "0 mx1 2 u",
-        "1 0123456789ABCDEF0123456789abcdef mx1 2 u", "1 " GUID " mx1 2 u\x7f",
-        "1 " GUID " ../mx*1 2 u"};
+    static const char *const question[] = {"",
+                                           "1",
+                                           "1 ",
+                                           "2 " GUID " mx1 2 u",
+                                           "1  " GUID " mx1 2 u",
+                                           "1 " GUID " mx1 2 ",
+                                           "1 " GUID " mx1 2",
+                                           "1 " GUID " mx1 1 u",
+                                           "1 " GUID " mx1 02 u",
+                                           "1 " GUID " mx1 65 u",
+                                           "1 " GUID " mx1 18446744073709551618 u",
+                                           "1 " GUID " mx1 a u",
+                                           "1 " GUID " MX1 2 u",
+                                           "1 " GUID " mx1\t2 u",
+                                           "1 " GUID " mx1 2 u\n",
+                                           "1 " GUID "0 mx1 2 u",
+                                           "1 0123456789ABCDEF0123456789abcdef mx1 2 u",
+                                           "1 " GUID " mx1 2 u\x7f",
+                                           "1 " GUID " ../mx*1 2 u"};
     static const char *const answer[] = {
-        "1 " GUID " 1 0 Safe", "1 " GUID " 1 0 safe ", "1 " GUID " 0 0 safe", "1 " GUID " 1 00 safe",
-        "1 " GUID " 1 A safe", "1 " GUID " 1 10000000000000000 safe", "1 " GUID " 1 0",
-        "1 " GUID " -1 0 safe", "1 " GUID " 1  safe", "1 " GUID " 18446744073709551616 0 safe"};
+        "1 " GUID " 1 0 Safe", "1 " GUID " 1 0 safe ",
+        "1 " GUID " 0 0 safe", "1 " GUID " 1 00 safe",
+        "1 " GUID " 1 A safe", "1 " GUID " 1 10000000000000000 safe",
+        "1 " GUID " 1 0",      "1 " GUID " -1 0 safe",
+        "1 " GUID " 1  safe",  "1 " GUID " 18446744073709551616 0 safe"};
     for (size_t i = 0; i < sizeof question / sizeof *question; i++)
         ck_assert_msg(!reads_question(question[i]), "%s", question[i]);
     for (size_t i = 0; i < sizeof answer / sizeof *answer; i++)

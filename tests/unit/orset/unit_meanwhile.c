@@ -195,6 +195,67 @@ START_TEST(test_a_removed_mail_that_another_exchange_brings_in_the_middle_does_n
 }
 END_TEST
 
+/* --- where the mails of a GUID are ------------------------------------------------------------- */
+
+static bool there(void *arg, uint32_t home, uint32_t uid)
+{
+    const uint32_t *gone = arg;
+    (void)home;
+    return uid != *gone;
+}
+
+static int where(struct replica *r, uint8_t guid, uint32_t gone)
+{
+    struct orset_facts facts = facts_of(guid, 0);
+    return orset_guid_where(r->os, facts.guid, there, &gone);
+}
+
+static void count_removed(void *arg, const struct orset_facts *facts)
+{
+    (void)facts;
+    ++*(unsigned *)arg;
+}
+
+START_TEST(a_guid_is_found_in_any_folder)
+{
+    struct replica a, b;
+    unsigned removed = 0;
+    uint64_t next;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    orset_on_removed(b.os, count_removed, &removed);
+    append(&a, ORSET_INBOX, 1, 7, 0);
+    ck_assert_int_eq(where(&a, 7, 0), ORSET_PLACED);
+    ck_assert_int_eq(where(&a, 7, 1), ORSET_WAITING); /* the mailbox lacks it */
+    ck_assert_int_eq(where(&a, 8, 0), ORSET_NOWHERE);
+    send_to(&a, &b, 1, 1);
+    next = orset_vector_get(a.os, orset_self(a.os)) + 1;
+    ck_assert_int_eq(where(&b, 7, 0), ORSET_WAITING); /* in the state, and not placed */
+    follow(&b);
+    ck_assert_int_eq(where(&b, 7, 0), ORSET_PLACED);
+    uint32_t f = create(&a, "\0F", 2);
+    append(&a, f, 1, 7, 0);
+    expunge(&a, ORSET_INBOX, 1);
+    ck_assert_int_eq(where(&a, 7, 0), ORSET_PLACED); /* moved */
+    send_to(&a, &b, 1, next);
+    next = orset_vector_get(a.os, orset_self(a.os)) + 1;
+    ck_assert_int_eq(where(&b, 7, 0), ORSET_WAITING);
+    ck_assert_uint_eq(removed, 1);
+    follow(&b);
+    ck_assert_int_eq(where(&b, 7, 0), ORSET_PLACED);
+    expunge(&a, f, 1);
+    ck_assert_int_eq(where(&a, 7, 0), ORSET_NOWHERE);
+    send_to(&a, &b, 1, next);
+    ck_assert_int_eq(where(&b, 7, 0), ORSET_DOOMED); /* it is still in the mailbox */
+    ck_assert_uint_eq(removed, 2);
+    follow(&b);
+    ck_assert_int_eq(where(&b, 7, 0), ORSET_NOWHERE);
+    orset_on_removed(b.os, NULL, NULL);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 TCase *meanwhile_cases(void)
 {
     TCase *t = tcase_create("meanwhile");
@@ -204,5 +265,6 @@ TCase *meanwhile_cases(void)
     tcase_add_test(t, test_a_uid_that_the_giver_remembers_is_agreed_here);
     tcase_add_test(t, test_a_removed_mail_whose_op_comes_in_the_middle_does_not_stay);
     tcase_add_test(t, test_a_removed_mail_that_another_exchange_brings_in_the_middle_does_not_stay);
+    tcase_add_test(t, a_guid_is_found_in_any_folder);
     return t;
 }

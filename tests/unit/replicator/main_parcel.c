@@ -314,6 +314,54 @@ START_TEST(wants_and_bodies_come_through)
 }
 END_TEST
 
+START_TEST(questions_for_the_disk_come_through)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    uint8_t guids[(PARCEL_GUIDS_MAX + 1) * PARCEL_GUID] = {1, [PARCEL_GUID] = 2};
+    struct parcel_guids g = {.asked = UINT64_MAX, .epoch = 5, .n = 2, .guid = guids}, h;
+    parcel_put_guids(&b, PARCEL_ASK_DISK, &g);
+    ck_assert_int_eq(parcel_guids(PARCEL_ASK_DISK, all(&b), &h), 0);
+    ck_assert(h.asked == UINT64_MAX && h.epoch == 0 && h.n == 2 && h.guid[PARCEL_GUID] == 2);
+    for (size_t len = 0; len < b.len; len++)
+        ck_assert_int_eq(parcel_guids(PARCEL_ASK_DISK, (struct text){b.data, len}, &h),
+                         len == 8 + PARCEL_GUID ? 0 : -1);
+    b.len = 0;
+    parcel_put_guids(&b, PARCEL_ON_DISK, &g);
+    ck_assert_int_eq(parcel_guids(PARCEL_ON_DISK, all(&b), &h), 0);
+    ck_assert(h.asked == UINT64_MAX && h.epoch == 5 && h.n == 2 && h.guid[0] == 1);
+    for (size_t n = PARCEL_GUIDS_MAX; n <= PARCEL_GUIDS_MAX + 1; n++) {
+        b.len = 0;
+        g.n = n;
+        parcel_put_guids(&b, PARCEL_ON_DISK, &g);
+        ck_assert_int_eq(parcel_guids(PARCEL_ON_DISK, all(&b), &h), n == PARCEL_GUIDS_MAX ? 0 : -1);
+    }
+    orset_buf_free(&b);
+}
+END_TEST
+
+/* The second of its vector's origins is the batch's own: 0 says the first one. */
+START_TEST(a_vector_tells_whose_it_is)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    struct frame_origin o;
+    put_batch(&b, 4711, 0);
+    ck_assert(parcel_sender(PARCEL_BATCH, all(&b), &o));
+    ck_assert(o.site == 1 && o.epoch == 77);
+    ck_assert(!parcel_sender(PARCEL_WANT, all(&b), &o));
+    for (size_t len = 0; len < b.len; len++)
+        (void)parcel_sender(PARCEL_BATCH, (struct text){b.data, len}, &o);
+    uint8_t question[2 + 1 + 2 * 25 + 1] = {1, 1, 2}; /* each: site, epoch, number, hash */
+    question[3] = 9;
+    question[3 + 25] = 8;
+    question[3 + 25 + 8] = 66;
+    question[sizeof question - 1] = 1;
+    ck_assert(parcel_sender(PARCEL_QUESTION, (struct text){question, sizeof question}, &o));
+    ck_assert(o.site == 8 && o.epoch == 66);
+    question[sizeof question - 1] = 2; /* there is no third one */
+    ck_assert(!parcel_sender(PARCEL_QUESTION, (struct text){question, sizeof question}, &o));
+}
+END_TEST
+
 TCase *parcel_tests(void)
 {
     TCase *t = tcase_create("parcel");
@@ -327,5 +375,7 @@ TCase *parcel_tests(void)
     tcase_add_test(t, a_vector_names_whom_it_speaks_of);
     tcase_add_test(t, mails_beyond_the_bounds_are_malformed);
     tcase_add_test(t, wants_and_bodies_come_through);
+    tcase_add_test(t, questions_for_the_disk_come_through);
+    tcase_add_test(t, a_vector_tells_whose_it_is);
     return t;
 }
