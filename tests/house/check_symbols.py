@@ -62,7 +62,6 @@ FOR_TESTS = {
     ("dovecot-plugin/orset/state/prefetch.c", "orset_prefetch"):
         "the figures of docs/benchmarks.md are measured with it",
     ("dovecot-plugin/store/state_sqlite.c", "state_sqlite_rows"): JUDGE,
-    ("lib/mail/disk_question.c", "disk_*"): "of what relay and replicator say to each other",
     ("lib/mail/mime.c", "mime_says_8bit"): PIECE,
     ("relay/delivery/bounce.c", "bounce_body"): PIECE,
     ("relay/delivery/bounce.c", "bounce_header"): PIECE,
