@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/redis/beat_reader.h"
+#include "lib/base/clock.h"
 #include "lib/base/mem.h"
 
 static const redisReply *beat_in(const redisReply *answer, size_t i)
@@ -67,11 +68,14 @@ void beats_read(struct ctl *ctl, struct beats *v)
         name[i] = c->node[i].name;
     struct liveness_times times = {(double)c->suspect_after / 1000., 1e12, 1e12};
     *v = (struct beats){liveness_open(name, n, -1, times, 0.), mem_zero((n + 1) * sizeof(size_t)),
-                        config_sets(c), mem_zero((n + 1) * sizeof(bool))};
+                        config_sets(c), mem_zero((n + 1) * sizeof(bool)),
+                        mem_zero((n + 1) * sizeof(double))};
     for (size_t i = 0; i < n; i++) {
         /* what lies there counts as news */
         liveness_update(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW);
+        double asked = clock_monotonic();
         answer[i] = conn_up(&ctl->conn[i]) ? beats_ask(&ctl->conn[i]) : NULL;
+        v->rtt[i] = answer[i] ? clock_monotonic() - asked : -1.;
         if (conn_shaped(answer[i], "ll"))
             v->whole[i] = answer[i]->element[1]->elements / 2;
     }
@@ -89,6 +93,7 @@ void beats_free(struct beats *v)
     liveness_free(v->liveness);
     free(v->whole);
     free(v->doubled);
+    free(v->rtt);
 }
 
 enum node_state beats_state(const struct beats *v, size_t node)

@@ -13,6 +13,7 @@ struct beats {
     size_t *whole; /* sets that each node's server is whole for */
     size_t sets;   /* that a node belongs to */
     bool *doubled; /* two relays beat in that node's name */
+    double *rtt;   /* seconds until each server's answer; negative: it did not answer */
 };
 
 /* Asks each node that is connected. Among the beats of all servers the youngest of each node

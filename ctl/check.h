@@ -35,6 +35,7 @@ void check_sum(void);
 void check_list(void);
 
 void check_nodes(struct ctl *);
+void check_spread(struct ctl *); /* what the loss of a zone or a site would cost */
 /* check_state.c */
 void check_states(struct ctl *); /* of all nodes that are connected */
 void check_clock(struct ctl *, struct conn *);

@@ -365,8 +365,14 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
             refuse_unknown(ctl, &table, node, lost);
             refuse_while_needed(ctl, node, is->joining, lost);
         }
-        say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "",
-                                     "", false, is->epoch});
+        struct member out = {.serial = members_serial(&table, node),
+                             .gone = true,
+                             .name = (char *)node,
+                             .epoch = is->epoch};
+#define MEMBER_TEXT(text) out.text = (char *)"";
+        MEMBER_TEXTS
+#undef MEMBER_TEXT
+        say(&table, &out);
     }
     /* one that is gone, too: there may be a server that has not heard of it */
     write_tables(ctl, &table);
@@ -399,8 +405,14 @@ void membership_join(struct ctl *ctl, const char *node)
         print_result(node, "not-gone",
                      "was not taken out: a node joins by itself when its relay is started");
     } else {
-        say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis,
-                                     n->standby, n->tls, n->tls_name, true, is->epoch + 1});
+        struct member again = {.serial = members_serial(&table, node),
+                               .name = n->name,
+                               .joining = true,
+                               .epoch = is->epoch + 1};
+#define MEMBER_TEXT(text) again.text = n->text;
+        MEMBER_TEXTS
+#undef MEMBER_TEXT
+        say(&table, &again);
         write_tables(ctl, &table);
         print_result(node, "may-join",
                      "may join again: its relay does it when every node that beats reaches it and "

@@ -34,6 +34,7 @@
     "With -v also, and below the table where they need a look:\n"                                  \
     "  done       mails that its relay is done with since it started        in hand  that it is "  \
     "delivering now\n"                                                                             \
+    "  rtt        from here to its Redis and back    where   its site and zone\n"                  \
     "  config     digest of the file that its relay has read; * where it is not the one of this "  \
     "command\n"                                                                                    \
     "  active path, standby path   its addresses: used, by how many of the programs' "             \
@@ -45,8 +46,9 @@
 
 /* The narrow table has 90 columns with names of up to 14 bytes. */
 #define ROW "%-14s %-9s %6s  %-7s %-16s %-14s %8s %6s\n"
-#define WIDE_ROW "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s  %-17s %-28s %s\n"
-#define WIDE_HEAD "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s  %-17s %-28s %s\n"
+#define WIDE_ROW \
+    "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s %8s  %-16s %-17s %-28s %s\n"
+#define WIDE_HEAD "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s %8s  %-16s %-17s %-28s %s\n"
 
 /* "10.0.0.1:7001 used 3" */
 static void path_text(const json_t *row, size_t which, char *text, size_t size)
@@ -65,6 +67,7 @@ static void path_text(const json_t *row, size_t which, char *text, size_t size)
 }
 
 struct cells {
+    char rtt[24], where[140];
     char beat[24], whole[64], memory[24], entries[24], config[BEAT_CONFIG + 1], path[2][300];
     struct buf hearing, taken;
 };
@@ -73,7 +76,13 @@ static void make_cells(const json_t *row, struct cells *c)
 {
     long long sets = row_get_number(row, "sets"), whole = row_get_number(row, "whole_sets"),
               most = row_get_number(row, "maxmemory_bytes");
-    *c = (struct cells){"-", "-", "-", "-", "", {"", ""}, {0}, {0}};
+    *c = (struct cells){"-", "-", "-", "-", "-", "-", "", {"", ""}, {0}, {0}};
+    if (row_has(row, "rtt_seconds"))
+        snprintf(c->rtt, sizeof c->rtt, "%.1f ms", 1000. * row_get_real(row, "rtt_seconds"));
+    if (row_has(row, "site") || row_has(row, "zone"))
+        snprintf(c->where, sizeof c->where, "%s%s%s", row_get_text(row, "site"),
+                 row_has(row, "site") && row_has(row, "zone") ? "/" : "",
+                 row_get_text(row, "zone"));
     if (row_has(row, "beat_age_seconds"))
         snprintf(c->beat, sizeof c->beat, "%.1f", row_get_real(row, "beat_age_seconds"));
     if (row_has(row, "whole_sets") && whole >= sets)
@@ -110,7 +119,7 @@ static void show_node_wide(const json_t *row)
     make_cells(row, &c);
     out(WIDE_ROW, row_get_text(row, "node"), row_get_text(row, "state"), c.beat, c.whole,
         c.hearing.data, c.taken.data, row_get_number(row, "done"), row_get_number(row, "in_flight"),
-        c.entries, c.memory, c.config, c.path[0], c.path[1]);
+        c.entries, c.memory, c.rtt, c.where, c.config, c.path[0], c.path[1]);
     buf_free(&c.hearing);
     buf_free(&c.taken);
 }
@@ -198,7 +207,12 @@ static json_t *node_row(struct ctl *ctl, const struct beats *v, size_t i, long l
     enum node_state h = beats_state(v, i);
     bool dead = config_list_has(&ctl->config->dead, c->name);
     json_t *row = row_new();
+    const struct config_node *n = &ctl->config->node[i];
     row_add_text(row, "node", c->name);
+    if (*n->site)
+        row_add_text(row, "site", n->site);
+    if (*n->zone)
+        row_add_text(row, "zone", n->zone);
     row_add_text(row, "state", dead && !is_heard(h) ? "dead" : node_state_word(h));
     add_beat(row, ctl, v, i);
     row_add(row, "heard_by", others(ctl, v, i, false));
@@ -208,6 +222,8 @@ static json_t *node_row(struct ctl *ctl, const struct beats *v, size_t i, long l
         row_add_number(row, "whole_sets", (long long)v->whole[i]);
         if (held >= 0)
             row_add_number(row, "entries", held);
+        if (v->rtt[i] >= 0.)
+            row_add_real(row, "rtt_seconds", v->rtt[i]);
         row_add_number(row, "used_bytes", c->used);
         row_add_number(row, "maxmemory_bytes", c->most);
     }
@@ -268,7 +284,7 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
     config_digest(ctl->config, mine);
     if (wide)
         out(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand",
-            "entries", "memory", "config", "active path", "standby path");
+            "entries", "memory", "rtt", "where", "config", "active path", "standby path");
     else
         out(ROW, "node", "state", "beat", "whole", "heard by", "took over", "entries", "memory");
     for (size_t i = 0; i < n; i++) {

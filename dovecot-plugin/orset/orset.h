@@ -97,6 +97,8 @@
 #define ORSET_UID_JUMP 1000000U /* nor those further above UIDNEXT */
 #define ORSET_UID_STEP 100000U  /* by which one round follows another site's UIDNEXT */
 #define ORSET_MODSEQ_MAX (1ULL << 62)
+/* What a site asks others for: no mailbox has had so many changes. */
+#define ORSET_RAISE_MAX (1ULL << 48)
 #define ORSET_DATE_MAX (1LL << 40) /* seconds since 1970 */
 #define ORSET_SIZE_MAX (1ULL << 40)
 

@@ -240,6 +240,8 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
         k->beat.done = strtoull(number, NULL, 10);
     } else if (is(word, name, "hand")) {
         k->beat.in_flight = strtoull(number, NULL, 10);
+    } else if (is(word, name, "memory")) {
+        k->beat.memory = atoi(number);
     } else if (is(word, name, "hears")) {
         read_peers(l, k, value, value + rest);
     }
@@ -457,8 +459,11 @@ void beat_encode(const struct beat *b, const struct liveness *l, const bool *lis
     buf_printf(out, "state=%s", node_state_word(b->state));
     if (b->state == STATE_LEAVING)
         buf_printf(out, " for=%.0f", b->leaving);
-    buf_printf(out, " since=%.0f run=%s config=%s done=%llu hand=%llu hears=", b->since, b->run_id,
+    buf_printf(out, " since=%.0f run=%s config=%s done=%llu hand=%llu", b->since, b->run_id,
                b->config, (unsigned long long)b->done, (unsigned long long)b->in_flight);
+    if (b->memory > 0)
+        buf_printf(out, " memory=%d", b->memory);
+    buf_printf(out, " hears=");
     bool any = false;
     for (size_t i = 0; i < l->n; i++) {
         if ((int)i == l->self)

@@ -44,6 +44,7 @@ struct beat {
     char config[BEAT_CONFIG]; /* config_digest */
     /* mails that it is done with since its start, and that it has in flight */
     uint64_t done, in_flight;
+    int memory; /* percent of its Redis's maxmemory that is used; 0: there is none, or unknown */
 };
 
 struct liveness;

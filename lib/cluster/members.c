@@ -10,13 +10,14 @@
 
 #include "lib/base/clock.h"
 
+#define WORDS_MOST 9 /* of a record */
+
 static void clear(struct member *m)
 {
     free(m->name);
-    free(m->redis);
-    free(m->standby);
-    free(m->tls);
-    free(m->tls_name);
+#define MEMBER_TEXT(text) free(m->text);
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
 }
 
 bool member_out(const struct member *m)
@@ -52,11 +53,15 @@ static void write_one(const struct member *m, struct buf *out)
     buf_printf(out, "%llu", m->serial);
     if (m->epoch)
         buf_printf(out, "/%llu", m->epoch);
-    if (m->gone)
+    if (m->gone) {
         buf_printf(out, " gone %s\n", m->name);
-    else
-        buf_printf(out, " %s %s %s %s %s %s\n", m->joining ? "joining" : "node", m->name, m->redis,
-                   dash(m->standby), dash(m->tls), dash(m->tls_name));
+        return;
+    }
+    buf_printf(out, " %s %s %s %s %s %s", m->joining ? "joining" : "node", m->name, m->redis,
+               dash(m->standby), dash(m->tls), dash(m->tls_name));
+    if (*m->site || *m->zone)
+        buf_printf(out, " %s %s", dash(m->site), dash(m->zone));
+    buf_add(out, "\n", 1);
 }
 
 void members_write(const struct members *t, struct buf *out)
@@ -86,25 +91,26 @@ static bool read_serial(const char *word, unsigned long long *serial, unsigned l
 /* line: without its end; it is written into. */
 static bool read_one(char *line, struct member *out)
 {
-    char *word[8], *rest = NULL;
+    char *word[WORDS_MOST + 1], *rest = NULL;
     unsigned long long serial, epoch;
     size_t n = 0;
-    for (char *w = strtok_r(line, " ", &rest); w && n < 8; w = strtok_r(NULL, " ", &rest))
+    for (char *w = strtok_r(line, " ", &rest); w && n <= WORDS_MOST; w = strtok_r(NULL, " ", &rest))
         word[n++] = w;
     if (n < 3 || !read_serial(word[0], &serial, &epoch))
         return false;
     bool gone = !strcmp(word[1], "gone"), joining = !strcmp(word[1], "joining");
-    if (strlen(word[2]) > 64 || (gone ? n != 3 : n != 7 || (!joining && strcmp(word[1], "node"))))
+    if (strlen(word[2]) > 64 ||
+        (gone ? n != 3 : (n != 7 && n != WORDS_MOST) || (!joining && strcmp(word[1], "node"))))
         return false;
-    *out = (struct member){serial,
-                           gone,
-                           mem_strdup(word[2]),
-                           gone ? mem_strdup("") : mem_strdup(word[3]),
-                           gone ? mem_strdup("") : undash(word[4]),
-                           gone ? mem_strdup("") : undash(word[5]),
-                           gone ? mem_strdup("") : undash(word[6]),
-                           joining,
-                           epoch};
+    *out = (struct member){.serial = serial,
+                           .epoch = epoch,
+                           .gone = gone,
+                           .joining = joining,
+                           .name = mem_strdup(word[2])};
+    size_t at = 3;
+#define MEMBER_TEXT(text) out->text = at < n ? undash(word[at++]) : mem_strdup("");
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
     return true;
 }
 
@@ -149,11 +155,11 @@ static bool has_room(const struct members *t, const struct member *m, const stru
  * table from being read. */
 static bool in_bounds(const struct member *m)
 {
-    const char *const word[] = {m->redis, m->standby, m->tls, m->tls_name};
     bool good = m->serial && m->serial <= MEMBERS_SERIAL_MOST && m->epoch <= MEMBERS_EPOCH_MOST &&
                 strlen(m->name) <= 64;
-    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
-        good &= strlen(word[i]) <= MEMBERS_WORD_MOST;
+#define MEMBER_TEXT(text) good = good && strlen(m->text) <= MEMBERS_WORD_MOST;
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
     return good;
 }
 
@@ -168,15 +174,11 @@ bool members_say(struct members *t, const struct member *m)
     if ((there ? !counts_more(m, &t->v[i]) : t->n == MEMBERS_MOST) ||
         !has_room(t, m, there ? &t->v[i] : NULL))
         return false;
-    struct member copy = {m->serial,
-                          m->gone,
-                          mem_strdup(m->name),
-                          mem_strdup(m->redis),
-                          mem_strdup(m->standby),
-                          mem_strdup(m->tls),
-                          mem_strdup(m->tls_name),
-                          m->joining,
-                          m->epoch};
+    struct member copy = *m;
+    copy.name = mem_strdup(m->name);
+#define MEMBER_TEXT(text) copy.text = mem_strdup(m->text);
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
     if (there) {
         clear(&t->v[i]);
     } else {

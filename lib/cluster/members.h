@@ -8,10 +8,11 @@
  * (CONTROL_NODES) and in a file of each program that uses them. As text, a line per record;
  * "/<epoch>" follows the serial, but for the first, 0:
  *
- *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or ->
- *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or ->
+ *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or -> [<site> <zone>]
+ *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or -> [<site> <zone>]
  *     <serial> gone <name>
  *
+ * Site and zone are left out when neither is set: programs of before pass over what has them.
  * One that is joining is none of the group until it says "node": so it counts less than any
  * other record of its name and epoch, whatever the serials. */
 #ifndef DOVELANE_LIB_CLUSTER_MEMBERS_H
@@ -29,12 +30,22 @@
 #define MEMBERS_SERIAL_MOST (1ull << 53)
 #define MEMBERS_EPOCH_MOST 1000000ull
 
+/* In the order of a record. */
+/* clang-format off */
+#define MEMBER_TEXTS \
+    MEMBER_TEXT(redis) MEMBER_TEXT(standby) MEMBER_TEXT(tls) MEMBER_TEXT(tls_name) \
+    MEMBER_TEXT(site) MEMBER_TEXT(zone)
+/* clang-format on */
+
 struct member {
     /* milliseconds since 1970 when it was said, or one more than the one before */
     unsigned long long serial;
     bool gone; /* taken out for good: the texts are "" */
     /* as in a node section of dovelane.conf; "": not set */
-    char *name, *redis, *standby, *tls, *tls_name;
+    char *name;
+#define MEMBER_TEXT(text) char *text;
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
     bool joining;             /* others are to reach it first; they know it by this alone */
     unsigned long long epoch; /* how often it was taken in again */
 };

@@ -102,6 +102,16 @@ static void mix(uint64_t *h, const char *text)
     }
 }
 
+/* A setting that an earlier version has not: with its default nothing is mixed, so that hosts of
+ * both versions with the same file agree. */
+static void mix_if(uint64_t *h, const char *name, const char *value)
+{
+    if (*value) {
+        mix(h, name);
+        mix(h, value);
+    }
+}
+
 static void mix_list(uint64_t *h, const struct config_list *l)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -135,10 +145,10 @@ static bool is_later(const char *setting)
 static void mix_destination(uint64_t *h, const struct config_destination *d)
 {
     mix(h, d->name);
-#define DESTINATION_WORD(setting, def, words, help) \
-    if (is_later(#setting))                         \
-        mix_later(h, #setting, d->setting, def);    \
-    else                                            \
+#define DESTINATION_WORD(setting, def, words, help)       \
+    if (is_later(#setting))                               \
+        mix_later(h, #setting, d->setting, def);          \
+    else if (strncmp(words, "default|", 8) || d->setting) \
         mix(h, (const char[]){(char)('0' + rank(d->setting, def)), '\0'});
 #define DESTINATION_INT(setting, unit, def, least, most, help) \
     mix_later(h, #setting, d->setting, def);
@@ -160,6 +170,8 @@ static void mix_nodes(const struct config *c, uint64_t *h)
         mix(&one, c->node[i].name);
         mix(&one, c->node[i].redis);
         mix(&one, c->node[i].standby);
+        mix_if(&one, "site", c->node[i].site);
+        mix_if(&one, "zone", c->node[i].zone);
         sum += one;
     }
     snprintf(text, sizeof text, "%d %llx", c->membership, (unsigned long long)sum);
@@ -177,6 +189,10 @@ void config_digest(const struct config *c, char out[CONFIG_DIGEST])
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
         snprintf(text, sizeof text, "%lld", (long long)number[i]);
         mix(&h, text);
+    }
+    if (c->spread_over || c->spread_least != 1) {
+        snprintf(text, sizeof text, "%d %lld", c->spread_over, (long long)c->spread_least);
+        mix_if(&h, "spread", text);
     }
     mix_list(&h, &c->divert);
     if (c->route.n)

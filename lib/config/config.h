@@ -70,6 +70,8 @@ enum { LOG_PLACED_NO, LOG_PLACED_YES };
 enum { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
 enum { MILTER_ENGINE_OWN, MILTER_ENGINE_LIBMILTER };
 enum { PLACEMENT_SPREAD, PLACEMENT_ORDERED };
+enum { SPREAD_OVER_NODE, SPREAD_OVER_ZONE, SPREAD_OVER_SITE };
+enum { PREFER_LISTED, PREFER_NEAR };
 enum { TLS_NONE, TLS_MAY, TLS_ENCRYPT, TLS_VERIFY, TLS_POSTFIX };
 enum { TRUST_NONE, TRUST_XFORWARD, TRUST_XCLIENT, TRUST_POSTFIX };
 enum { TAKEOVER_MANUAL, TAKEOVER_AUTOMATIC };
@@ -114,6 +116,22 @@ size_t config_sets(const struct config *);
 const struct config_destination *config_destination(const struct config *, const char *name);
 /* True when that setting of a section ("tls") is other than its default. False for "". */
 bool config_destination_says(const struct config_destination *, const char *setting);
+
+/* How the copies of a mail are placed. */
+struct config_placement {
+    int over;     /* SPREAD_OVER_NODE... */
+    size_t least; /* different domains of that kind */
+    bool near;    /* prefer = near */
+};
+/* What a destination's section and the general settings say together. */
+struct config_placement config_placement(const struct config *, const struct config_destination *);
+/* Makes it as strict as the other one is, too. */
+void config_placement_meet(struct config_placement *, const struct config_placement *other);
+/* The domain of a node: equal numbers for nodes that may be lost together. Nodes that say nothing
+ * of theirs are all in one. */
+size_t config_domain(const struct config *, size_t node, int over);
+/* Its name for people: "mx1", "fra", "fra/rack-2", "?"; malloc'd. */
+char *config_domain_name(const struct config *, size_t node, int over);
 
 /* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the
  * nodes, what a 250 means, what is diverted and how it is delivered, who is dead. What may

@@ -79,8 +79,11 @@ char *config_newcomer(struct config *c, const struct member *m, struct config_li
     if (c->nnodes == CONFIG_NODES_MAX)
         return mem_printf("node %s cannot join: there are %d nodes, more are not used", m->name,
                           CONFIG_NODES_MAX);
-    add_node(c,
-             (struct config_node){m->name, m->redis, m->standby, m->tls, m->tls_name, true, false});
+    struct config_node n = {.name = m->name, .learned = true};
+#define MEMBER_TEXT(text) n.text = m->text;
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
+    add_node(c, n);
     char *wrong = wrong_as_last(c);
     *link = config_node_link(c, c->nnodes - 1);
     c->nnodes--;
@@ -97,9 +100,11 @@ static bool add_learned(struct config *c, const struct member *m)
 {
     if (c->nnodes == CONFIG_NODES_MAX)
         return false;
-    add_node(c,
-             (struct config_node){mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby),
-                                  mem_strdup(m->tls), mem_strdup(m->tls_name), true, false});
+    struct config_node n = {.name = mem_strdup(m->name), .learned = true};
+#define MEMBER_TEXT(text) n.text = mem_strdup(m->text);
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
+    add_node(c, n);
     char *wrong = wrong_as_last(c);
     if (!wrong)
         return true;
@@ -133,6 +138,15 @@ static bool forget(struct config *c, const char *name, int node)
     return node >= 0;
 }
 
+/* Where it is may change while it is in use: new mail is placed by it. */
+static void relabel(char **label, const char *now)
+{
+    if (!strcmp(*label, now))
+        return;
+    free(*label);
+    *label = mem_strdup(now);
+}
+
 static bool take(struct config *c, const struct member *m, int node)
 {
     if (node < 0) {
@@ -142,6 +156,8 @@ static bool take(struct config *c, const struct member *m, int node)
     struct config_node *n = &c->node[node];
     if (!n->learned)
         return false;
+    relabel(&n->site, m->site);
+    relabel(&n->zone, m->zone);
     if (!config_node_is(n, m)) {
         free(c->unlearned);
         c->unlearned =

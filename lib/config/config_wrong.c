@@ -96,6 +96,15 @@ static char *check_same(const struct config_node *a, const struct config_node *b
     return NULL;
 }
 
+static char *check_label(const struct config_node *n, const char *setting, const char *label,
+                         const char *path)
+{
+    if (!*label || config_name_ok(label))
+        return NULL;
+    return mem_printf("%s: node %s: %s = \"%s\": it has 1 to 64 of the characters a-z 0-9 . -",
+                      path, n->name, setting, label);
+}
+
 char *config_node_wrong(const struct config *c, size_t node, const char *path)
 {
     char buf[512];
@@ -123,8 +132,60 @@ char *config_node_wrong(const struct config *c, size_t node, const char *path)
                           path, (long long)c->path_timeout, (long long)c->store_deadline);
     struct config_link l = config_node_link(c, node);
     char *error = check_link(&l, n->tls, "node", n->name, path);
+    if (!error)
+        error = check_label(n, "site", n->site, path);
+    if (!error)
+        error = check_label(n, "zone", n->zone, path);
     for (size_t j = 0; j < node && !error; j++)
         error = check_same(&c->node[j], n, path);
+    return error;
+}
+
+static const char *const spread_word[] = {"node", "zone", "site"};
+
+/* where: "spread_over", or "destination x: spread_over". */
+static char *check_spread(const struct config *c, const struct config_placement *p,
+                          const char *where, const char *path)
+{
+    const char *word = spread_word[p->over];
+    size_t domains = 0;
+    if (p->least > (size_t)c->copies)
+        return mem_printf("%s: %s = %s with spread_least = %zu: that is more than copies = %lld",
+                          path, where, word, p->least, (long long)c->copies);
+    if (p->over == SPREAD_OVER_NODE)
+        return NULL;
+    for (size_t i = 0; i < c->nnodes; i++) {
+        const struct config_node *n = &c->node[i];
+        if (!n->learned && !*(p->over == SPREAD_OVER_SITE ? n->site : n->zone))
+            return mem_printf(
+                "%s: %s = %s, but node %s says no %s: write %s = \"...\" in its section", path,
+                where, word, n->name, word, word);
+        domains += config_domain(c, i, p->over) == i;
+    }
+    /* the others are learned of */
+    if (domains >= p->least || c->membership == MEMBERSHIP_LEARNED)
+        return NULL;
+    return mem_printf("%s: %s = %s with spread_least = %zu, but all nodes are in %zu: add nodes in "
+                      "other ones, or lower spread_least",
+                      path, where, word, p->least, domains);
+}
+
+static char *check_spreads(const struct config *c, const char *path)
+{
+    char *error = NULL;
+    for (size_t i = 0; i <= c->ndestinations && !error; i++) {
+        const struct config_destination *d = i < c->ndestinations ? &c->destination[i] : &c->other;
+        struct config_placement p = config_placement(c, d);
+        char *where = d->spread_over || d->spread_least
+                          ? mem_printf("destination \"%s\": spread_over", d->name)
+                          : mem_strdup("spread_over");
+        error = check_spread(c, &p, where, path);
+        if (!error && p.near && c->takeover != TAKEOVER_AUTOMATIC)
+            error = mem_printf("%s: prefer = near needs takeover = automatic: the answers to its "
+                               "beats are what is measured",
+                               path);
+        free(where);
+    }
     return error;
 }
 
@@ -167,7 +228,8 @@ static char *check_nodes(const struct config *c, const char *path)
             return mem_printf("%s: dead names %s, but there is no node of that name: take it out "
                               "of dead, or write the name of a node section",
                               path, c->dead.v[i]);
-    return check_told(c, path);
+    char *error = check_told(c, path);
+    return error ? error : check_spreads(c, path);
 }
 
 /* What clients do is done at another site than a backup. */

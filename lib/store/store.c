@@ -198,21 +198,32 @@ void work_poll_later(struct work *w)
 
 /* ---- submission ---- */
 
-static void refuse_all(struct work *w, bool bulk)
+/* What keeps the mail from being placed, where enough nodes can be used. */
+static void why_not(struct store *s, const struct config_placement *p, bool bulk, char *out,
+                    size_t size)
+{
+    static const char *const kind[] = {"nodes", "zones", "sites"};
+    size_t domains = store_domains(s, p->over, bulk);
+    if (p->over != SPREAD_OVER_NODE && domains < p->least)
+        snprintf(out, size, " in %zu %s, spread_least = %zu,", domains, kind[p->over], p->least);
+    else if (s->heard) /* takeover = automatic */
+        snprintf(out, size,
+                 " (but not together: they do not all hear each other yet, or are not whole)");
+}
+
+static void refuse_all(struct work *w, const struct config_placement *p, bool bulk)
 {
     struct store *s = w->store;
     size_t usable = store_usable(s, bulk);
-    long long copies = s->config->copies;
-    /* takeover = automatic */
-    const char *why =
-        usable < (size_t)copies
-            ? "by their beats"
-            : "but not together: they do not all hear each other yet, or are not whole";
+    char why[128] = "";
+    if (usable >= (size_t)s->config->copies)
+        why_not(s, p, bulk, why, sizeof why);
+    else if (s->heard)
+        snprintf(why, sizeof why, " (by their beats)");
     w->refs++;
     for (size_t i = 0; i < w->nentries; i++) {
-        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s%s%s, copies = %lld", usable,
-                     s->config->nnodes, s->heard ? " (" : "", s->heard ? why : "",
-                     s->heard ? ")" : "", copies);
+        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s, copies = %lld", usable,
+                     s->config->nnodes, why, (long long)s->config->copies);
         store_entry_done(&w->entry[i], STORE_REFUSED);
     }
     work_unref(w);
@@ -247,6 +258,22 @@ static bool any_ordered(const struct work *w)
     return false;
 }
 
+/* One list of owners for all of its entries: that of the strictest. */
+static struct config_placement placement_of(const struct work *w)
+{
+    const struct config *c = w->store->config;
+    struct config_placement all = {0};
+    for (size_t i = 0; i < w->nentries; i++) {
+        struct config_placement p =
+            config_placement(c, config_destination(c, w->entry[i].entry->destination));
+        if (i == 0)
+            all = p;
+        else
+            config_placement_meet(&all, &p);
+    }
+    return all;
+}
+
 static void start_timers(struct work *w)
 {
     struct store *s = w->store;
@@ -270,8 +297,9 @@ static void start_work(struct work *w)
     size_t n = (size_t)s->config->copies;
     enter_live(w);
     bool ordered = any_ordered(w), bulk = request_bytes(w->request) > (size_t)s->config->bulk_entry;
-    if (!(ordered ? store_order_place(s, bulk, owner) : store_place(s, bulk, owner))) {
-        refuse_all(w, bulk || ordered);
+    struct config_placement p = placement_of(w);
+    if (!(ordered ? store_order_place(s, &p, bulk, owner) : store_place(s, &p, bulk, owner))) {
+        refuse_all(w, &p, bulk || ordered);
         return;
     }
     for (size_t i = 0; i < n; i++)
@@ -441,10 +469,23 @@ static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
     store_watch_look(s);
     store_order_look(s);
     struct link *owner[LANENAME_OWNERS_MAX];
-    bool able = store_usable(s, false) >= (size_t)s->config->copies && store_place(s, false, owner);
+    bool able = store_usable(s, false) >= (size_t)s->config->copies &&
+                store_place(s, &s->least, false, owner);
     atomic_store(&s->able, able);
     metric_set(store_able, able);
     atomic_fetch_add(&s->beat, 1);
+}
+
+/* Where not even this can be met, no mail can be stored. */
+static struct config_placement least_placement(const struct config *c)
+{
+    struct config_placement least = config_placement(c, &c->other);
+    for (size_t i = 0; i < c->ndestinations; i++) {
+        struct config_placement p = config_placement(c, &c->destination[i]);
+        if (p.over < least.over || (p.over == least.over && p.least < least.least))
+            least = p;
+    }
+    return least;
 }
 
 static void open_links(struct store *s)
@@ -493,6 +534,7 @@ struct store *store_open_on(struct ev_loop *loop, const struct config *c, const 
     s->origin = origin ? config_node_index(c, origin) : -1;
     s->loop = loop;
     s->unsent_most = unsent_most(c);
+    s->least = least_placement(c);
     s->full_until = mem_zero((c->nnodes + 1) * sizeof *s->full_until);
     s->queue_last = &s->queue;
     ev_prepare_init(&s->turn, on_turn);
@@ -512,10 +554,14 @@ struct store *store_open_on(struct ev_loop *loop, const struct config *c, const 
 
 void store_gauges(struct store *s)
 {
-    for (size_t i = 0; i < s->config->nnodes; i++)
+    for (size_t i = 0; i < s->config->nnodes; i++) {
+        double rtt = s->config->node[i].dropped ? -1. : store_watch_rtt(s, i);
+        metric_series_set(metric_series(METRIC_node_rtt_seconds, s->config->node[i].name, NULL),
+                          rtt < 0. ? METRIC_UNKNOWN : (long long)(rtt * 1e6));
         metric_series_set(metric_series(METRIC_node_usable, s->config->node[i].name, NULL),
                           s->config->node[i].dropped ? METRIC_UNKNOWN
                                                      : store_node_usable(s, i, false));
+    }
 }
 
 bool store_able(struct store *s)

@@ -157,12 +157,13 @@ void store_order_look(struct store *s)
         o->broken = true;
 }
 
-bool store_order_place(struct store *s, bool bulk, struct link *owner[LANENAME_OWNERS_MAX])
+bool store_order_place(struct store *s, const struct config_placement *p, bool bulk,
+                       struct link *owner[LANENAME_OWNERS_MAX])
 {
     struct store_order *o = s->order;
     size_t chosen[LANENAME_OWNERS_MAX];
     store_order_look(s);
-    if (!store_choose(s, true, true, o->node, o->n, chosen))
+    if (!store_choose(s, p, true, true, o->node, o->n, chosen))
         return false;
     /* Its nodes may be fit, but one of them full, and another one there that is not. */
     if (!o->n || o->broken || memcmp(chosen, o->node, o->n * sizeof *chosen))

@@ -1,12 +1,15 @@
-/* Which nodes own a new mail: the origin's own node first, then the others as the config lists
- * them (docs/design.md, "Mail in" 2, `spread`). A node that has been silent for suspect_after,
- * or is not connected, gets nothing; one that said its memory is full a moment ago is used only
- * when there are not enough others. One whose connection is too slow for what is sent there gets
- * nothing until it has caught up (unsent_most). With takeover = automatic only nodes that live,
- * hear each other, and hold all that they promised together (store_watch.c). */
+/* Which nodes own a new mail (docs/placement.md): the origin's own node first, then the others as
+ * the config lists them, or the nearest first. A node that has been silent for suspect_after, or
+ * is not connected, gets nothing; one that said its memory is full a moment ago, or nearly so, is
+ * used only when there are not enough others. One whose connection is too slow for what is sent
+ * there gets nothing until it has caught up (unsent_most). With takeover = automatic only nodes
+ * that live, hear each other, and hold all that they promised together (store_watch.c). */
 #include "lib/store/store_work.h"
 
+#include <stdlib.h>
+
 #include "lib/base/clock.h"
+#include "lib/cluster/placement.h"
 
 #define NODES_MOST 256
 
@@ -44,10 +47,27 @@ static bool among(const size_t *list, size_t n, size_t node)
     return false;
 }
 
+struct candidate {
+    size_t node;
+    bool full;
+    int distance; /* 0 for all where distance does not count */
+    size_t place; /* in the order that there is without */
+};
+
+static int by_preference(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->full != y->full)
+        return x->full ? 1 : -1;
+    if (x->distance != y->distance)
+        return x->distance < y->distance ? -1 : 1;
+    return x->place < y->place ? -1 : 1;
+}
+
 /* The nodes in the order in which they are asked to be owners: those that are to be first, the
- * origin, then all in the config's order. */
-static size_t candidates(struct store *s, bool bulk, const size_t *first, size_t nfirst,
-                         size_t *out)
+ * origin, then all others. */
+static size_t candidates(struct store *s, bool near, bool bulk, const size_t *first, size_t nfirst,
+                         struct candidate *out)
 {
     double now = clock_monotonic();
     size_t asked[NODES_MOST + 1], nasked = 0, n = 0;
@@ -55,47 +75,82 @@ static size_t candidates(struct store *s, bool bulk, const size_t *first, size_t
         asked[nasked++] = first[k];
     if (s->origin >= 0 && !among(asked, nasked, (size_t)s->origin))
         asked[nasked++] = (size_t)s->origin;
+    size_t before_others = nasked;
     for (size_t i = 0; i < s->config->nnodes; i++)
         if (!among(asked, nasked, i))
             asked[nasked++] = i;
-    for (int full = 0; full < 2; full++)
-        for (size_t k = 0; k < nasked; k++)
-            if (store_node_usable(s, asked[k], bulk) &&
-                (s->full_until[asked[k]] > now) == (full > 0))
-                out[n++] = asked[k];
+    for (size_t k = 0; k < nasked; k++)
+        if (store_node_usable(s, asked[k], bulk))
+            out[n++] = (struct candidate){
+                .node = asked[k],
+                .full = s->full_until[asked[k]] > now || store_watch_filling(s, asked[k]),
+                .distance = !near               ? 0
+                            : k < before_others ? -1
+                                                : store_watch_distance(s, asked[k]),
+                .place = k};
+    qsort(out, n, sizeof *out, by_preference);
     return n;
 }
 
-/* The first of them, in their order, that may hold a mail together. */
-static bool choose(struct store *s, bool ordered, const size_t *candidate, size_t n, size_t *chosen,
-                   size_t have, size_t want)
+struct choice {
+    const struct store *store;
+    bool ordered;
+};
+
+static bool fit(const void *arg, const size_t *node, size_t n, bool all)
 {
-    if (have == want)
-        return store_watch_fit(s, chosen, have, true) &&
-               (!ordered || store_watch_known(s, chosen, have));
-    for (size_t i = 0; i + (want - have) <= n; i++) {
-        chosen[have] = candidate[i];
-        if (store_watch_fit(s, chosen, have + 1, false) &&
-            choose(s, ordered, candidate + i + 1, n - i - 1, chosen, have + 1, want))
-            return true;
-    }
-    return false;
+    const struct choice *c = arg;
+    return store_watch_fit(c->store, node, n, all) &&
+           (!all || !c->ordered || store_watch_known(c->store, node, n));
 }
 
-bool store_choose(struct store *s, bool bulk, bool ordered, const size_t *first, size_t nfirst,
-                  size_t chosen[LANENAME_OWNERS_MAX])
+bool store_choose(struct store *s, const struct config_placement *rule, bool bulk, bool ordered,
+                  const size_t *first, size_t nfirst, size_t chosen[LANENAME_OWNERS_MAX])
 {
-    size_t candidate[NODES_MOST];
+    struct candidate candidate[NODES_MOST];
+    size_t node[NODES_MOST], domain[NODES_MOST], nfull = 0;
+    struct choice choice = {s, ordered};
     if (s->config->nnodes > NODES_MOST)
         return false;
-    size_t n = candidates(s, bulk, first, nfirst, candidate);
-    return choose(s, ordered, candidate, n, chosen, 0, (size_t)s->config->copies);
+    size_t n = candidates(s, rule->near, bulk, first, nfirst, candidate);
+    for (size_t i = 0; i < n; i++) {
+        node[i] = candidate[i].node;
+        domain[i] = config_domain(s->config, node[i], rule->over);
+        nfull += candidate[i].full;
+    }
+    struct placement p = {.n = n - nfull,
+                          .node = node,
+                          .domain = domain,
+                          .copies = (size_t)s->config->copies,
+                          .least = rule->least,
+                          .fit = fit,
+                          .arg = &choice};
+    /* Full ones only where it does not go without: what they refuse is stored nowhere. */
+    if (placement_choose(&p, chosen))
+        return true;
+    p.n = n;
+    return nfull && placement_choose(&p, chosen);
 }
 
-bool store_place(struct store *s, bool bulk, struct link *owner[LANENAME_OWNERS_MAX])
+size_t store_domains(struct store *s, int over, bool bulk)
+{
+    bool seen[NODES_MOST] = {false};
+    size_t n = 0;
+    for (size_t i = 0; i < s->config->nnodes && i < NODES_MOST; i++) {
+        size_t domain = config_domain(s->config, i, over);
+        if (seen[domain] || !store_node_usable(s, i, bulk))
+            continue;
+        seen[domain] = true;
+        n++;
+    }
+    return n;
+}
+
+bool store_place(struct store *s, const struct config_placement *rule, bool bulk,
+                 struct link *owner[LANENAME_OWNERS_MAX])
 {
     size_t chosen[LANENAME_OWNERS_MAX];
-    if (!store_choose(s, bulk, false, NULL, 0, chosen))
+    if (!store_choose(s, rule, bulk, false, NULL, 0, chosen))
         return false;
     for (size_t i = 0; i < (size_t)s->config->copies; i++)
         owner[i] = store_link(s, chosen[i], bulk);

@@ -9,9 +9,11 @@
 #include "lib/redis/beat_reader.h"
 #include "lib/base/clock.h"
 #include "lib/cluster/liveness.h"
+#include "lib/cluster/nearness.h"
 #include "lib/base/mem.h"
 
 #define BEATS_MOST 300 /* in one answer */
+#define EASED 5        /* percent below spill_above, where a node counts as before */
 
 struct watched {
     struct store *store;
@@ -19,6 +21,8 @@ struct watched {
     struct beat_reader reader;
     bool asked;
     double asked_at;
+    struct nearness nearness;
+    bool filling;        /* its memory */
     unsigned generation; /* of the liveness, when it was asked */
     size_t nwhole;
     char **whole; /* sets of owners, as its server said last */
@@ -37,6 +41,15 @@ static void forget_whole(struct watched *w)
     free(w->whole);
     w->whole = NULL;
     w->nwhole = 0;
+}
+
+/* Above spill_above its relay already empties lanes into Postfix's queue. */
+static void look_at_memory(struct watched *w)
+{
+    const struct store *s = w->store;
+    const struct beat *b = liveness_beat(s->heard->liveness, w->index);
+    int64_t above = s->config->spill_above - (w->filling ? EASED : 0);
+    w->filling = b && b->memory > above;
 }
 
 static void read_whole(struct watched *w, const redisReply *list)
@@ -88,6 +101,8 @@ static void on_beat(struct wire *wire, redisReply *reply, void *arg)
 {
     struct watched *w = arg;
     w->asked = false;
+    if (reply)
+        nearness_add(&w->nearness, clock_monotonic() - w->asked_at);
     if (reply &&
         beat_reader_turns(&w->reader, reply->type == REDIS_REPLY_ERROR ? reply->str : NULL)) {
         ask(w, wire);
@@ -118,6 +133,7 @@ void store_watch_look(struct store *s)
     for (size_t i = 0; i < s->config->nnodes; i++) {
         struct watched *w = &h->node[i];
         struct node *node = s->link[2 * i].node;
+        look_at_memory(w);
         if (w->asked || !node_ready(node) || now - w->asked_at < (double)s->config->beat / 1000.)
             continue;
         ask(w, node_wire(node));
@@ -170,6 +186,21 @@ bool store_watch_fit(const struct store *s, const size_t *node, size_t n, bool a
         whole &= whole_for(&h->node[node[i]], set.data);
     buf_free(&set);
     return whole;
+}
+
+int store_watch_distance(const struct store *s, size_t node)
+{
+    return s->heard ? nearness_class(&s->heard->node[node].nearness) : NEARNESS_UNKNOWN;
+}
+
+double store_watch_rtt(const struct store *s, size_t node)
+{
+    return s->heard ? nearness_rtt(&s->heard->node[node].nearness) : -1.;
+}
+
+bool store_watch_filling(const struct store *s, size_t node)
+{
+    return s->heard && s->heard->node[node].filling;
 }
 
 bool store_watch_known(const struct store *s, const size_t *node, size_t n)

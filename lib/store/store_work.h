@@ -106,7 +106,8 @@ struct store {
     atomic_ulong beat, owed; /* likewise */
     ev_timer watch;
     struct store_order *order;
-    struct store_watch *heard; /* NULL with takeover = manual */
+    struct store_watch *heard;     /* NULL with takeover = manual */
+    struct config_placement least; /* what no mail may do with less than */
 };
 
 /* store.c */
@@ -117,12 +118,15 @@ void work_unref(struct work *);
 void work_poll_later(struct work *); /* store_revoke_poll will be called in a moment */
 
 /* store_place.c: chooses the owners; false when too few nodes can be used. */
-bool store_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
+bool store_place(struct store *, const struct config_placement *, bool bulk,
+                 struct link *owner[LANENAME_OWNERS_MAX]);
+/* Into how many domains copies could be placed. */
+size_t store_domains(struct store *, int over, bool bulk);
 size_t store_usable(struct store *, bool bulk);
 /* The same as indexes of nodes; first: those that come before all others, in this order, if they
  * can be used. */
-bool store_choose(struct store *, bool bulk, bool ordered, const size_t *first, size_t nfirst,
-                  size_t chosen[LANENAME_OWNERS_MAX]);
+bool store_choose(struct store *, const struct config_placement *, bool bulk, bool ordered,
+                  const size_t *first, size_t nfirst, size_t chosen[LANENAME_OWNERS_MAX]);
 bool store_node_usable(struct store *, size_t node, bool bulk);
 struct link *store_link(struct store *, size_t node, bool bulk);
 
@@ -130,7 +134,8 @@ struct link *store_link(struct store *, size_t node, bool bulk);
  * generation. */
 void store_order_open(struct store *);
 /* The owners and the generation of a mail that begins now. false: too few nodes can be used. */
-bool store_order_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
+bool store_order_place(struct store *, const struct config_placement *, bool bulk,
+                       struct link *owner[LANENAME_OWNERS_MAX]);
 void store_order_look(struct store *); /* ten times a second */
 const char *store_order_origin(const struct store *);
 uint64_t store_order_generation(const struct store *);
@@ -143,6 +148,11 @@ void store_watch_restarted(struct store *, size_t node);
 /* Whether new mail may be placed on these nodes: they live, hear each other alive, none of them
  * took another over, and all are whole for this set. */
 bool store_watch_fit(const struct store *, const size_t *node, size_t n, bool all);
+/* How far it is, in classes (nearness.h). */
+int store_watch_distance(const struct store *, size_t node);
+double store_watch_rtt(const struct store *, size_t node); /* seconds; negative: not known */
+/* It said that its memory is nearly used up. */
+bool store_watch_filling(const struct store *, size_t node);
 /* Their relays know of all nodes that this program knows of. Ordered mail needs it: a relay asks
  * those that it knows for a lower generation. */
 bool store_watch_known(const struct store *, const size_t *node, size_t n);

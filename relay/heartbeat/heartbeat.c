@@ -8,6 +8,7 @@
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
 #include "relay/intake/lane_watch.h"
+#include "relay/intake/memory_pressure.h"
 #include "relay/cluster/cluster_view.h"
 #include "relay/cluster/takeover_rules.h"
 #include "relay/tables/inflight.h"
@@ -199,7 +200,8 @@ static void compose(struct heartbeat *v)
     struct beat b = {.state = role_state(r->role),
                      .leaving = (double)r->config->return_max / 1000.,
                      .since = role_since(r->role, now),
-                     .in_flight = inflight_count(r)};
+                     .in_flight = inflight_count(r),
+                     .memory = pressure_percent(r, r->node)};
     b.done = (uint64_t)metric_value(relay_removed);
     snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
     snprintf(b.config, sizeof b.config, "%s", v->config);

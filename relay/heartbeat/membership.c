@@ -161,11 +161,13 @@ static bool say_own(struct membership *m)
     m->joins = still_joins(m);
     if (joined && m->joins)
         heartbeat_return(m->relay, "taken out of the group, and in again");
-    struct member own = {0,      false,       n->name,  n->redis,          n->standby,
-                         n->tls, n->tls_name, m->joins, is ? is->epoch : 0};
-    bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) &&
-                !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) &&
-                !strcmp(is->tls_name, n->tls_name);
+    struct member own = {.name = n->name, .joining = m->joins, .epoch = is ? is->epoch : 0};
+    bool same = is && is->joining == own.joining;
+#define MEMBER_TEXT(text) \
+    own.text = n->text;   \
+    same = same && !strcmp(is->text, n->text);
+    MEMBER_TEXTS
+#undef MEMBER_TEXT
     if (!may_say(m) || same)
         return false;
     if (is && is->joining && !own.joining)

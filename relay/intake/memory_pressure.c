@@ -19,6 +19,7 @@ struct gauge {
     struct relay *relay;
     char *node;
     bool on, asked, connected;
+    int percent;                              /* of its maxmemory; 0: not known */
     struct metric_series *used, *most, *full; /* of the node */
     long long maxmemory;                      /* as it was last told */
     long long used_before;                    /* at */
@@ -82,6 +83,7 @@ static void measure(struct gauge *g, long long used, long long most)
 static void forget(struct gauge *g)
 {
     g->at = g->growth = 0.;
+    g->percent = 0;
     metric_series_set(g->used, METRIC_UNKNOWN);
     metric_series_set(g->most, METRIC_UNKNOWN);
     metric_series_set(g->full, METRIC_UNKNOWN);
@@ -101,6 +103,7 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     if (used >= 0)
         measure(g, used, most);
     double percent = most > 0 && used > 0 ? 100. * (double)used / (double)most : 0.;
+    g->percent = (int)percent;
     bool on = percent > (double)(g->on ? above - EASED : above);
     if (on != g->on)
         log_warning("node %s uses %.0f%% of its maxmemory: %s", g->node, percent,
@@ -153,6 +156,14 @@ bool pressure_any(const struct relay *r)
         if (g->on)
             return true;
     return false;
+}
+
+int pressure_percent(const struct relay *r, const char *node)
+{
+    for (const struct gauge *g = r->pressure ? r->pressure->first : NULL; g; g = g->next)
+        if (!strcmp(g->node, node))
+            return g->percent;
+    return 0;
 }
 
 struct pressure *pressure_open(struct relay *r)

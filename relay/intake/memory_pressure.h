@@ -13,6 +13,9 @@ void pressure_close(struct pressure *);
  * it uses five percent less. */
 bool pressure_on(const struct relay *, const struct lane *);
 
+/* Of its maxmemory that the node uses; 0: not known, or it has no limit. */
+int pressure_percent(const struct relay *, const char *node);
+
 /* Whether any node does. */
 bool pressure_any(const struct relay *);
 

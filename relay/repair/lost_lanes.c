@@ -118,10 +118,26 @@ bool lost_lane_fits(const struct lost_lanes *l, const struct lost_lane *j)
     return true;
 }
 
-/* The nodes behind this one in the file, one after the other, for each place that is free. */
-static bool fill_places(struct lost_lanes *l, struct lost_lane *j, size_t n, size_t from)
+static size_t domains_of(const struct config *c, const struct lost_lane *j, int over)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->nowners; i++) {
+        bool again = false;
+        for (size_t k = 0; k < i && !again; k++)
+            again = config_domain(c, j->owner[k], over) == config_domain(c, j->owner[i], over);
+        n += !again;
+    }
+    return n;
+}
+
+/* The nodes behind this one in the file, one after the other, for each place that is free, so
+ * that all are in `domains` different ones. */
+static bool fill_places(struct lost_lanes *l, struct lost_lane *j, size_t n, size_t from, int over,
+                        size_t domains)
 {
     const struct config *c = l->relay->config;
+    if (domains_of(c, j, over) + (n - j->nowners) < domains)
+        return false;
     if (j->nowners == n)
         return lost_lane_fits(l, j);
     size_t self = (size_t)config_node_index(c, l->relay->node);
@@ -130,17 +146,20 @@ static bool fill_places(struct lost_lanes *l, struct lost_lane *j, size_t n, siz
         if (is_in(j, node) || !cluster_mutual(l->relay, node, clock_monotonic()))
             continue;
         j->owner[j->nowners++] = node;
-        if (fill_places(l, j, n, k + 1))
+        if (fill_places(l, j, n, k + 1, over, domains))
             return true;
         j->nowners--;
     }
     return false;
 }
 
-/* The survivors in their order, then those that take the places of the lost ones. */
+/* The survivors in their order, then those that take the places of the lost ones: in as many
+ * zones or sites as can be, and rather in too few of them than on too few nodes. */
 static bool choose(struct lost_lanes *l, struct lost_lane *j, const struct lanename *lane)
 {
     const struct config *c = l->relay->config;
+    int over = config_placement(c, config_destination(c, lane->destination)).over;
+    bool found = false;
     for (size_t i = 0; i < lane->nowners; i++) {
         int node = config_node_index(c, lane->owner[i]);
         if (!cluster_lost_for_good(l->relay, node, clock_monotonic()))
@@ -148,7 +167,9 @@ static bool choose(struct lost_lanes *l, struct lost_lane *j, const struct lanen
         else if (!j->lost)
             j->lost = mem_strdup(lane->owner[i]);
     }
-    return j->lost && fill_places(l, j, lane->nowners, 1);
+    for (size_t domains = lane->nowners; j->lost && !found && domains > 0; domains--)
+        found = fill_places(l, j, lane->nowners, 1, over, domains);
+    return found;
 }
 
 /* The first mails of an ordered lane must not be in one lane, and those behind them in another:

@@ -82,6 +82,10 @@ class Program:
         assert done, said
         return said
 
+    def never_asks(self, folder, uid):
+        """Whether it would never load a mail that came to this folder under this UID by now."""
+        return False
+
     def files(self):
         """{file below a cur or new, without its flags: when it was last changed}."""
         found = [path for path in self.mail.rglob("*") if path.parent.name in ("cur", "new")]
@@ -95,6 +99,12 @@ class Mbsync(Program):
     @staticmethod
     def complaint(said):
         return re.findall(r".*(?:UIDVALIDITY|Error).*", said)
+
+    def never_asks(self, folder, uid):
+        """It asks for UIDs above the highest one that it has seen there."""
+        state = self.base / "state" / folder
+        found = state.exists() and re.search(r"^MaxPulledUid (\d+)$", state.read_text(), re.M)
+        return bool(found) and uid <= int(found[1])
 
 
 class Offlineimap(Program):

@@ -4,10 +4,11 @@
     made_faults.py [part of a name ...]     builds each in a copy, and says which history caught it
 
 A fault that no history catches is shown to the core's own tests (tests/unit/orset/mutants.py has
-more of those). Fails when one lives, or when a place is not found any more.
+more of those), or to the worker's. Fails when one lives, or when a place is not found any more.
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ ROUNDS = int(os.environ.get("DOVELANE_ROUNDS", "12"))
 WITHIN = 150.0  # seconds to become equal: three times as long as is needed on a busy machine
 SEED = int(os.environ.get("DOVELANE_SEED", "1"))
 CORE_TESTS = ("orset unit", "orset exhaust short", "orset simulate")
+WORKER_TESTS = ROOT / "tests/worker/test_worker_meanwhile.py"
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,21 @@ def caught_by_core(build):
     return None
 
 
+def caught_by_worker(build):
+    """The first of the worker's tests that fails, or None."""
+    words = ["/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+             "--tier", "check,test,long", WORKER_TESTS]
+    done = subprocess.run(words, env={**os.environ, "DOVELANE_BUILD": str(build)}, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode == 0:
+        return None
+    text = done.stdout.decode(errors="replace")
+    failed = re.search(r"^FAILED \S*::(\w+)", text, re.M) or re.search(r"^_+ (\w+).* _+$", text, re.M)
+    if done.returncode != 1 or not failed:
+        raise RuntimeError(f"{WORKER_TESTS.name}: exit {done.returncode}:\n{text[-3000:]}")
+    return failed[1]
+
+
 def try_fault(copy, fault):
     """(whether it is caught, in words by what)"""
     text = copy.break_it(fault)
@@ -188,8 +205,9 @@ def try_fault(copy, fault):
         return False, f"STALE: {fault.file} has not exactly one such place"
     try:
         found = caught_by_histories(copy.build)
-        if found is None and fault.file.startswith("orset/"):
-            found = caught_by_core(copy.build)
+        if found is None:
+            core = fault.file.startswith("orset/")
+            found = (caught_by_core if core else caught_by_worker)(copy.build)
             found = found and f"no history of {ROUNDS}; {found}"
         return found is not None, found or f"LIVES: {ROUNDS} histories saw nothing"
     finally:

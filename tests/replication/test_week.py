@@ -10,7 +10,7 @@ import week
 from conftest import BUILD
 from site_user import Site, mail
 from support.stack import digest
-from week_clients import KINDS, Again, Trouble, name_in
+from week_clients import KINDS, Again, Missed, Trouble, name_in
 from week_judges import Ledger, Uids, when
 
 SEED = os.environ.get("DOVELANE_SEED", "1")
@@ -91,6 +91,44 @@ def test_why_a_mail_is_loaded_again(name, dropped, removed, why):
     dropped = dropped and (dropped[0], when(f"Nov 28 {dropped[1]}"))
     again = Again("INBOX", name, "b", dropped)
     assert uids.why("u@e", again, {("INBOX", name)} if removed else set()) == why
+
+
+@pytest.mark.parametrize("name, loaded, dropped, forced", [
+    ("z", "b", ("a", "09:00:10"), True),
+    ("z", "b", ("a", "09:00:11"), False),       # it may have been there
+    ("z", "b", ("a", "09:00:12"), False),       # it was
+    ("z", "a", ("a", "09:00:10"), False),       # a removal that nobody asked for
+    ("z", "a", ("b", "09:00:10"), False),       # the site never had it: a loss
+    ("z", None, ("a", "09:00:10"), False),
+    ("z", "b", None, False)])
+def test_which_missed_mail_a_site_lacked(name, loaded, dropped, forced):
+    uids = Uids().read("a", LOG)
+    dropped = dropped and (dropped[0], when(f"Nov 28 {dropped[1]}") + 0.5)
+    assert uids.lacked("u@e", Missed("INBOX", name, loaded, dropped)) == forced
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mail_is_missed_by_who_asks_for_higher_uids_alone(group, tmp_path, kind):
+    """One site has a mail that the other one gets when the client was there."""
+    two = group("sdbox", "sdbox", replication="off", users=[USER], **week.STARTED)
+    told, (a, b) = [], two.replicas
+    client = KINDS[kind](tmp_path, USER, told.append)
+    for site, names in ((a, ("m", "n")), (b, ("m",))):
+        site.doveadm("mailbox", "update", "-u", USER, "--uid-validity", "1700000000", "INBOX")
+        with Site(site, USER) as other:
+            for name in names:
+                other.append("INBOX", name)
+    client.visit(a)
+    client.visit(b)
+    with Site(b, USER) as other:
+        other.append("INBOX", "n")
+    client.visit(b)
+    client.judge(digest.read(b, USER))
+    client.rest()
+    missed = [(one.name, one.loaded, one.dropped[0]) for one in client.missed]
+    assert missed == ([("n", "a", "b")] if kind == "mbsync" else []), told
+    assert client.never_asks("INBOX", 2) == (kind == "mbsync") and not client.never_asks("INBOX", 3)
 
 
 @pytest.mark.long

@@ -264,6 +264,13 @@ class Person:
 
     # -- at the end ------------------------------------------------------------------------------
 
+    def is_forced(self, missed, shown, uids):
+        """A site that lacked the mail let the client remove it, and it never asks for its UID."""
+        there = [uid for uid, mail in shown.folders[missed.folder].messages.items()
+                 if mail.name == missed.name]
+        return (uids.lacked(self.user, missed) and len(there) == 1
+                and self.client.never_asks(missed.folder, there[0]))
+
     def judge(self, shown, uids):
         """Counts; complaints are in the log."""
         self.client.judge(shown)
@@ -273,6 +280,11 @@ class Person:
             counts[f"again, {why}"] += 1
             self.tell(f"loaded again, {why}: {again}, "
                       f"UIDs {sorted(uids.uids[self.user, again.folder, again.name])}")
+        for missed in self.client.missed:
+            if self.is_forced(missed, shown, uids):
+                counts["mails missed"] -= 1
+                counts["missed, behind"] += 1
+                self.tell(f"missed, behind: {missed}")
         told, found = self.ledger.judge(shown)
         for line in told:
             self.tell(line)
@@ -424,7 +436,7 @@ def validities(digests):
 
 
 ROWS = ("users", "syncs", "syncs failed", "site changes", "loads", "again, clash", "again, behind",
-        "again, unexplained", "UIDVALIDITY changes", "flags missed", "mails missed", "ghosts",
+        "again, unexplained", "UIDVALIDITY changes", "flags missed", "mails missed", "missed, behind", "ghosts",
         "below UIDNEXT", "told in IDLE")
 
 

@@ -44,16 +44,29 @@ class Again:
     dropped: tuple
 
 
+@dataclass
+class Missed:
+    """A mail that a site has once, and the client has not.
+
+    loaded: the site that it was loaded from last; None where it never was. dropped: as in Again.
+    """
+    folder: str
+    name: str
+    loaded: str
+    dropped: tuple
+
+
 class Keeper:
     """What all clients remember: which mails of a folder they ever loaded, and how often."""
 
     def __init__(self, user, tell):
         self.user, self.tell = user, tell
         self.counts, self.loaded, self.again = Counter(), Counter(), []
-        self.dropped, self.site = {}, None
+        self.dropped, self.site, self.loaded_from, self.missed = {}, None, {}, []
 
     def load(self, folder, name):
         self.loaded[folder, name] += 1
+        self.loaded_from[folder, name] = self.site
         self.counts["loads"] += 1
         if self.loaded[folder, name] > 1:
             self.again.append(Again(folder, name, self.site, self.dropped.get((folder, name))))
@@ -92,6 +105,10 @@ class Keeper:
     def rest(self):
         """Before the last visit: nothing is open."""
 
+    def never_asks(self, folder, uid):
+        """Whether it would never load a mail that came to this folder under this UID by now."""
+        return False
+
     def compare(self, folder, mine, shown, flags=True):
         """mine: [(name, flags)]; shown: a site's. A mail marked \\Deleted may be shown or not."""
         doomed = {name for name, marks in [*mine, *shown] if "\\deleted" in marks}
@@ -102,6 +119,10 @@ class Keeper:
                 self.counts["mails missed"] += 1
                 self.tell(f"{folder}: has {name} {names[0][name]} times, "
                           f"the site {names[1][name]} times")
+                if (names[0][name], names[1][name]) == (0, 1):
+                    key = folder, name
+                    self.missed.append(Missed(*key, self.loaded_from.get(key),
+                                              self.dropped.get(key)))
             elif flags and (left := [each for each in (sides[0] - sides[1]) if each[0] == name]):
                 self.counts["flags missed"] += 1
                 self.tell(f"{folder}: {name} is {sorted(left[0][1])}, at the site "
@@ -124,6 +145,9 @@ class Copier(Keeper):
         super().__init__(user, tell)
         self.program, self.seen = program, {}
         self.words = Path(program.base) / "words"
+
+    def never_asks(self, folder, uid):
+        return self.program.never_asks(folder, uid)
 
     def paths(self):
         return [path for path in self.program.mail.rglob("*") if path.parent.name in ("cur", "new")

@@ -79,6 +79,16 @@ class Uids:
                 return "behind"
         return "unexplained"
 
+    def lacked(self, user, missed):
+        """Whether the client had the mail from one site, and removed it at another one that did
+        not have it yet, and got it later: in a later second than that in which the visit began.
+        """
+        if missed.dropped is None or missed.loaded in (None, missed.dropped[0]):
+            return False
+        site, at = missed.dropped
+        there = self.since.get((site, user, missed.folder, missed.name))
+        return there is not None and there > int(at)
+
 
 def when(line):
     """The time of a line of Dovecot's log, in seconds."""

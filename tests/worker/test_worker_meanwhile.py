@@ -1,5 +1,7 @@
 """A client copies or moves a mail to where another site's copy of it is about to be placed: his
 is a copy of his own, which no removal takes away that had not seen it."""
+import re
+
 import pytest
 from worker_sites import append, equal, imap, make_world, needs_dovecot, subjects
 
@@ -47,5 +49,73 @@ def test_what_was_copied_by_two_is_expunged_by_one(tmp_path_factory, formats):
         world.settle()
         shown = equal(world)
         assert (subjects(shown, "INBOX"), subjects(shown, "F")) == (0, 1)
+    finally:
+        world.stop()
+
+
+def ops(site):
+    """Those that a peer has not confirmed."""
+    state, = (line for line in site.admin("status") if line.startswith("state"))
+    return int(re.search(r"\twaiting=(\d+)", state)[1])
+
+
+def flags(site):
+    """Of the one mail in INBOX."""
+    (_, shown, *_), = site.contents()["INBOX"][1]
+    return shown
+
+
+# What a client of site 2 does that no look has seen, while site 1 sets \\Answered; what both have then.
+UNSEEN = [(("+FLAGS", "(\\Flagged)"), {"\\Seen", "Old", "\\Flagged", "\\Answered"}),
+          (("+FLAGS", "(\\Deleted)"), {"\\Seen", "Old", "\\Deleted", "\\Answered"}),
+          (("+FLAGS", "(New)"), {"\\Seen", "Old", "New", "\\Answered"}),
+          (("-FLAGS", "(\\Seen)"), {"Old", "\\Answered"}),
+          (("-FLAGS", "(Old)"), {"\\Seen", "\\Answered"}),
+          (("FLAGS", "(\\Draft)"), {"\\Draft", "\\Answered"})]
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("formats", ["maildir,sdbox", "sdbox,maildir", "sdbox,mdbox"])
+def test_a_store_that_no_look_has_seen_is_not_written_over(tmp_path_factory, formats):
+    """The peer's flags come to the mailbox before its next look: what differs there is a client's."""
+    world = make_world(tmp_path_factory, formats.split(","))
+    try:
+        a, b = world[1], world[2]
+        for number, (change, wanted) in enumerate(UNSEEN):
+            append(a, "INBOX", f"m{number}", "(\\Seen Old)")
+            world.settle()
+            imap(a, "INBOX", ("store", "1", "+FLAGS", "(\\Answered)"))
+            a.ingest()
+            imap(b, "INBOX", ("store", "1", *change))
+            world.carry()           # written there, and nobody looked before
+            assert flags(b) == wanted
+            world.settle()
+            equal(world)
+            assert flags(a) == wanted
+            imap(a, "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+            world.settle()
+    finally:
+        world.stop()
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("formats", ["maildir,sdbox", "sdbox,maildir", "mdbox,sdbox"])
+def test_a_new_mail_is_told_with_its_flags(tmp_path_factory, formats):
+    """In its own op: told by a second one, a batch may end between the two, and each mail costs one
+    more."""
+    world = make_world(tmp_path_factory, formats.split(","))
+    try:
+        append(world[1], "INBOX", "m", "(\\Seen \\Flagged \\Deleted \\Draft Kw)")
+        world[1].ingest()
+        world.settle(ingest=False)
+        assert flags(world[2]) == {"\\Seen", "\\Flagged", "\\Deleted", "\\Draft", "Kw"}
+        assert flags(world[1]) == flags(world[2])
+        told = []
+        for given in (None, "(\\Seen)", "(\\Seen \\Flagged \\Deleted Kw)"):
+            before = ops(world[1])
+            append(world[1], "INBOX", f"with {given}", given)
+            world[1].ingest()
+            told.append(ops(world[1]) - before)
+        assert told == [1, 1, 1]
     finally:
         world.stop()

@@ -2,13 +2,14 @@
 (docs/replication-protocol.md, "Modseqs").
 """
 import random
+import struct
 import time
 
 import pytest
 from qresync import Client, missed, truth
-from worker_sites import append, crash_world, imap, mail, make_world, needs_dovecot
-from support.frames import CLOSE, HELLO_TOO, TICK
-from support.worker_world import GUARD, Failed
+from worker_sites import append, crash_world, equal, imap, mail, make_world, needs_dovecot
+from support.frames import CLOSE, HELLO_TOO, PARCEL, TICK, num, text
+from support.worker_world import GUARD, USER, Failed
 
 pytestmark = needs_dovecot
 
@@ -177,3 +178,59 @@ def hop_about(formats, seed, rounds):
 @pytest.mark.long
 def test_clients_that_hop_at_random_miss_no_flag(formats, seed):
     hop_about(formats, seed, 12)
+
+
+def raise_body(modseq, uid=1):
+    """Of INBOX."""
+    return struct.pack("<QQ", 0, 0) + b"".join(map(num, (0, modseq, modseq, 1, uid, uid)))
+
+
+def highest(site):
+    client = Client()
+    client.visit(site)
+    return client.modseq
+
+
+def tell_far(site, modseq):
+    """What the worker says to a RAISE of site 2."""
+    return site.work(PARCEL, num(2) + num(RAISE) + text(raise_body(modseq)))
+
+
+REFUSED = 1
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("far", [1 << 33, 1 << 48, (1 << 48) + 1, 1 << 62])
+def test_a_raise_that_no_site_asks_for_is_refused(far):
+    """Its own numbers would be more than the others believe; and at 2^62 there are none left."""
+    world = start("sdbox,sdbox")
+    try:
+        before = highest(world[1])
+        done = tell_far(world[1], far)
+        assert done["result"] == REFUSED and f"INBOX: site 2 asks for modseq {far}:" in done["text"]
+        assert highest(world[1]) == before
+        assert tell_far(world[1], before + 4096)["result"] == 0
+        assert highest(world[1]) == before + 4096
+    finally:
+        world.stop()
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("far", [(1 << 48) - 1, (1 << 62) - 1, (1 << 62) + 5])
+def test_a_mailbox_without_modseqs_to_go_to_is_not_tried_again_and_again(far):
+    """Flags and mails go on to come, whatever its HIGHESTMODSEQ is."""
+    world = start("sdbox,sdbox")
+    try:
+        world[1].doveadm("mailbox", "update", "-u", USER, "--min-highest-modseq", str(far), "INBOX")
+        world.settle()
+        conflict(world, Client())
+        append(world[1], "INBOX", "later")
+        append(world[2], "INBOX", "later, too")
+        world.settle()
+        equal(world, uids=False)
+        for site in world.sites.values():
+            site.work(TICK)
+            assert not 0 < site.done["tick"] <= 1000, site.done
+        assert any("further than sites raise each other" in note for _, note in world[1].notes)
+    finally:
+        world.stop()

@@ -287,8 +287,15 @@ static bool raise_all(struct settling *t, struct mail_index_view *view, uint64_t
         value = I_MAX(value, believed(t, now, f.peer_modseq));
     row->gap = late ? I_MIN(row->gap * 2 + 1, GAP_MOST) : row->gap;
     value += 1 + rank(t->s) + row->gap;
-    if (value > ORSET_MODSEQ_MAX ||
-        !modseq_write(t->box, view, now, &row->changed, value, &row->raised, value))
+    if (value > ORSET_RAISE_MAX) {
+        session_note(t->s, NOTE_WARNING,
+                     "%s: HIGHESTMODSEQ is %llu, further than sites raise each other: clients that "
+                     "change sites may miss changes of %u mails",
+                     t->x->vname, (unsigned long long)now,
+                     seq_range_count(&row->changed) + seq_range_count(&row->raised));
+        return TRUE;
+    }
+    if (!modseq_write(t->box, view, now, &row->changed, value, &row->raised, value))
         return FALSE;
     t->raises = value;
     return TRUE;
@@ -554,6 +561,21 @@ static int take_raise(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_r
     return session_commit(s);
 }
 
+/* What no site asks for, or too far for one step. */
+static bool is_too_far(struct session *s, const struct peer *p, uint32_t folder, uint64_t value)
+{
+    struct box *x = box_of_folder(s, folder);
+    uint64_t floor = 0, most = ORSET_RAISE_MAX;
+    if (x != NULL && !x->gone && modseq_floor_get(s, folder, &floor) == 0)
+        most = I_MIN(most, I_MAX(x->at.modseq, floor) + MODSEQ_AHEAD_MOST);
+    if (value <= most)
+        return FALSE;
+    session_fail(s, "%s: site %llu asks for modseq %llu: more than %llu is not believed",
+                 x != NULL && x->vname != NULL ? x->vname : "a folder", (unsigned long long)p->site,
+                 (unsigned long long)value, (unsigned long long)most);
+    return TRUE;
+}
+
 static enum frame_result raise_parcel(struct session *s, const struct peer *p, struct text body)
 {
     struct orset_reader in = orset_reader_of(body.p, body.n);
@@ -565,6 +587,8 @@ static enum frame_result raise_parcel(struct session *s, const struct peer *p, s
     uint64_t lo = orset_read_num(&in, ORSET_MODSEQ_MAX);
     read_uids(&in, &uids);
     if (in.bad || lo == 0 || lo > value)
+        return FRAME_REFUSED;
+    if (folder != ORSET_NO_FOLDER && is_too_far(s, p, folder, value))
         return FRAME_REFUSED;
     if (folder != ORSET_NO_FOLDER && take_raise(s, folder, &uids, lo, value) < 0)
         return FRAME_TEMPORARY;

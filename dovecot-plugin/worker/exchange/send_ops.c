@@ -140,13 +140,14 @@ struct modseqs {
     size_t n;
 };
 
-/* A folder's two numbers go together. */
+/* A folder's two numbers go together. An admin can give a mailbox a HIGHESTMODSEQ that no batch
+ * holds. */
 static void put_modseq(void *arg, uint32_t folder, uint64_t modseq)
 {
     struct modseqs *m = arg;
     bool second = m->n > 0 && m->v[m->n - 1].folder == folder;
     if (m->n + !second < ORSET_MODSEQS_MAX)
-        m->v[m->n++] = (struct orset_modseq){folder, modseq};
+        m->v[m->n++] = (struct orset_modseq){folder, I_MIN(modseq, ORSET_MODSEQ_MAX)};
 }
 
 /* The batch, with the modseqs that its changes have here (F33): which it has room for is known

@@ -128,6 +128,18 @@ def test_nodes_that_are_learned_by_any_authority(conf):
     conf.check.lacks("learned-any-ca", "config")
 
 
+@mends("unlabelled")
+def test_a_node_that_was_learned_and_says_not_where_it_is(conf):
+    learned = conf.directory / "nodes-dovelane-relay"
+    conf.nodes = {"mx1": {"redis": "127.0.0.1:1", "site": "fra"}, "mx2": {"redis": "127.0.0.1:2", "site": "ams"}}
+    learned.write_text("1 node mx3 127.0.0.1:3 - - -\n")
+    conf.write(membership="learned", spread_over="site")
+    mend = conf.check.finds("unlabelled", "nodes", about="node mx3").mend
+    assert mend == 'site = "..." in its section on its own host; restart its relay'
+    learned.write_text("2 node mx3 127.0.0.1:3 - - - ams -\n")
+    conf.check.lacks("unlabelled", "nodes")
+
+
 @mends("replicas-together", "replicator-user-left")
 def test_replicas_that_come_as_one_user(conf):
     """The setting of before, and the user of before once each replica has its own."""

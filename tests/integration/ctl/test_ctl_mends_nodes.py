@@ -1,4 +1,5 @@
 """Every mend that `dovelane check` names, tried: of the nodes, what their relays say, their certificates and their users."""
+import json
 import re
 import smtplib
 import socket
@@ -216,6 +217,33 @@ def test_a_node_that_is_not_whole(stack):
     entry.start("relay-mx2")
     eventually("both are whole", lambda: not any(each.name == "not-whole" for each in check.look("nodes")[0]))
     check.lacks("not-whole", "nodes")
+
+
+@mends("together")
+def test_mail_whose_copies_are_all_at_one_site(stack):
+    entry = stack(postfix="divert", nodes=3, copies=2, settings={"takeover": "automatic", "retry_first": "1s", "retry_most": "1s"}, sinks=[SinkShape("a", [], ours=True)],
+                  labels={"mx1": {"site": "fra"}, "mx2": {"site": "fra"}, "mx3": {"site": "ams"}})
+    check = Check(lambda *words: admin.run(entry, "check", *words).out)
+    check.lacks("together", "nodes")
+    good = admin.run(entry, "check", "-v", "nodes").out
+    assert "site fra: its loss would lose no mail; mail goes to Postfix's queue then" in good
+    assert "site ams: its loss would lose no mail; mail is diverted on" in good
+    rows = {row["node"]: row for row in json.loads(admin.run(entry, "nodes", "-j").out)["nodes"]}
+    assert rows["mx3"]["site"] == "ams" and 0 < rows["mx3"]["rtt_seconds"] < 60
+    entry.rules("a", {"at": "mail", "reply": "450 4.3.2 not now"})
+
+    def placed():
+        """mx1 and mx2 count as whole together soon."""
+        with smtplib.SMTP(entry.smtp) as smtp:
+            smtp.sendmail("x@example.net", ["y@a.example"], b"Subject: x\r\n\r\nx\r\n")
+        return any(each.name == "together" for each in check.look("nodes")[0])
+    eventually("a mail has its copies at fra", placed)
+    found = check.finds("together", "nodes", about="site fra")
+    assert re.fullmatch(r"its loss would lose \d+ mails?: all copies that answer are there; mail goes to Postfix's queue then", found.text)
+    assert found.mend == "spread_over in dovelane.conf, or wait until they are delivered"
+    entry.rules("a")
+    eventually("it is delivered", lambda: not any(each.name == "together" for each in check.look("nodes")[0]))
+    check.lacks("together", "nodes")
 
 
 @mends("versions")

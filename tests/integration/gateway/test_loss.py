@@ -34,7 +34,7 @@ class Load:
     """A generator in a thread of its own."""
 
     def __init__(self, system, **plan):
-        self.generator = Generator(smtp=system.smtp, domains=DOMAINS, **{"sessions": 12, "recipients": (1, 3), "retry_after": 0.3, "mails": 1000000, "rate": 80, **plan})
+        self.generator = Generator(smtp=system.smtp, **{"domains": DOMAINS, "sessions": 12, "recipients": (1, 3), "retry_after": 0.3, "mails": 1000000, "rate": 80, **plan})
         self.thread = threading.Thread(target=self.generator.run)
         self.thread.start()
 

@@ -40,14 +40,15 @@ MAY = {
     "dovelane-relay":
         alone("lane.beat", "lane.whole", "lane.list", "lane.ready", "multi", "exec") |
         on({MAIL, ORDER}, "lane.push", "lane.take", "lane.ack", "lane.nack", "lane.extend", "lane.meta", "lane.read", "lane.get", "lane.ids", "lane.len", "lane.move", "lane.info") |
-        on(NOTICES, "get", "set", "eval") | on("dovelane.drain", "get") | on("dovelane.look", "spop") | on({"dovelane.away", "dovelane.config"}, "eval", "del", "hset", "pexpire"),
+        on(NOTICES, "get", "set", "eval") | on("dovelane.drain", "get") | on("dovelane.look", "spop") | on({"dovelane.away", "dovelane.config"}, "eval", "del", "hset", "pexpire") |
+        on(ASKED, "lane.push") | on(ANSWERED, "lane.take", "lane.ack"),
     "dovelane":
         alone("lane.beats", "lane.whole", "lane.list", "client|list", "config|get", "info", "time", "acl|getuser") |
         on(MAIL, "lane.read", "lane.get", "lane.ack", "lane.meta", "lane.info") |
         on(SIGNALS, "get", "set", "del", "exists", "sadd", "hget", "hgetall", "eval"),
     "dovelane-replicator":
         alone("lane.ready") | on(REPLICA, "lane.create", "lane.push", "lane.take", "lane.ack", "lane.len", "lane.info") |
-        on(ASKED, "lane.take", "lane.ack", "lane.info") | on(ANSWERED, "lane.push"),
+        on(ASKED, "lane.take", "lane.ack") | on(ANSWERED, "lane.push"),
 }
 
 
@@ -58,7 +59,7 @@ def to(site, other):
 for one in SITES:
     for node in SITES:
         MAY[f"dovelane-replicator:{one}@{node}"] = (
-            on(LANES[one], "lane.create", "lane.push", "lane.len") | on(f"dovelane:asked:{SITES.index(one) + 1}", "lane.take", "lane.ack", "lane.info") |
+            on(LANES[one], "lane.create", "lane.push", "lane.len") | on(f"dovelane:asked:{SITES.index(one) + 1}", "lane.take", "lane.ack") |
             on(ANSWERED, "lane.push") if one == node else
             alone("lane.ready") | on(to(node, one), "lane.take", "lane.ack", "lane.info"))
 

@@ -66,6 +66,7 @@ class Shape:
     redis_server: str = None
     secure: bool = False
     paths: bool = False
+    labels: dict = field(default_factory=dict)  # of a node: {"mx1": {"site": "fra"}}
 
     def __post_init__(self):
         if self.postfix not in POSTFIX:

@@ -175,6 +175,7 @@ class Stack:
             service = self.add(programs.redis(base / name, name, shape, self.ports, self.log(f"redis-{name}"), self.host(name),
                                               more=secure.redis_conf(name, port) if secure else ()))
             nodes[name] = {"redis": f"127.0.0.1:{port}", "tls": "yes"} if secure else {"redis": service.note["address"]}
+            nodes[name].update(shape.labels.get(name, {}))
         if shape.paths:
             self.assemble_paths(nodes)
         if secure:

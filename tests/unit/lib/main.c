@@ -20,6 +20,7 @@ int main(void)
     suite_add_tcase(s, members_tests());
     suite_add_tcase(s, metrics_tests());
     suite_add_tcase(s, metrics_http_tests());
+    suite_add_tcase(s, placement_tests());
     suite_add_tcase(s, queue_tests());
     suite_add_tcase(s, listener_tests());
     suite_add_tcase(s, store_tests());

@@ -70,7 +70,11 @@ START_TEST(test_the_digest_tells_what_must_be_equal_on_all_hosts)
         "destination \"smtp:[h]:1\" { tls = may }\n",
         "destination \"smtp:[h]:1\" { tls = encrypt }\n",
         "destination \"smtp:[h]:2\" { tls = encrypt }\n",
-        "destination \"*\" { discard_ehlo_keywords = {\"DSN\"} }\n"};
+        "destination \"*\" { discard_ehlo_keywords = {\"DSN\"} }\n",
+        "spread_least = 2\n",
+        "destination \"*\" { spread_least = 2 }\n",
+        "node a { redis = \"h:1\"\ntls = no\nsite = fra }\nnode b { redis = \"h:2\"\ntls = no }\n",
+        "node a { redis = \"h:1\"\ntls = no\nzone = fra }\nnode b { redis = \"h:2\"\ntls = no }\n"};
     char none[CONFIG_DIGEST], one[CONFIG_DIGEST], last[CONFIG_DIGEST];
     digest_of("", none);
     digest_of("log = \"syslog\"\nbounce_port = \"127.0.0.1:26\"\nhost_name = \"x\"\n", one);
@@ -181,6 +185,47 @@ START_TEST(test_a_destination_until_replicated_knows_its_sites)
 }
 END_TEST
 
+#define TWO_PLACES                                     \
+    "node a { redis = \"127.0.0.1:1\"\nsite = fra }\n" \
+    "node b { redis = \"127.0.0.1:2\"\nsite = ams }\n"
+
+START_TEST(test_copies_are_kept_apart_by_the_strictest_of_the_settings)
+{
+    read_text(TWO_PLACES "node c { redis = \"127.0.0.1:3\"\nsite = fra\nzone = x }\n"
+                         "node d { redis = \"127.0.0.1:4\"\nsite = ams\nzone = x }\n"
+                         "spread_over = site\nspread_least = 2\nprefer = near\n"
+                         "destination \"smtp:[h]:1\" { spread_over = node }\n"
+                         "destination \"smtp:[h]:2\" { spread_least = 1\nprefer = listed }\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    struct config_placement all = config_placement(c, config_destination(c, "smtp:[h]:0")),
+                            node = config_placement(c, config_destination(c, "smtp:[h]:1")),
+                            one = config_placement(c, config_destination(c, "smtp:[h]:2"));
+    ck_assert_int_eq(all.over, SPREAD_OVER_SITE);
+    ck_assert_uint_eq(all.least, 2);
+    ck_assert(all.near && node.near && !one.near);
+    ck_assert_int_eq(node.over, SPREAD_OVER_NODE);
+    ck_assert_uint_eq(node.least, 2);
+    ck_assert_uint_eq(one.least, 1);
+    config_placement_meet(&node, &one);
+    ck_assert(node.over == SPREAD_OVER_SITE && node.least == 1 && !node.near);
+    config_placement_meet(&node, &all);
+    ck_assert_uint_eq(node.least, 2);
+    config_placement_meet(&node, &one);
+    ck_assert_uint_eq(node.least, 2);
+    /* One name of a zone in two sites is two zones; no zone is one, too. */
+    size_t site[] = {0, 1, 0, 1}, zone[] = {0, 1, 2, 3};
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_uint_eq(config_domain(c, i, SPREAD_OVER_SITE), site[i]);
+        ck_assert_uint_eq(config_domain(c, i, SPREAD_OVER_ZONE), zone[i]);
+        ck_assert_uint_eq(config_domain(c, i, SPREAD_OVER_NODE), i);
+    }
+    char *name = config_domain_name(c, 3, SPREAD_OVER_ZONE);
+    ck_assert_str_eq(name, "ams/x");
+    free(name);
+    forget();
+}
+END_TEST
+
 static const struct {
     const char *text, *expected;
 } bad[] = {
@@ -193,6 +238,24 @@ static const struct {
      ":1: max_entry = 5m5 is no size, write it like 512, 256kB or 256k, 25MB or 25M, 1GB or 1G"},
     {"max_entry = \"1TB\"\n", "max_entry = 1TB is no size"},
     {"on_store_failure = panic\n", "on_store_failure = panic, allowed is one of queue|tempfail"},
+    {"spread_over = rack\n", "spread_over = rack, allowed is one of node|zone|site"},
+    {"spread_least = 9\n", ":1: spread_least = 9, allowed is 1 to 8"},
+    {TWO_SITES "spread_over = site\nspread_least = 3\n",
+     "spread_over = site with spread_least = 3: that is more than copies = 2"},
+    {TWO_SITES "spread_over = zone\n",
+     "spread_over = zone, but node a says no zone: write zone = \"...\" in its section"},
+    {TWO_SITES "destination \"*\" { spread_over = zone }\n",
+     "destination \"*\": spread_over = zone, but node a says no zone"},
+    {TWO_SITES "copies = 3\nspread_over = site\nspread_least = 3\n"
+               "node c { redis = \"127.0.0.1:3\"\nsite = fra }\n",
+     "spread_over = site with spread_least = 3, but all nodes are in 2: add nodes in other ones, "
+     "or "
+     "lower spread_least"},
+    {"node a { redis = \"127.0.0.1:1\"\nsite = \"Fra 1\" }\n",
+     "node a: site = \"Fra 1\": it has 1 to 64 of the characters a-z 0-9 . -"},
+    {"node a { redis = \"127.0.0.1:1\"\nzone = \"x/y\" }\n", "node a: zone = \"x/y\""},
+    {TWO_SITES "takeover = manual\nprefer = near\n",
+     "prefer = near needs takeover = automatic: the answers to its beats are what is measured"},
     {"no_such_setting = 1\n",
      ":1: no setting is named no_such_setting; dovelane.conf(5) lists them"},
     {"\nsmtp_conect_timeout = 3s\n",
@@ -492,6 +555,7 @@ TCase *config_tests(void)
     tcase_add_test(t, test_defaults_come_from_the_table);
     tcase_add_test(t, test_a_destination_until_replicated_knows_its_sites);
     tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
+    tcase_add_test(t, test_copies_are_kept_apart_by_the_strictest_of_the_settings);
     tcase_add_test(t, test_units_are_understood);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0,
                         sizeof bad / sizeof *bad);

@@ -36,6 +36,20 @@ START_TEST(test_a_table_reads_what_it_wrote)
 }
 END_TEST
 
+START_TEST(test_labels_stand_in_a_record_only_where_there_are_any)
+{
+    struct members t = {0};
+    ck_assert(members_read(&t, "1 node a h:1 - - -\n1 node b h:2 - - - fra -\n"
+                               "1 joining c h:3 - - - ams rack-2\n1 node d h:4 - - - fra\n"));
+    is(&t, "1 node a h:1 - - -\n1 node b h:2 - - - fra -\n1 joining c h:3 - - - ams rack-2\n");
+    ck_assert_str_eq(members_find(&t, "a")->site, "");
+    ck_assert_str_eq(members_find(&t, "b")->site, "fra");
+    ck_assert_str_eq(members_find(&t, "b")->zone, "");
+    ck_assert_str_eq(members_find(&t, "c")->zone, "rack-2");
+    members_free(&t);
+}
+END_TEST
+
 START_TEST(test_the_higher_serial_counts_in_whatever_order_they_come)
 {
     static const char *const said[] = {"1 node a h:1 - - -\n", "3 gone a\n", "2 node a h:2 - - -\n",
@@ -495,6 +509,7 @@ TCase *members_tests(void)
     tcase_add_test(t, test_what_is_no_file_is_not_read);
     tcase_add_test(t, test_an_admins_word_of_a_time_that_no_clock_has_is_none);
     tcase_add_test(t, test_a_table_reads_what_it_wrote);
+    tcase_add_test(t, test_labels_stand_in_a_record_only_where_there_are_any);
     tcase_add_test(t, test_the_higher_serial_counts_in_whatever_order_they_come);
     tcase_add_test(t, test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_serials);
     tcase_add_test(t, test_who_is_taken_in_again_joins_first_whatever_was_said_before);

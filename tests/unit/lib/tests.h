@@ -17,6 +17,7 @@ TCase *liveness_tests(void);
 TCase *members_tests(void);
 TCase *metrics_tests(void);
 TCase *metrics_http_tests(void);
+TCase *placement_tests(void);
 TCase *queue_tests(void);
 TCase *listener_tests(void);
 TCase *store_tests(void);

@@ -75,6 +75,8 @@ MUTANTS = [
     ("a new epoch is a new share", "quota.c", "if (os->origin[i].id.site == site)", "if (i == by)"),
     ("the greatest bytes win", "group.c", "if (c > 0 || (c == 0 && orset_dot_order(os, o->p.dot, *dot) >= 0))",
      "if (c < 0 || (c == 0 && orset_dot_order(os, o->p.dot, *dot) >= 0))"),
+    ("a \\Deleted that a lost copy had is cleared", "local_flags.c", "        orset_flags_or(&set, reassert);",
+     "        cut.system |= reassert->system & ORSET_DELETED;"),
     ("of a joined pair both give way", "join.c", "if (memcmp(y->guid, x->guid, 16) > 0)", "if (false)"),
     ("join matches by nothing", "join.c", "        if (r == 0)\n            continue;\n        if (dot_r)", "        if (r >= 0)\n            continue;\n        if (dot_r)"),
     ("a peer's vector counts for other origins", "op_batch.c", "    for (unsigned i = 0; i < p.n; i++) {\n        const struct origin *o = &os->origin[p.map[i]];",

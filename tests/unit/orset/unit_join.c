@@ -40,6 +40,25 @@ static uint64_t messages(struct replica *r)
     return f.messages;
 }
 
+static void mark_deleted(struct replica *r, uint32_t uid)
+{
+    struct orset_flags deleted = {.system = ORSET_DELETED};
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    ck_assert_int_eq(orset_local_flags(r->os, ORSET_INBOX, uid, &deleted, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+}
+
+/* What the mailbox is asked to have, by the first task that is about flags. */
+static uint8_t asked_flags(struct replica *r)
+{
+    struct orset_task t = {.at_len = 0};
+    int e;
+    while ((e = orset_task_next(r->os, &t)) > 0 && t.kind != ORSET_TASK_FLAGS)
+        ;
+    ck_assert_int_eq(e, 1);
+    return t.flags.system;
+}
+
 START_TEST(test_a_lost_state_binds_by_guid_and_makes_no_dot)
 {
     struct replica a, b;
@@ -142,6 +161,43 @@ START_TEST(test_two_seeded_stores_that_both_ingested_become_one)
 }
 END_TEST
 
+/* The two stores of test_two_seeded_stores_that_both_ingested_become_one, and a third site that knows
+ * b's mail alone. What it marked has come to b's state, and not to b's mailbox. */
+START_TEST(test_a_deleted_of_the_copy_that_gives_way_is_set_on_the_other)
+{
+    struct replica a, b, c;
+    struct mail ma[] = {{1, 11, 7, 0}}, mb[] = {{1, 12, 7, 0}};
+    unsigned made, united, left;
+    struct orset_flags now;
+    struct orset_message m;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_replica(&c, 3);
+    join(&a, ma, 1, &made, &united, &left);
+    join(&b, mb, 1, &made, &united, &left);
+    ck_assert_int_eq(send_to(&b, &c, 2, 1), 0);
+    follow(&c);
+    mark_deleted(&c, 1);
+    ck_assert_int_eq(send_to(&c, &b, 3, 1), 0);
+    ck_assert_int_eq(take_over(&b, 2, &a, 1), ORSET_KNOWN);
+    join(&b, mb, 1, &made, &united, &left);
+    ck_assert_uint_eq(united, 1);
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_uint_eq(m.facts.guid[0], 11);
+    ck_assert_int_eq(orset_message_flags(b.os, ORSET_INBOX, m.dot, &now), 0);
+    ck_assert_uint_eq(now.system, ORSET_DELETED);
+    ck_assert_uint_eq(asked_flags(&b), ORSET_DELETED);
+    both_ways(&a, &b);
+    ck_assert_uint_eq(asked_flags(&a), ORSET_DELETED);
+    follow(&a);
+    follow(&b);
+    assert_equal(&a, &b);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&c);
+}
+END_TEST
+
 /* A storage that was rebuilt has the mail once, where it was there twice. */
 START_TEST(test_a_lost_copy_is_made_again_and_not_united_with_the_other_one)
 {
@@ -202,6 +258,45 @@ START_TEST(test_of_two_bodies_under_one_guid_the_smallest_hash_wins)
 }
 END_TEST
 
+/* c knows a's mail alone, which it marks; the mark has come to a's state, and not to its mailbox. */
+START_TEST(test_a_deleted_of_bytes_that_are_replaced_is_set_on_the_others)
+{
+    struct replica a, b, c;
+    struct orset_facts mine = facts_of(1, 9), theirs = facts_of(1, 5);
+    struct orset_flags none = {0}, now;
+    struct orset_message m;
+    struct orset_task t;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_replica(&c, 3);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_add(a.os, ORSET_INBOX, 1, &mine, &none, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_add(b.os, ORSET_INBOX, 1, &theirs, &none, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert_int_eq(send_to(&a, &c, 1, 1), 0);
+    follow(&c);
+    mark_deleted(&c, 1);
+    ck_assert_int_eq(send_to(&c, &a, 3, 1), 0);
+    ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
+    ck_assert_int_eq(next_body(&a, &t), 1);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_done_body(a.os, ORSET_INBOX, 1, 2, t.message.facts.sha256), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(orset_message_by_uid(a.os, ORSET_INBOX, 2, &m), 1);
+    ck_assert_uint_eq(m.facts.sha256[0], 5);
+    ck_assert_int_eq(orset_message_flags(a.os, ORSET_INBOX, m.dot, &now), 0);
+    ck_assert_uint_eq(now.system, ORSET_DELETED);
+    ck_assert_uint_eq(asked_flags(&a), ORSET_DELETED);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_uint_eq(asked_flags(&b), ORSET_DELETED);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&c);
+}
+END_TEST
+
 START_TEST(test_a_mail_waiting_for_its_removal_is_no_new_mail)
 {
     struct replica a, b;
@@ -229,8 +324,10 @@ TCase *join_cases(void)
     tcase_add_test(t, test_a_lost_state_binds_by_guid_and_makes_no_dot);
     tcase_add_test(t, test_equal_bytes_under_other_guids_are_matched_as_multisets);
     tcase_add_test(t, test_two_seeded_stores_that_both_ingested_become_one);
+    tcase_add_test(t, test_a_deleted_of_the_copy_that_gives_way_is_set_on_the_other);
     tcase_add_test(t, test_a_lost_copy_is_made_again_and_not_united_with_the_other_one);
     tcase_add_test(t, test_of_two_bodies_under_one_guid_the_smallest_hash_wins);
+    tcase_add_test(t, test_a_deleted_of_bytes_that_are_replaced_is_set_on_the_others);
     tcase_add_test(t, test_a_mail_waiting_for_its_removal_is_no_new_mail);
     return t;
 }

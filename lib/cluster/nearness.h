@@ -1,0 +1,25 @@
+/* nearness - how far a node is, in classes of round-trip time. Pure.
+ *
+ * The shortest of the last NEARNESS_SAMPLES answers counts: one that waited for a busy program or
+ * server says nothing of the way. Classes grow by half, and a node changes its class only when its
+ * time has left it by a quarter, so that two nodes do not change places for nothing. */
+#ifndef DOVELANE_LIB_CLUSTER_NEARNESS_H
+#define DOVELANE_LIB_CLUSTER_NEARNESS_H
+
+#define NEARNESS_SAMPLES 16
+#define NEARNESS_UNKNOWN 1000 /* the class of one that never answered */
+
+/* {0} at first. */
+struct nearness {
+    double sample[NEARNESS_SAMPLES]; /* seconds */
+    unsigned long n;                 /* samples that there were */
+    int rank;                        /* its class; of no meaning while n is 0 */
+};
+
+void nearness_add(struct nearness *, double seconds);
+/* Seconds; negative: not known. */
+double nearness_rtt(const struct nearness *);
+/* 0: the nearest. NEARNESS_UNKNOWN: not known */
+int nearness_class(const struct nearness *);
+
+#endif

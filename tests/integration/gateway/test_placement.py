@@ -1,0 +1,147 @@
+"""Where copies are: a site that is lost, with spread_over and without; which nodes are used."""
+from pathlib import Path
+
+import pytest
+from support import sinks
+from support.stack import Stack, lanes, oracle
+from support.stack.shape import SinkShape
+from support.waiting import eventually
+from test_loss import Load, diverting
+
+pytestmark = [pytest.mark.core, pytest.mark.long]
+
+SITES = {"mx1": "fra", "mx2": "fra", "mx3": "ams", "mx4": "ams"}
+QUICK = {
+    "dead_after": "5s",
+    "suspect_after": "1s",
+    "beat": "100ms",
+    "max_entry": "1MB",
+    "store_deadline": "1s",
+    "settle": "2s",
+    "handover_wait": "5s",
+    "alone_wait": "5s",
+    "retry_first": "1s",
+    "retry_most": "2s",
+}
+
+
+def two_sites(**settings):
+    return Stack(
+        postfix="divert",
+        nodes=4,
+        copies=2,
+        takeover="automatic",
+        redis_conf=["lane.settle-ms 2000"],
+        labels={node: {"site": site} for node, site in SITES.items()},
+        sinks=[SinkShape("a", ours=True)],
+        settings={**QUICK, **settings},
+    )
+
+
+def held(system):
+    """Owners, as the lanes' names say them, to the entries that wait under them."""
+    found = {}
+    for node, address in system.nodes.items():
+        for entry in lanes.entries(node, address):
+            pair = tuple(entry.lane.rpartition("|")[2].split(">"))
+            found.setdefault(pair, set()).add(entry.id)
+    return found
+
+
+def owners(system):
+    return set(held(system))
+
+
+def lose(system, site):
+    for node in (node for node in SITES if SITES[node] == site):
+        system.kill(f"relay-{node}")
+        system.kill(f"redis-{node}")
+
+
+def lose_a_site_under_load(system):
+    """The verdict on all that was promised, when fra was lost with mail on it."""
+    sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+    load = Load(system, domains=["a.example"], recipients=(1, 1), rate=40)
+    try:
+        diverting(system, 60)
+        before = owners(system)
+        lose(system, "fra")
+        load.flowing(20)
+    finally:
+        ledger = load.end()
+    sinks.rules(system, "a")
+    eventually("the others have delivered all that they hold", lambda: not under(system), 240)
+    return before, ledger
+
+
+def under(system):
+    return [
+        entry
+        for node, address in system.nodes.items()
+        if SITES[node] != "fra"
+        for entry in lanes.entries(node, address)
+    ]
+
+
+@pytest.mark.test
+def test_a_site_is_lost_and_no_mail_with_it():
+    with two_sites(spread_over="site") as system:
+        before, ledger = lose_a_site_under_load(system)
+        assert before and all({SITES[node] for node in pair} == {"fra", "ams"} for pair in before)
+        oracle.wait_delivered(system, ledger).check()
+
+
+def test_without_spread_over_the_same_loss_loses_mail():
+    with two_sites() as system:
+        before, ledger = lose_a_site_under_load(system)
+        assert ("mx1", "mx2") in before
+        assert oracle.judge(system, ledger).lost
+
+
+def test_too_few_sites_leave_mail_in_postfixs_queue():
+    with two_sites(spread_over="site", spread_least=2) as system:
+        load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        try:
+            diverting(system, 10)
+            lose(system, "fra")
+            eventually(
+                "the milter says why",
+                lambda: "in 1 sites, spread_least = 2" in Path(system["milter"].log).read_text()
+                or not sinks.metrics(system, "milter")["store_able"],
+            )
+            load.flowing(20)
+        finally:
+            ledger = load.end()
+        oracle.wait_delivered(system, ledger).check()
+
+
+def placed(system, load):
+    """The owners of the next mails."""
+    before = held(system)
+    load.flowing(20)
+    return {pair for pair, ids in held(system).items() if ids - before.get(pair, set())}
+
+
+def test_the_nearest_nodes_are_used_and_others_when_distances_change():
+    with Stack(
+        postfix="divert",
+        nodes=3,
+        copies=2,
+        takeover="automatic",
+        paths=True,
+        redis_conf=["lane.settle-ms 2000"],
+        sinks=[SinkShape("a", ours=True)],
+        settings={**QUICK, "prefer": "near", "path_timeout": "800ms"},
+    ) as system:
+        sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+        system.link("delay", "mx2-active", "mx2-standby", ms=40)
+        load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        try:
+            diverting(system, 10)
+            eventually("mx3 is nearer", lambda: placed(system, load) == {("mx1", "mx3")})
+            system.link("delay", "mx3-active", "mx3-standby", ms=90)
+            eventually("mx2 is nearer", lambda: placed(system, load) == {("mx1", "mx2")})
+        finally:
+            ledger = load.end()
+        sinks.rules(system, "a")
+        oracle.wait_delivered(system, ledger).check()
