@@ -240,14 +240,14 @@ static const struct {
     {"on_store_failure = panic\n", "on_store_failure = panic, allowed is one of queue|tempfail"},
     {"spread_over = rack\n", "spread_over = rack, allowed is one of node|zone|site"},
     {"spread_least = 9\n", ":1: spread_least = 9, allowed is 1 to 8"},
-    {TWO_SITES "spread_over = site\nspread_least = 3\n",
+    {TWO_PLACES "spread_over = site\nspread_least = 3\n",
      "spread_over = site with spread_least = 3: that is more than copies = 2"},
-    {TWO_SITES "spread_over = zone\n",
+    {TWO_PLACES "spread_over = zone\n",
      "spread_over = zone, but node a says no zone: write zone = \"...\" in its section"},
-    {TWO_SITES "destination \"*\" { spread_over = zone }\n",
+    {TWO_PLACES "destination \"*\" { spread_over = zone }\n",
      "destination \"*\": spread_over = zone, but node a says no zone"},
-    {TWO_SITES "copies = 3\nspread_over = site\nspread_least = 3\n"
-               "node c { redis = \"127.0.0.1:3\"\nsite = fra }\n",
+    {TWO_PLACES "copies = 3\nspread_over = site\nspread_least = 3\n"
+                "node c { redis = \"127.0.0.1:3\"\nsite = fra }\n",
      "spread_over = site with spread_least = 3, but all nodes are in 2: add nodes in other ones, "
      "or "
      "lower spread_least"},
