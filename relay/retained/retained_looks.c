@@ -158,11 +158,12 @@ static void free_redo(struct redo *m)
     free(m);
 }
 
+/* What was moved out of the reply into an entry (into_flight) is NULL there. */
 static bool well_formed(const redisReply *e)
 {
     return e->type == REDIS_REPLY_ARRAY && e->elements >= 8 &&
            e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == ENTRYID_LEN &&
-           e->element[5]->type == REDIS_REPLY_STRING && e->element[7]->str;
+           e->element[5] && e->element[5]->type == REDIS_REPLY_STRING && e->element[7]->str;
 }
 
 /* An entry that was read, and not taken. */
