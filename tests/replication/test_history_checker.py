@@ -5,6 +5,7 @@ What the rules allow passes; each kind of violation does not.
 
 import pytest
 from support.history import checker, record
+from support.history.clients import is_unsure
 from support.history.record import History, Link, Rest
 
 pytestmark = pytest.mark.check
@@ -473,6 +474,17 @@ def test_a_violation_is_told(make, wanted):
     make(story)
     told = story.judged()
     assert re.search(wanted, told), told
+
+
+def test_a_no_that_leaves_open_what_was_done_counts_as_no_answer():
+    assert is_unsure("NO Mailbox was deleted under us (0.111 + 0.000 + 0.110 secs).")
+    assert not is_unsure("NO [TRYCREATE] Mailbox doesn't exist: P1 (0.001 + 0.000 secs).")
+    for shown, outcome, verdict in (({"m": []}, "lost", ""), ({}, "lost", ""), ({"m": []}, "no", "m")):
+        story = Story()
+        story.op("a", "create", folder="P1")
+        story.append("a", "P1", "m", outcome=outcome)
+        assert verdict in story.rest(P1=shown).judged()
+        assert bool(verdict) == bool(story.judged())
 
 
 def test_a_folder_that_came_back_a_moment_ago_is_left_open_until_its_modseqs_go_on():

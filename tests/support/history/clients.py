@@ -134,7 +134,9 @@ class Client(threading.Thread):
             return more
         except ImapError as error:
             self.session.selected = None
-            outcome, responded, more = "no", now(), {"why": str(error)[:200]}
+            more = {"why": str(error)[:200]}
+            if kind == "read" or not is_unsure(str(error)):
+                outcome, responded = "no", now()
             return None
         except Lost as error:
             more = {"why": str(error)[:200]}
@@ -384,6 +386,12 @@ class Client(threading.Thread):
             self.random.choice(FIXED),
             lambda folder: self.session.subscribe(folder, on),
         )
+
+
+def is_unsure(why):
+    """Whether a NO leaves open what was done: a Maildir that gets another name while a mail is saved
+    may have that mail, under its new name."""
+    return "Mailbox was deleted under us" in why
 
 
 def pairs(line):
