@@ -189,6 +189,24 @@ static void check_backup(const struct replica_here *h)
                    "its role is backup: it keeps what other sites remove; clients use others");
 }
 
+/* What a commit comes back from is on the disk, but for that setting. */
+static void check_fsync(const struct replica_here *h)
+{
+    static const char *const section[] = {"protocol imap", "protocol lmtp", "protocol dovelane"};
+    for (size_t i = 0; i < sizeof section / sizeof *section; i++) {
+        if (strcmp(dovecot_conf_or_global(h->dovecot, section[i], "mail_fsync"), "never") != 0)
+            continue;
+        check_say(
+            h->ctl, FINDING_WARNING, FOUND_FSYNC_NEVER, "dovecot",
+            "mail_fsync = optimized, or no such line, in Dovecot's files",
+            "mail_fsync = never (%s): a power cut takes mail that was answered with OK or 250, "
+            "and no mail counts as on the disk here (until = replicated)",
+            section[i]);
+        return;
+    }
+    check_good(h->ctl, "dovecot", "mail is on the disk when it is answered");
+}
+
 /* Access rights are the plugin's. */
 static void check_acl_plugin(const struct replica_here *h)
 {
@@ -325,6 +343,7 @@ void check_mailboxes(const struct replica_here *h)
     check_acting(h);
     check_backup(h);
     check_acl_plugin(h);
+    check_fsync(h);
     check_dsync_replicator(h);
     check_dsync_jobs(h);
     if (h->asked) /* a static userdb logs an error each time, and a monitoring asks often */

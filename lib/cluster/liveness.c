@@ -242,6 +242,8 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
         k->beat.in_flight = strtoull(number, NULL, 10);
     } else if (is(word, name, "memory")) {
         k->beat.memory = atoi(number);
+    } else if (is(word, name, "retained")) {
+        k->beat.retains_most = is(value, rest, "most");
     } else if (is(word, name, "hears")) {
         read_peers(l, k, value, value + rest);
     }
@@ -463,6 +465,8 @@ void beat_encode(const struct beat *b, const struct liveness *l, const bool *lis
                b->config, (unsigned long long)b->done, (unsigned long long)b->in_flight);
     if (b->memory > 0)
         buf_printf(out, " memory=%d", b->memory);
+    if (b->retains_most)
+        buf_printf(out, " retained=most");
     buf_printf(out, " hears=");
     bool any = false;
     for (size_t i = 0; i < l->n; i++) {

@@ -45,6 +45,8 @@ struct beat {
     /* mails that it is done with since its start, and that it has in flight */
     uint64_t done, in_flight;
     int memory; /* percent of its Redis's maxmemory that is used; 0: there is none, or unknown */
+    /* it retains as much as replicated_memory allows, and lets go of nothing (docs/two-disks.md) */
+    bool retains_most;
 };
 
 struct liveness;

@@ -122,6 +122,8 @@ struct config_placement {
     int over;     /* SPREAD_OVER_NODE... */
     size_t least; /* different domains of that kind */
     bool near;    /* prefer = near */
+    /* until = replicated, replicated_away = keep: not where as much is retained as may be */
+    bool kept;
 };
 /* What a destination's section and the general settings say together. */
 struct config_placement config_placement(const struct config *, const struct config_destination *);

@@ -11,7 +11,8 @@ struct config_placement config_placement(const struct config *c, const struct co
     struct config_placement p = {d->spread_over ? d->spread_over - 1 : c->spread_over,
                                  d->spread_least ? (size_t)d->spread_least
                                                  : (size_t)c->spread_least,
-                                 (d->prefer ? d->prefer - 1 : c->prefer) == PREFER_NEAR};
+                                 (d->prefer ? d->prefer - 1 : c->prefer) == PREFER_NEAR,
+                                 d->until == UNTIL_REPLICATED && d->replicated_away == AWAY_KEEP};
     /* Different nodes they are in any case. */
     if (p.over == SPREAD_OVER_NODE)
         p.least = most;
@@ -27,6 +28,7 @@ void config_placement_meet(struct config_placement *p, const struct config_place
         p->least = other->least;
     }
     p->near = p->near && other->near;
+    p->kept = p->kept || other->kept;
 }
 
 static bool is_together(const struct config_node *a, const struct config_node *b, int over)

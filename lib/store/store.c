@@ -203,8 +203,13 @@ static void why_not(struct store *s, const struct config_placement *p, bool bulk
                     size_t size)
 {
     static const char *const kind[] = {"nodes", "zones", "sites"};
-    size_t domains = store_domains(s, p->over, bulk);
-    if (p->over != SPREAD_OVER_NODE && domains < p->least)
+    size_t domains = store_domains(s, p->over, bulk), most = 0;
+    for (size_t i = 0; i < s->config->nnodes && p->kept; i++)
+        most += store_node_usable(s, i, bulk) && store_watch_retains_most(s, i);
+    if (most)
+        snprintf(out, size, " (memory: %zu of them retain as much as replicated_memory allows)",
+                 most);
+    else if (p->over != SPREAD_OVER_NODE && domains < p->least)
         snprintf(out, size, " in %zu %s, spread_least = %zu,", domains, kind[p->over], p->least);
     else if (s->heard) /* takeover = automatic */
         snprintf(out, size,
@@ -485,6 +490,7 @@ static struct config_placement least_placement(const struct config *c)
         if (p.over < least.over || (p.over == least.over && p.least < least.least))
             least = p;
     }
+    least.kept = false;
     return least;
 }
 

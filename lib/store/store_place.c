@@ -66,8 +66,8 @@ static int by_preference(const void *a, const void *b)
 
 /* The nodes in the order in which they are asked to be owners: those that are to be first, the
  * origin, then all others. */
-static size_t candidates(struct store *s, bool near, bool bulk, const size_t *first, size_t nfirst,
-                         struct candidate *out)
+static size_t candidates(struct store *s, const struct config_placement *rule, bool bulk,
+                         const size_t *first, size_t nfirst, struct candidate *out)
 {
     double now = clock_monotonic();
     size_t asked[NODES_MOST + 1], nasked = 0, n = 0;
@@ -80,11 +80,12 @@ static size_t candidates(struct store *s, bool near, bool bulk, const size_t *fi
         if (!among(asked, nasked, i))
             asked[nasked++] = i;
     for (size_t k = 0; k < nasked; k++)
-        if (store_node_usable(s, asked[k], bulk))
+        if (store_node_usable(s, asked[k], bulk) &&
+            !(rule->kept && store_watch_retains_most(s, asked[k])))
             out[n++] = (struct candidate){
                 .node = asked[k],
                 .full = s->full_until[asked[k]] > now || store_watch_filling(s, asked[k]),
-                .distance = !near               ? 0
+                .distance = !rule->near         ? 0
                             : k < before_others ? -1
                                                 : store_watch_distance(s, asked[k]),
                 .place = k};
@@ -112,7 +113,7 @@ bool store_choose(struct store *s, const struct config_placement *rule, bool bul
     struct choice choice = {s, ordered};
     if (s->config->nnodes > NODES_MOST)
         return false;
-    size_t n = candidates(s, rule->near, bulk, first, nfirst, candidate);
+    size_t n = candidates(s, rule, bulk, first, nfirst, candidate);
     for (size_t i = 0; i < n; i++) {
         node[i] = candidate[i].node;
         domain[i] = config_domain(s->config, node[i], rule->over);

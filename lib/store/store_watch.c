@@ -198,6 +198,12 @@ double store_watch_rtt(const struct store *s, size_t node)
     return s->heard ? nearness_rtt(&s->heard->node[node].nearness) : -1.;
 }
 
+bool store_watch_retains_most(const struct store *s, size_t node)
+{
+    const struct beat *b = s->heard ? liveness_beat(s->heard->liveness, node) : NULL;
+    return b && b->retains_most;
+}
+
 bool store_watch_filling(const struct store *s, size_t node)
 {
     return s->heard && s->heard->node[node].filling;

@@ -151,6 +151,8 @@ bool store_watch_fit(const struct store *, const size_t *node, size_t n, bool al
 /* How far it is, in classes (nearness.h). */
 int store_watch_distance(const struct store *, size_t node);
 double store_watch_rtt(const struct store *, size_t node); /* seconds; negative: not known */
+/* It said that it retains as much as replicated_memory allows. */
+bool store_watch_retains_most(const struct store *, size_t node);
 /* It said that its memory is nearly used up. */
 bool store_watch_filling(const struct store *, size_t node);
 /* Their relays know of all nodes that this program knows of. Ordered mail needs it: a relay asks

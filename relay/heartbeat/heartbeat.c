@@ -13,6 +13,7 @@
 #include "relay/cluster/takeover_rules.h"
 #include "relay/tables/inflight.h"
 #include "relay/tables/lanes.h"
+#include "relay/tables/retained.h"
 #include "lib/cluster/liveness.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -201,7 +202,8 @@ static void compose(struct heartbeat *v)
                      .leaving = (double)r->config->return_max / 1000.,
                      .since = role_since(r->role, now),
                      .in_flight = inflight_count(r),
-                     .memory = pressure_percent(r, r->node)};
+                     .memory = pressure_percent(r, r->node),
+                     .retains_most = r->retained->full};
     b.done = (uint64_t)metric_value(relay_removed);
     snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
     snprintf(b.config, sizeof b.config, "%s", v->config);

@@ -23,6 +23,7 @@
 
 #define TICK 0.1 /* seconds */
 #define MEMORY_EVERY 1.
+#define EASED 95         /* percent of its part, where a destination is below it again */
 #define LET_GO_MOST 1000 /* at one time */
 #define BATCH 100        /* entries looked at with one GET */
 #define OPEN_MOST 4      /* GETs under way */
@@ -448,6 +449,7 @@ struct held {
     const struct relay *relay;
     long long most; /* maxmemory of the own node */
     bool let_go;    /* some destination is above its part, and lets go */
+    bool full;      /* or keeps: the ways in are to divert no more of that kind here */
 };
 
 /* Each of an owner's `copies` places among the owners is another relay's: so many share its
@@ -465,12 +467,14 @@ static void see_memory(struct destination *d, void *arg)
     long long bytes = 0;
     TAILQ_FOREACH (lane, &d->lanes, beside)
         bytes += (long long)lane->retained_bytes;
-    long long over = bytes - part_of(h->relay, settings, h->most);
+    long long part = part_of(h->relay, settings, h->most), over = bytes - part;
     d->retained_over = over > 0 ? over : 0;
-    if (!d->retained_over) {
+    if (settings->replicated_away == AWAY_KEEP)
+        h->full |= bytes > (d->retained_told ? part / 100 * EASED : part);
+    if (bytes <= part / 100 * EASED)
         d->retained_told = false;
+    if (!d->retained_over)
         return;
-    }
     h->let_go |= settings->replicated_away == AWAY_LET_GO;
     if (!d->retained_told)
         log_warning("destination %s: more mail is retained than replicated_memory = %lld%% allows: "
@@ -478,7 +482,7 @@ static void see_memory(struct destination *d, void *arg)
                     d->name, (long long)settings->replicated_memory,
                     settings->replicated_away == AWAY_LET_GO
                         ? "the oldest is let go"
-                        : "is a site away? New mail is taken as long as the nodes have memory");
+                        : "is a site away? Postfix's queue takes new mail until there is room");
     d->retained_told = true;
 }
 
@@ -506,9 +510,9 @@ static void let_go(struct relay *r)
 static void look_at_memory(struct relay *r)
 {
     struct held h = {.relay = r, .most = pressure_own_most(r)};
-    if (!r->retained->count || !h.most)
-        return;
-    destinations_each(r, see_memory, &h);
+    if (r->retained->count && h.most)
+        destinations_each(r, see_memory, &h);
+    r->retained->full = h.full;
     if (h.let_go)
         let_go(r);
 }

@@ -50,6 +50,9 @@ struct retained_table {
     struct retained_recipient **guid;
     size_t nbuckets, nguids; /* powers of two */
     size_t count, recipients, bytes;
+    /* A destination that keeps what it retains is at its replicated_memory: its next mail is
+     * Postfix's. The beat says so. */
+    bool full;
     struct retained_list fresh;   /* nobody was asked yet */
     struct retained_list waiting; /* by look_at */
     struct retained_list oldest;  /* all, in the order in which they came */

@@ -349,6 +349,20 @@ def test_plugins(site):
     site.lacks("acl-left-out")
 
 
+@mends("fsync-never")
+@pytest.mark.parametrize("where", ["{}", "protocol lmtp {{\n{}\n}}"], ids=["for all", "lmtp"])
+def test_mail_that_is_not_on_the_disk(site, where):
+    site.lacks("fsync-never")
+    plugins = site.more
+    site.more = plugins + where.format("mail_fsync = never") + "\n"
+    site.write()
+    mend = site.finds("fsync-never").mend
+    assert mend == "mail_fsync = optimized, or no such line, in Dovecot's files"
+    site.more = plugins + where.format(mend.partition(",")[0]) + "\n"
+    site.write()
+    site.lacks("fsync-never")
+
+
 @mends("backup-crypt")
 def test_a_backup_site_and_mail_crypt(site):
     site.more = site.plugins("dovelane", "mail_crypt")

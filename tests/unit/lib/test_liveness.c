@@ -192,12 +192,13 @@ START_TEST(test_what_one_says_the_other_reads)
                      .config = "0123",
                      .done = 77,
                      .in_flight = 5,
-                     .memory = 71};
+                     .memory = 71,
+                     .retains_most = true};
     struct buf text = {0};
     hear(l, "mx2", 8, "state=alive", 103.);
     beat_encode(&b, l, lists, 104., &text);
     ck_assert_str_eq(text.data, "state=ready since=12 run=abc config=0123 done=77 hand=5 memory=71 "
-                                "hears=mx2:alive+,mx3:unknown");
+                                "retained=most hears=mx2:alive+,mx3:unknown");
     hear(other, "mx1", 2, text.data, 104.);
     ck_assert_int_eq(liveness_state(other, 0, 104.), STATE_READY);
     ck_assert(liveness_has_taken_over(other, 0, 1) && !liveness_has_taken_over(other, 0, 2));
@@ -205,6 +206,7 @@ START_TEST(test_what_one_says_the_other_reads)
     ck_assert_int_eq(liveness_reported_state(other, 0, 2), STATE_UNKNOWN);
     ck_assert_uint_eq(liveness_beat(other, 0)->done, 77);
     ck_assert_int_eq(liveness_beat(other, 0)->memory, 71);
+    ck_assert(liveness_beat(other, 0)->retains_most);
     ck_assert_str_eq(liveness_beat(other, 0)->run_id, "abc");
     buf_free(&text);
     liveness_free(l);
