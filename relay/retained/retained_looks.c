@@ -32,7 +32,7 @@
  * twice, each time to another question. Some may be of before the second delivery: one in the lane,
  * one at a worker, and one that was taken and whose ACK was lost. */
 #define DOUBTS_ENOUGH 5
-#define MOVES_MOST 50    /* mails that are delivered anew at one time */
+#define MOVES_MOST 50 /* mails that are delivered anew at one time */
 
 struct retained_looks {
     struct relay *relay;
@@ -108,10 +108,11 @@ static bool is_never_known(struct relay *r, struct retained_recipient *to,
     if (r->retained_looks->never_told && now - r->retained_looks->never_told < 60.)
         return true;
     r->retained_looks->never_told = now;
-    log_warning("site %s took mail twice and does not know it, for <%s> and maybe others: it is let "
-                "go, and is there without Dovelane's id, or where nothing is replicated; see "
-                "dovelane_group_key_file, Sieve, recipient_delimiter",
-                site_links_name(r, to->site), to->address);
+    log_warning(
+        "site %s took mail twice and does not know it, for <%s> and maybe others: it is let "
+        "go, and is there without Dovelane's id, or where nothing is replicated; see "
+        "dovelane_group_key_file, Sieve, recipient_delimiter",
+        site_links_name(r, to->site), to->address);
     return true;
 }
 

@@ -136,12 +136,13 @@ def test_a_site_that_loses_its_disk_again_and_again_gets_the_mail_each_time(worl
     """Another epoch is another state: the mail may have been on the lost one."""
     w = world(section={"replicated_wait": "500ms"})
     a, b = w.sites
-    a.word = lambda question: "unknown"
 
-    def changing():
-        a.epoch = len(a.peer.mails) + 1
-        return len(a.peer.mails) >= 4
-    eventually("it is delivered four times", changing)
+    def other_state(question):
+        a.epoch = len(a.peer.mails)
+        return "unknown"
+
+    a.word = other_state
+    eventually("it is delivered four times", lambda: len(a.peer.mails) >= 4)
     assert not w.count("let go")
     a.word = lambda question: "safe"
     w.empty()
