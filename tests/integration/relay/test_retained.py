@@ -142,6 +142,7 @@ def test_a_site_that_loses_its_disk_again_and_again_gets_the_mail_each_time(worl
         return "unknown"
 
     a.word = other_state
+    w.put()
     eventually("it is delivered four times", lambda: len(a.peer.mails) >= 4)
     assert not w.count("let go")
     a.word = lambda question: "safe"
