@@ -17,8 +17,8 @@
 
 #define POLL_AGAIN 0.05 /* seconds between two looks at an entry being revoked */
 #define UNSENT_LEAST (32 << 20)
-#define VAIN 20         /* what a search for owners in vain took, so many times it is not repeated */
-#define VAIN_MOST 2.    /* seconds of that, at most */
+#define VAIN 20           /* times what a search for owners in vain took, it is not repeated */
+#define VAIN_MOST 2.      /* seconds of that, at most */
 #define SETTLE_MARGIN 500 /* ms between the last promise and the first comparison of copies */
 
 /* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop

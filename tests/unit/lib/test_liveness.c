@@ -217,8 +217,9 @@ START_TEST(test_memory_is_a_percentage_whatever_a_beat_says)
     static const struct {
         const char *text;
         int percent;
-    } row[] = {{"memory=99999999999", 100}, {"memory=4294967297", 100}, {"memory=101", 100},
-               {"memory=-5", 0},            {"memory=much", 0},         {"memory=", 0}};
+    } row[] = {{"memory=99999999999", 100}, {"memory=4294967297", 100},
+               {"memory=101", 100},         {"memory=-5", 0},
+               {"memory=much", 0},          {"memory=", 0}};
     struct liveness *l = listener();
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         hear(l, "mx2", 8 + 2 * i, row[i].text, 103. + (double)i);
