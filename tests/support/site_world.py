@@ -62,7 +62,7 @@ class Site:
                 with resp.Connection(self.address, timeout=30) as connection:
                     while not self.over:
                         self.answer_all(connection)
-            except (OSError, ValueError):
+            except (OSError, ValueError, resp.RedisError):
                 time.sleep(0.05)
 
     def answer_all(self, connection):
