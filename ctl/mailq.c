@@ -37,6 +37,8 @@ static void print_reason(const char *reason)
     out("%*s(%s)\n", padding > 0 ? padding : 0, "", reason);
 }
 
+#define RETAINED_WHY "delivered; retained until enough sites have it on disk"
+
 static const struct layout *layout; /* of the list that is printed */
 
 static void show_recipients(const json_t *mail)
@@ -80,16 +82,18 @@ static const struct out_kind mails = {"mails", show_mail};
 
 /* ---- rows ---- */
 
+/* Those who wait; of a mail that is delivered and kept, those whom it is kept for. */
 static json_t *recipients(const struct item *item)
 {
     const struct envelope *e = &item->envelope;
+    bool kept = envelope_is_retained(e);
     json_t *list = json_array();
     for (size_t i = 0; i < e->nrecipients; i++) {
         const struct recipient *r = &e->recipient[i];
-        if (!recipient_open(r))
+        if (!recipient_open(r) && !(kept && r->state == RECIPIENT_RETAINED))
             continue;
         json_t *one = row_new();
-        const char *error = recipient_error(item, r);
+        const char *error = kept ? RETAINED_WHY : recipient_error(item, r);
         row_add_text(one, "address", r->address);
         row_add_text(one, "delay_reason", *error ? error : NULL);
         json_array_append_new(list, one);

@@ -215,6 +215,13 @@ static bool is(const char *word, size_t len, const char *name)
     return strlen(name) == len && !memcmp(word, name, len);
 }
 
+/* More than all is all, whatever it says. */
+static int percent(const char *number)
+{
+    long n = strtol(number, NULL, 10);
+    return n < 0 ? 0 : n > 100 ? 100 : (int)n;
+}
+
 static void read_field(struct liveness *l, struct known *k, const char *word, size_t len)
 {
     const char *equals = memchr(word, '=', len), *value;
@@ -241,7 +248,7 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
     } else if (is(word, name, "hand")) {
         k->beat.in_flight = strtoull(number, NULL, 10);
     } else if (is(word, name, "memory")) {
-        k->beat.memory = atoi(number);
+        k->beat.memory = percent(number);
     } else if (is(word, name, "retained")) {
         k->beat.retains_most = is(value, rest, "most");
     } else if (is(word, name, "hears")) {

@@ -138,10 +138,11 @@ static bool forget(struct config *c, const char *name, int node)
     return node >= 0;
 }
 
-/* Where it is may change while it is in use: new mail is placed by it. */
+/* Where it is may change while it is in use: new mail is placed by it. What no config could say
+ * is passed over, as it would be of a node that is new. */
 static void relabel(char **label, const char *now)
 {
-    if (!strcmp(*label, now))
+    if (!strcmp(*label, now) || !config_label_ok(now))
         return;
     free(*label);
     *label = mem_strdup(now);

@@ -6,6 +6,8 @@
 
 /* Of a node or a replica. */
 bool config_name_ok(const char *name);
+/* Of a node's site or zone, or of one that has none. */
+bool config_label_ok(const char *label);
 
 /* NULL, or what is wrong with it as a whole (malloc'd): naming the settings, their values and
  * the way out. */

@@ -96,12 +96,19 @@ static char *check_same(const struct config_node *a, const struct config_node *b
     return NULL;
 }
 
+/* "-" is how a member's record says that it has none. */
+bool config_label_ok(const char *label)
+{
+    return !*label || (config_name_ok(label) && strcmp(label, "-"));
+}
+
 static char *check_label(const struct config_node *n, const char *setting, const char *label,
                          const char *path)
 {
-    if (!*label || config_name_ok(label))
+    if (config_label_ok(label))
         return NULL;
-    return mem_printf("%s: node %s: %s = \"%s\": it has 1 to 64 of the characters a-z 0-9 . -",
+    return mem_printf("%s: node %s: %s = \"%s\": it has 1 to 64 of the characters a-z 0-9 . -, "
+                      "and is not \"-\" alone",
                       path, n->name, setting, label);
 }
 

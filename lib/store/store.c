@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/program_name.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -16,6 +17,8 @@
 
 #define POLL_AGAIN 0.05 /* seconds between two looks at an entry being revoked */
 #define UNSENT_LEAST (32 << 20)
+#define VAIN 20           /* times what a search for owners in vain took, it is not repeated */
+#define VAIN_MOST 2.      /* seconds of that, at most */
 #define SETTLE_MARGIN 500 /* ms between the last promise and the first comparison of copies */
 
 /* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop
@@ -303,7 +306,8 @@ static void start_work(struct work *w)
     enter_live(w);
     bool ordered = any_ordered(w), bulk = request_bytes(w->request) > (size_t)s->config->bulk_entry;
     struct config_placement p = placement_of(w);
-    if (!(ordered ? store_order_place(s, &p, bulk, owner) : store_place(s, &p, bulk, owner))) {
+    if (clock_monotonic() < s->search_at || /* not even the least could be met */
+        !(ordered ? store_order_place(s, &p, bulk, owner) : store_place(s, &p, bulk, owner))) {
         refuse_all(w, &p, bulk || ordered);
         return;
     }
@@ -463,6 +467,20 @@ static void on_node(struct node *n, bool ready, bool new_life, void *arg)
     store_push_again(l);
 }
 
+/* Of many nodes that do not fit together a search in vain looks at very many sets: it has one part
+ * in VAIN of the time. */
+static bool can_place(struct store *s)
+{
+    struct link *owner[LANENAME_OWNERS_MAX];
+    double began = clock_monotonic();
+    if (began < s->search_at || store_usable(s, false) < (size_t)s->config->copies)
+        return false;
+    bool able = store_place(s, &s->least, false, owner);
+    double now = clock_monotonic(), wait = VAIN * (now - began);
+    s->search_at = able ? 0. : now + (wait < VAIN_MOST ? wait : VAIN_MOST);
+    return able;
+}
+
 static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
@@ -473,9 +491,7 @@ static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
     atomic_store(&s->owed, owed);
     store_watch_look(s);
     store_order_look(s);
-    struct link *owner[LANENAME_OWNERS_MAX];
-    bool able = store_usable(s, false) >= (size_t)s->config->copies &&
-                store_place(s, &s->least, false, owner);
+    bool able = can_place(s);
     atomic_store(&s->able, able);
     metric_set(store_able, able);
     atomic_fetch_add(&s->beat, 1);

@@ -168,7 +168,9 @@ bool store_watch_fit(const struct store *s, const size_t *node, size_t n, bool a
         return true;
     for (size_t i = 0; i < n; i++) {
         name[i] = s->config->node[node[i]].name;
-        if (liveness_state_for_placement(h->liveness, node[i], now) != STATE_ALIVE)
+        /* Whole for nobody: no set of them all need be looked for. */
+        if (!h->node[node[i]].nwhole ||
+            liveness_state_for_placement(h->liveness, node[i], now) != STATE_ALIVE)
             return false;
         for (size_t k = 0; k < n; k++)
             if (k != i && (liveness_reported_state(h->liveness, node[i], node[k]) != STATE_ALIVE ||

@@ -103,6 +103,7 @@ struct store {
     struct work *queue, **queue_last;
     struct work *live;       /* all that a caller waits for */
     atomic_bool able;        /* enough nodes can be used: looked up by any thread */
+    double search_at;        /* for owners, not before that: clock_monotonic */
     atomic_ulong beat, owed; /* likewise */
     ev_timer watch;
     struct store_order *order;

@@ -319,9 +319,10 @@ static const char *site_name(const struct relay *r, uint32_t site)
 static void tell_let_go(const struct entry *e)
 {
     const struct retained *k = retained_find(e->relay, e->id);
-    if (!k || !k->let_go)
+    const char *why = k ? retained_let_go(k) : NULL;
+    if (!why)
         return;
-    delivery_log_let_go(e, k->let_go);
+    delivery_log_let_go(e, why);
     metric_add(relay_let_go, 1);
 }
 

@@ -14,7 +14,8 @@
 #include "relay/tables/inflight.h"
 #include "relay/tables/lane_pause.h"
 
-#define ASIDE_MOST 16 /* times compare_every */
+#define ASIDE_MOST 16   /* times compare_every */
+#define STEPS_MOST 5000 /* sets of owners that are looked at for one lane */
 
 /* A lane that was tried in vain: each attempt sends its bodies, so it is left out for a while,
  * longer each time. What came of it lies on the others until they compare. */
@@ -130,23 +131,30 @@ static size_t domains_of(const struct config *c, const struct lost_lane *j, int 
     return n;
 }
 
-/* The nodes behind this one in the file, one after the other, for each place that is free, so
- * that all are in `domains` different ones. */
-static bool fill_places(struct lost_lanes *l, struct lost_lane *j, size_t n, size_t from, int over,
-                        size_t domains)
+struct filling {
+    size_t n; /* owners in the end */
+    int over;
+    size_t domains; /* so many different ones */
+    long steps;     /* that are left */
+};
+
+/* The nodes behind this one in the file, one after the other, for each place that is free. */
+static bool fill_places(struct lost_lanes *l, struct lost_lane *j, struct filling *f, size_t from)
 {
     const struct config *c = l->relay->config;
-    if (domains_of(c, j, over) + (n - j->nowners) < domains)
+    if (domains_of(c, j, f->over) + (f->n - j->nowners) < f->domains)
         return false;
-    if (j->nowners == n)
+    if (j->nowners == f->n)
         return lost_lane_fits(l, j);
     size_t self = (size_t)config_node_index(c, l->relay->node);
     for (size_t k = from; k < c->nnodes; k++) {
         size_t node = (self + k) % c->nnodes;
         if (is_in(j, node) || !cluster_mutual(l->relay, node, clock_monotonic()))
             continue;
+        if (--f->steps < 0)
+            return false;
         j->owner[j->nowners++] = node;
-        if (fill_places(l, j, n, k + 1, over, domains))
+        if (fill_places(l, j, f, k + 1))
             return true;
         j->nowners--;
     }
@@ -158,7 +166,11 @@ static bool fill_places(struct lost_lanes *l, struct lost_lane *j, size_t n, siz
 static bool choose(struct lost_lanes *l, struct lost_lane *j, const struct lanename *lane)
 {
     const struct config *c = l->relay->config;
-    int over = config_placement(c, config_destination(c, lane->destination)).over;
+    struct filling f = {
+        .n = lane->nowners,
+        .over = config_placement(c, config_destination(c, lane->destination)).over,
+        .steps = STEPS_MOST,
+    };
     bool found = false;
     for (size_t i = 0; i < lane->nowners; i++) {
         int node = config_node_index(c, lane->owner[i]);
@@ -167,8 +179,8 @@ static bool choose(struct lost_lanes *l, struct lost_lane *j, const struct lanen
         else if (!j->lost)
             j->lost = mem_strdup(lane->owner[i]);
     }
-    for (size_t domains = lane->nowners; j->lost && !found && domains > 0; domains--)
-        found = fill_places(l, j, lane->nowners, 1, over, domains);
+    for (f.domains = f.n; j->lost && !found && f.domains > 0; f.domains--)
+        found = fill_places(l, j, &f, 1);
     return found;
 }
 

@@ -28,13 +28,18 @@
 #define BATCH 100        /* entries looked at with one GET */
 #define OPEN_MOST 4      /* GETs under way */
 #define SOON 1.          /* seconds until what could not be done now is looked at again */
-#define MOVES_MOST 50    /* mails that are delivered anew at one time */
+/* So often a state that has not lost its disk says "unknown" of a mail that was delivered there
+ * twice, each time to another question. Some may be of before the second delivery: one in the lane,
+ * one at a worker, and one that was taken and whose ACK was lost. */
+#define DOUBTS_ENOUGH 5
+#define MOVES_MOST 50 /* mails that are delivered anew at one time */
 
 struct retained_looks {
     struct relay *relay;
     ev_timer tick;
     size_t open, moving;
     double ticked, memory_at;
+    double never_told; /* the log says what mail that is never known may be */
     /* since when this relay has not stood still: before that it knows nothing of silence */
     double steady;
 };
@@ -62,13 +67,14 @@ static const struct config_destination *settings_of(const struct relay *r, const
 
 /* ---- asking ---- */
 
-static void ask(struct relay *r, const struct retained *k)
+static void ask(struct relay *r, struct retained *k)
 {
     for (size_t i = 0; i < k->nrecipients; i++) {
-        const struct retained_recipient *to = &k->recipient[i];
+        struct retained_recipient *to = &k->recipient[i];
         struct disk_question q = {.sites = (unsigned)settings_of(r, k)->sites};
-        if (to->safe || to->unknown)
+        if (to->safe || to->unknown || to->never)
             continue;
+        to->asked = true;
         memcpy(q.guid, to->guid, sizeof q.guid);
         snprintf(q.node, sizeof q.node, "%s", r->node);
         snprintf(q.rcpt, sizeof q.rcpt, "%s", to->address);
@@ -84,23 +90,54 @@ static void observe(const struct retained_recipient *to)
                        passed);
 }
 
+/* The site has the mail with a 250, twice, and its disk was not lost in between: it is where no
+ * replicator looks, or without its id. To deliver it again and again would help nobody. */
+static bool is_never_known(struct relay *r, struct retained_recipient *to,
+                           const struct disk_answer *a)
+{
+    if (!to->lost || to->lost_site != a->site || to->lost_epoch != a->epoch)
+        return false;
+    if (!to->asked)
+        return true;
+    to->asked = false;
+    if (++to->doubts < DOUBTS_ENOUGH)
+        return true;
+    to->never = true;
+    metric_add(relay_never_known, 1);
+    double now = clock_monotonic();
+    if (r->retained_looks->never_told && now - r->retained_looks->never_told < 60.)
+        return true;
+    r->retained_looks->never_told = now;
+    log_warning(
+        "site %s took mail twice and does not know it, for <%s> and maybe others: it is let "
+        "go, and is there without Dovelane's id, or where nothing is replicated; see "
+        "dovelane_group_key_file, Sieve, recipient_delimiter",
+        site_links_name(r, to->site), to->address);
+    return true;
+}
+
 static void on_answer(struct relay *r, const struct disk_answer *a)
 {
     struct retained_recipient *to = retained_by_guid(r, a->guid);
-    if (!to || to->safe || (!a->safe && (to->unknown || to->site != a->site)))
+    if (!to || to->safe || (!a->safe && (to->unknown || to->never || to->site != a->site)))
         return;
     if (a->safe) {
         to->safe = true;
         observe(to);
+    } else if (is_never_known(r, to, a)) {
+        if (!to->never)
+            return;
     } else {
-        to->unknown = true;
+        to->unknown = to->lost = true;
+        to->lost_site = a->site;
+        to->lost_epoch = a->epoch;
         metric_add(relay_site_lost, 1);
         if (site_links_may_tell(r, to->site))
             log_warning("site %s does not have mail that it took, for <%s> and maybe others: it is "
                         "delivered anew; has it lost its disk, or no dovelane_group_key_file?",
                         site_links_name(r, to->site), to->address);
     }
-    if (!to->of->looking && (!a->safe || retained_is_done(to->of)))
+    if (!to->of->looking && (to->unknown || retained_is_done(to->of)))
         retained_look_in(r, to->of, 0.);
 }
 
@@ -250,7 +287,7 @@ static bool choose(struct relay *r, const struct retained *k, const struct envel
     for (size_t i = 0; i < k->nrecipients; i++) {
         const struct retained_recipient *to = &k->recipient[i];
         double due = to->unknown ? due_in(r, k, to, env) : 0.;
-        if (to->safe)
+        if (to->safe || to->never)
             continue;
         if (due > *later_r)
             *later_r = due;

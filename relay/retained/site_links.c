@@ -37,6 +37,7 @@ struct site_link {
     char *asked, *answered; /* the lanes */
     bool refused;           /* the log said so */
     double told;            /* site_links_may_tell(): clock_monotonic */
+    double refused_at;      /* when the log last said that TAKE was refused; 0: never */
     ev_timer again;         /* active: TAKE was refused */
     size_t n;               /* questions of this turn */
     struct asked question[COUNT];
@@ -177,14 +178,24 @@ static void take_again_later(struct site_link *l)
     ev_timer_start(l->relay->loop, &l->again);
 }
 
+/* It is tried each second, for as long as it may last. */
+static void tell_refused(struct site_link *l, const char *why)
+{
+    double now = clock_monotonic();
+    if (l->refused_at > 0. && now - l->refused_at < MINUTE)
+        return;
+    l->refused_at = now;
+    log_warning("the answers of site %s cannot be taken: %s", site_links_name(l->relay, l->number),
+                why);
+}
+
 static void on_taken(struct wire *w, redisReply *reply, void *arg)
 {
     struct site_link *l = arg;
     if (!reply)
         return; /* begun anew with the next connection */
     if (reply->type == REDIS_REPLY_ERROR) {
-        log_warning("the answers of site %s cannot be taken: %s",
-                    site_links_name(l->relay, l->number), reply->str);
+        tell_refused(l, reply->str);
         take_again_later(l);
         return;
     }

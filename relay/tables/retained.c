@@ -234,7 +234,8 @@ static void bring_up_to_date(struct relay *r, struct retained *k, const struct e
         struct retained_recipient *to = &k->recipient[i];
         const struct recipient *is = &env->recipient[to->index];
         if (to->site != is->site || to->attempts != is->attempts) {
-            to->unknown = k->told = false;
+            to->unknown = to->asked = to->never = k->told = false;
+            to->doubts = 0;
             moved = true;
         }
         to->site = is->site;
@@ -310,9 +311,19 @@ bool retained_is_done(const struct retained *k)
     if (k->let_go)
         return true;
     for (size_t i = 0; i < k->nrecipients; i++)
-        if (!k->recipient[i].safe)
+        if (!k->recipient[i].safe && !k->recipient[i].never)
             return false;
     return true;
+}
+
+const char *retained_let_go(const struct retained *k)
+{
+    if (k->let_go)
+        return k->let_go;
+    for (size_t i = 0; i < k->nrecipients; i++)
+        if (!k->recipient[i].safe && k->recipient[i].never)
+            return "never-known";
+    return NULL;
 }
 
 double retained_oldest(const struct relay *r)

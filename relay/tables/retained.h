@@ -25,6 +25,13 @@ struct retained_recipient {
     int64_t delivered; /* microseconds since 1970, 0: not known */
     bool safe;         /* a site said so */
     bool unknown;      /* its site said that it does not have it */
+    /* Where and of which state a site said that last. A state is the same one as long as its disk
+     * is not lost. */
+    bool lost;
+    uint64_t lost_epoch, lost_site;
+    bool asked;      /* since the site's last word */
+    unsigned doubts; /* how often that state has said it since the mail was delivered once more */
+    bool never;      /* often enough: that site does not know such mail */
 };
 
 struct retained {
@@ -88,6 +95,9 @@ double retained_oldest(const struct relay *);
 
 /* Whether every recipient of it is safe, or it is let go. */
 bool retained_is_done(const struct retained *);
+
+/* Of one that is done: NULL, or why it goes although not all of it is safe. */
+const char *retained_let_go(const struct retained *);
 
 /* Seconds between two questions, for a destination. */
 double retained_interval(const struct config_destination *);

@@ -181,7 +181,8 @@ def test_hostile_questions_do_no_harm(group):
     with a.connection() as c:
         # those without an id cannot be named, and are let go of by nobody
         eventually("a lane that holds no more than those without an id", lambda: c.call("LANE.LEN", "dovelane:asked:1") <= len(bodies))
-    assert a.answers() == {}
+    # of users who are not there no mail is known
+    assert {*a.answers().values()} <= {"unknown"}
 
 
 @pytest.mark.parametrize("victim", ["dovelane-replicator", "dovelane-worker", "redis"])

@@ -21,12 +21,12 @@ BODY = b"Received: from x by y\r\nSubject: test\r\n\r\nhello\r\n"
 
 
 class World:
-    def __init__(self, start, tmp_path, nodes=2, relays=("mx1", "mx2"), **settings):
+    def __init__(self, start, tmp_path, nodes=2, relays=("mx1", "mx2"), shape=None, **settings):
         self.tmp_path, self.peers = tmp_path, []
         self.bounce = self.peer() if settings.pop("bounce", False) else None
         if self.bounce:
             settings["bounce_port"] = f"127.0.0.1:{self.bounce.port}"
-        self.stack = start(postfix="none", nodes=nodes, relays=False, settings={**QUICK, **settings})
+        self.stack = start(postfix="none", nodes=nodes, relays=False, settings={**QUICK, **settings}, **(shape or {}))
         self.connections = {node: resp.Connection(address, timeout=30) for node, address in self.stack.nodes.items()}
         for node in relays:
             if node in self.connections:

@@ -48,6 +48,7 @@ class Site:
         stack.start(f"redis-{name}")
         self.address = self.redis.note["address"]
         self.questions, self.disk, self.taken, self.word, self.over = [], set(), 0, self.by_rule, False
+        self.epoch = 1     # of its state: another one after a loss
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.thread.start()
 
@@ -61,7 +62,7 @@ class Site:
                 with resp.Connection(self.address, timeout=30) as connection:
                     while not self.over:
                         self.answer_all(connection)
-            except (OSError, ValueError):
+            except (OSError, ValueError, resp.RedisError):
                 time.sleep(0.05)
 
     def answer_all(self, connection):
@@ -75,7 +76,7 @@ class Site:
                     self.say(connection, question, word)
 
     def say(self, connection, question, word):
-        body = f"1 {question.guid} {self.number} 1 {word}".encode()
+        body = f"1 {question.guid} {self.number} {self.epoch:x} {word}".encode()
         connection.call("LANE.PUSH", 1, f"dovelane:answered:{question.node}", "ENTRIES", 1, 1, entry_id(body), "", body)
 
     def look(self):
@@ -101,6 +102,7 @@ class Site:
     def lose_disk(self):
         self.look()
         self.disk = set()
+        self.epoch += 1
 
     def go_away(self):
         """Neither its port nor its Redis answers."""

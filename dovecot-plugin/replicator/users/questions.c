@@ -433,8 +433,9 @@ static char *without_detail(const char *name)
     return mem_printf("%.*s%s", (int)(detail - name), name, at ? at : "");
 }
 
-/* Nobody here has that name, as far as the userdb says. */
-static void nobody(struct questions *t, struct asker *a)
+/* He cannot be opened here. absent: by the userdb's word there will be no mail of his; else an admin
+ * has to do something first, and nothing is said. */
+static void nobody(struct questions *t, struct asker *a, bool absent)
 {
     char *other = without_detail(a->name);
     struct question *q;
@@ -448,10 +449,15 @@ static void nobody(struct questions *t, struct asker *a)
     }
     if (replicator_may_say(&t->said, 60.))
         log_warning("user=%s: a relay asks for a mail of his, and he is not replicated here: it is "
-                    "not answered",
-                    a->name);
+                    "%s",
+                    a->name, absent ? "told that the mail is not known" : "not answered");
+    a->epoch = 0; /* there is no state of his */
     for (int i = 0; i < TODOS; i++)
         while ((q = TAILQ_FIRST(&a->list[i]))) {
+            if (absent) {
+                answer(t, q, false);
+                continue;
+            }
             let_go(t, q);
             drop(t, q);
         }
@@ -468,7 +474,7 @@ static void on_failed(struct admin_request *request, const char *why, bool later
         l->asker = NULL;
         unsaid(l->all, a);
         if (!later)
-            nobody(l->all, a);
+            nobody(l->all, a, request->user->absent);
     }
     free_look(l);
 }

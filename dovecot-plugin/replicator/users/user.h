@@ -164,6 +164,7 @@ struct user {
     uint64_t names;           /* of its folders, those that are not shown here by their name */
     uint64_t state_bytes;     /* of its state; 0: no worker said it yet */
     enum frame_joins joining; /* the same of its state */
+    bool absent;              /* by the userdb's word: he is not here, or not replicated */
     bool known;               /* in the ledger */
     bool unproven;            /* perhaps its name is made up (unproven.h) */
     size_t named_by; /* while it is: the peer whose parcel named it, from 1 on; 0: a hint did */

@@ -348,6 +348,7 @@ static void on_fail(struct worker *w, const struct frame *f)
     job_again(&w->job, u);
     if (f->u.fail.nobody)
         forget_nobody(u);
+    u->absent = f->u.fail.nobody || f->u.fail.unwanted;
     /* An admin would wait for nothing. */
     user_fail_requests(u, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
     if (f->u.fail.permanent) {

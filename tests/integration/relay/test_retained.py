@@ -9,6 +9,7 @@ import pytest
 from support import envelope
 from support.relay_world import BODY
 from support.site_world import SiteWorld
+from support.stack import probe, resp
 from support.stack.delivery_id import guid
 from support.waiting import eventually
 
@@ -114,6 +115,56 @@ def test_the_receiving_sites_disk_is_lost_before_it_has_shipped(world, until):
     a.ship()
     w.empty()
     assert a.disk == b.disk == {same}
+
+
+@pytest.mark.check
+def test_a_site_that_never_knows_a_mail_gets_it_twice_and_no_more(world):
+    """Its state is the same one all the time, so it has lost nothing."""
+    w = world(section={"replicated_wait": "500ms"})
+    a, b = w.sites
+    a.word = lambda question: "unknown"
+    w.put()
+    w.logged(": let go before enough sites had it on disk, why=never-known")
+    w.empty()
+    assert len(a.peer.mails) == 2 and not b.peer.mails
+    assert w.count("took mail twice and does not know it") == 1
+    metrics = "unix:" + w.relay().note["metrics"]
+    assert probe.metric(metrics, "relay_never_known") == probe.metric(metrics, "relay_site_lost") == 1
+
+
+def test_a_site_that_loses_its_disk_again_and_again_gets_the_mail_each_time(world):
+    """Another epoch is another state: the mail may have been on the lost one."""
+    w = world(section={"replicated_wait": "500ms"})
+    a, b = w.sites
+
+    def other_state(question):
+        a.epoch = len(a.peer.mails)
+        return "unknown"
+
+    a.word = other_state
+    w.put()
+    eventually("it is delivered four times", lambda: len(a.peer.mails) >= 4)
+    assert not w.count("let go")
+    a.word = lambda question: "safe"
+    w.empty()
+
+
+def test_a_late_word_of_before_the_second_delivery_lets_nothing_go(world):
+    """Answers that came twice, and to no question since."""
+    w = world(section={"replicated_wait": "60s"})
+    a, b = w.sites
+    a.word = lambda question: "unknown"
+    w.put()
+    eventually("it is delivered twice", lambda: len(a.peer.mails) == 2)
+    a.word = silent
+    w.logged("status=sent .* why=site-lost")
+    w.retained("mx1", "mx2")
+    question = a.questions[-1]
+    with resp.Connection(a.address, timeout=30) as connection:
+        for _ in range(10):
+            a.say(connection, question, "unknown")
+            eventually("the relay has taken it", lambda: connection.call("LANE.LEN", "dovelane:answered:mx1") == 0)
+    assert w.retained("mx1", "mx2") == 1 and not w.count("let go") and len(a.peer.mails) == 2
 
 
 def test_the_receiving_site_is_lost_for_good(world):

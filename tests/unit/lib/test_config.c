@@ -253,6 +253,7 @@ static const struct {
      "lower spread_least"},
     {"node a { redis = \"127.0.0.1:1\"\nsite = \"Fra 1\" }\n",
      "node a: site = \"Fra 1\": it has 1 to 64 of the characters a-z 0-9 . -"},
+    {"node a { redis = \"127.0.0.1:1\"\nsite = \"-\" }\n", "node a: site = \"-\""},
     {"node a { redis = \"127.0.0.1:1\"\nzone = \"x/y\" }\n", "node a: zone = \"x/y\""},
     {LABELLED "takeover = manual\nprefer = near\n",
      "prefer = near needs takeover = automatic: the answers to its beats are what is measured"},

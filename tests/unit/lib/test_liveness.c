@@ -214,6 +214,23 @@ START_TEST(test_what_one_says_the_other_reads)
 }
 END_TEST
 
+START_TEST(test_memory_is_a_percentage_whatever_a_beat_says)
+{
+    static const struct {
+        const char *text;
+        int percent;
+    } row[] = {{"memory=99999999999", 100}, {"memory=4294967297", 100},
+               {"memory=101", 100},         {"memory=-5", 0},
+               {"memory=much", 0},          {"memory=", 0}};
+    struct liveness *l = listener();
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        hear(l, "mx2", 8 + 2 * i, row[i].text, 103. + (double)i);
+        ck_assert_int_eq(liveness_beat(l, 1)->memory, row[i].percent);
+    }
+    liveness_free(l);
+}
+END_TEST
+
 START_TEST(test_garbage_says_returning)
 {
     struct liveness *l = listener();
@@ -291,6 +308,7 @@ TCase *liveness_tests(void)
     tcase_add_test(t, test_what_lay_there_before_we_listened_is_no_news);
     tcase_add_test(t, test_a_milter_believes_a_young_beat_at_once);
     tcase_add_test(t, test_silence);
+    tcase_add_test(t, test_memory_is_a_percentage_whatever_a_beat_says);
     tcase_add_test(t, test_old_servers_tell_no_news);
     tcase_add_test(t, test_a_new_incarnation_counts_from_anywhere);
     tcase_add_test(t, test_after_forgetting_only_new_beats_count);

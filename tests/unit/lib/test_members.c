@@ -392,6 +392,26 @@ START_TEST(test_the_digest_does_not_look_at_who_learned_of_whom)
 }
 END_TEST
 
+START_TEST(test_a_label_that_no_config_could_say_is_not_taken_over)
+{
+    know("5 node mx3 10.0.0.3:1 - yes - fra rack-1\n");
+    struct config *c = config_of(TWO);
+    ck_assert_str_eq(c->node[2].site, "fra");
+    know("6 node mx3 10.0.0.3:1 - yes - ams rack-2\n");
+    config_learn(c);
+    ck_assert_str_eq(c->node[2].site, "ams");
+    ck_assert_str_eq(c->node[2].zone, "rack-2");
+    know("7 node mx3 10.0.0.3:1 - yes - \033[2Jams a/b\n");
+    config_learn(c);
+    ck_assert_str_eq(c->node[2].site, "ams");
+    ck_assert_str_eq(c->node[2].zone, "rack-2");
+    know("8 node mx3 10.0.0.3:1 - yes -\n"); /* it has none any more */
+    config_learn(c);
+    ck_assert_str_eq(c->node[2].site, "");
+    config_free(c);
+}
+END_TEST
+
 START_TEST(test_nodes_keep_their_places_in_a_config_that_is_in_use)
 {
     char one[CONFIG_DIGEST], other[CONFIG_DIGEST];
@@ -521,6 +541,7 @@ TCase *members_tests(void)
     tcase_add_test(t, test_a_node_that_cannot_be_used_does_no_harm);
     tcase_add_test(t, test_a_file_that_cannot_be_read_is_said_and_stays);
     tcase_add_test(t, test_the_digest_does_not_look_at_who_learned_of_whom);
+    tcase_add_test(t, test_a_label_that_no_config_could_say_is_not_taken_over);
     tcase_add_test(t, test_nodes_keep_their_places_in_a_config_that_is_in_use);
     return t;
 }
