@@ -58,6 +58,20 @@ def test_of_a_folder_that_comes_back(world):
         world.settle()
 
 
+def test_of_a_folder_that_comes_back_again_and_again(world):
+    """Its modseqs went on above a floor that nobody looked at since, when it is deleted again."""
+    clients = begin(world, "F", 5)
+    for turn in range(3):
+        delete(world[1], "F")
+        append(world[2], "F", f"new{turn}")
+        world.settle()
+        assert subjects(equal(world), "F") == 1
+        for client in clients.values():
+            for site in world.sites.values():
+                client.visit(site)
+                assert not missed(client, site), (turn, site.number)
+
+
 def test_of_a_folder_that_comes_back_much_later(world):
     """No site had it for a while."""
     clients = begin(world, "F", 5)
@@ -93,6 +107,22 @@ def test_of_a_folder_whose_index_is_lost(world, folder):
         for site in world.sites.values():
             client.visit(site)
             assert not missed(client, site), site.number
+
+
+def test_of_an_index_that_is_lost_before_what_was_raised_is_looked_at(world):
+    """By more than what clients are taken to do meanwhile."""
+    client = begin(world, "INBOX", 5)[1]
+    far = client.modseq + 200_000
+    body = struct.pack("<QQ", 0, 0) + b"".join(map(num, (0, far, far, 1, 1, 5)))
+    world[1].work(PARCEL, num(2) + num(RAISE) + text(body))
+    client.visit(world[1])
+    assert client.modseq >= far
+    lose_index(world[1])
+    world.settle()
+    imap(world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    world.settle()
+    client.visit(world[1])
+    assert not missed(client, world[1])
 
 
 @pytest.mark.long

@@ -202,6 +202,7 @@ struct settling {
     struct mailbox *box;
     struct modseq_row row;
     uint64_t floor;
+    uint64_t highest;       /* HIGHESTMODSEQ when it was done */
     uint64_t raises;        /* to what, and the others are to; 0: it does not */
     bool later, unreadable; /* later: it is still to be done */
 };
@@ -341,6 +342,8 @@ static bool settle_box(struct settling *t)
         return FALSE;
     bool done = settle_locked(t);
     mail_transaction_log_sync_unlock(log, "dovelane modseqs");
+    (void)mail_index_refresh(t->box->index);
+    t->highest = log->head->sync_highest_modseq;
     return done;
 }
 
@@ -402,6 +405,8 @@ static int settle(struct settling *t)
         }
         if (t->later)
             return 0;
+        if (modseq_floor_written(t->s, t->x, t->highest) < 0)
+            return -1;
     }
     crash_at("modseqs");
     settled(t);

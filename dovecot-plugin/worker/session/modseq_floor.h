@@ -12,6 +12,9 @@ struct session;
 /* Before the mailbox is forgotten, or counts as never read, or another one is read in its place.
  * In a transaction. 0, -1 */
 int modseq_floor_keep(struct session *, const struct box *);
+/* This site has raised a mailbox's modseqs that far: clients may be told so before it is looked at
+ * again. In a transaction. 0, -1 */
+int modseq_floor_written(struct session *, const struct box *, uint64_t modseq);
 /* A peer spoke of this modseq while there is no mailbox: one far above is not believed. In a
  * transaction. 0, -1 */
 int modseq_floor_heard(struct session *, uint32_t folder, uint64_t modseq);
