@@ -116,10 +116,9 @@ static bool is_never_known(struct relay *r, struct retained_recipient *to,
     return true;
 }
 
-static void on_answer(struct relay *r, const struct disk_answer *a)
+static void hear(struct relay *r, struct retained_recipient *to, const struct disk_answer *a)
 {
-    struct retained_recipient *to = retained_by_guid(r, a->guid);
-    if (!to || to->safe || (!a->safe && (to->unknown || to->never || to->site != a->site)))
+    if (to->safe || (!a->safe && (to->unknown || to->never || to->site != a->site)))
         return;
     if (a->safe) {
         to->safe = true;
@@ -139,6 +138,14 @@ static void on_answer(struct relay *r, const struct disk_answer *a)
     }
     if (!to->of->looking && (to->unknown || retained_is_done(to->of)))
         retained_look_in(r, to->of, 0.);
+}
+
+/* A client may have named one recipient twice. */
+static void on_answer(struct relay *r, const struct disk_answer *a)
+{
+    struct retained_recipient *to = retained_by_guid(r, a->guid);
+    for (; to; to = retained_same_guid(to))
+        hear(r, to, a);
 }
 
 /* ---- is its site away? ---- */

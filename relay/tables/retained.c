@@ -70,12 +70,21 @@ struct retained *retained_find(struct relay *r, const unsigned char id[ENTRYID_L
     return k;
 }
 
-struct retained_recipient *retained_by_guid(struct relay *r, const char *guid)
+static struct retained_recipient *first_of(struct retained_recipient *to, const char *guid)
 {
-    struct retained_recipient *to = r->retained->guid[guid_slot(guid, r->retained->nguids)];
     while (to && strcmp(to->guid, guid))
         to = to->next;
     return to;
+}
+
+struct retained_recipient *retained_by_guid(struct relay *r, const char *guid)
+{
+    return first_of(r->retained->guid[guid_slot(guid, r->retained->nguids)], guid);
+}
+
+struct retained_recipient *retained_same_guid(const struct retained_recipient *to)
+{
+    return first_of(to->next, to->guid);
 }
 
 static void tell_metrics(const struct retained_table *t)
@@ -101,7 +110,7 @@ static void list_fresh(struct retained_table *t, struct retained *k)
     TAILQ_INSERT_TAIL(&t->fresh, k, link);
 }
 
-/* Nearly always it belongs to the end, or to the beginning. */
+/* From the nearer end: nearly always it belongs to the end, or not far from the beginning. */
 void retained_look_in(struct relay *r, struct retained *k, double seconds)
 {
     struct retained_table *t = r->retained;
@@ -114,7 +123,15 @@ void retained_look_in(struct relay *r, struct retained *k, double seconds)
         TAILQ_INSERT_HEAD(&t->waiting, k, link);
         return;
     }
-    at = TAILQ_LAST(&t->waiting, retained_list);
+    struct retained *last = TAILQ_LAST(&t->waiting, retained_list);
+    if (at && k->look_at - at->look_at < last->look_at - k->look_at) {
+        struct retained *next;
+        while ((next = TAILQ_NEXT(at, link))->look_at <= k->look_at)
+            at = next;
+        TAILQ_INSERT_AFTER(&t->waiting, at, k, link);
+        return;
+    }
+    at = last;
     while (at && at->look_at > k->look_at)
         at = TAILQ_PREV(at, retained_list, link);
     if (at)

@@ -70,6 +70,8 @@ void retained_close(struct relay *);
 
 struct retained *retained_find(struct relay *, const unsigned char id[ENTRYID_LEN]);
 struct retained_recipient *retained_by_guid(struct relay *, const char *guid);
+/* The next one of that GUID; NULL: it is the last. */
+struct retained_recipient *retained_same_guid(const struct retained_recipient *);
 
 /* The record of an entry whose envelope is retained, made or brought up to date. NULL: nothing is
  * waited for any more, and the entry may be removed. Also when there is no record and the entry has

@@ -55,6 +55,16 @@ def test_a_mail_is_kept_until_its_site_says_that_it_is_safe(world):
     assert len(a.peer.mails) == 2 and not b.peer.mails and not b.questions, "LMTP: one each"
 
 
+def test_a_recipient_that_was_named_twice(world):
+    """One GUID, so one answer."""
+    w = world()
+    a, _ = w.sites
+    w.put("b@example.net", "b@example.net")
+    w.retained("mx1", "mx2")
+    a.ship()
+    w.empty()
+
+
 def test_one_recipient_that_is_not_safe_keeps_the_entry(world):
     w = world()
     a, _ = w.sites
