@@ -1,5 +1,5 @@
 /* Which nodes own a new mail (docs/placement.md): the origin's own node first, then the others as
- * the config lists them, or the nearest first. A node that has been silent for suspect_after, or
+ * the config lists them, in a circle behind the origin's, or the nearest first. A node that has been silent for suspect_after, or
  * is not connected, gets nothing; one that said its memory is full a moment ago, or nearly so, is
  * used only when there are not enough others. One whose connection is too slow for what is sent
  * there gets nothing until it has caught up (unsent_most). With takeover = automatic only nodes
@@ -76,9 +76,12 @@ static size_t candidates(struct store *s, const struct config_placement *rule, b
     if (s->origin >= 0 && !among(asked, nasked, (size_t)s->origin))
         asked[nasked++] = (size_t)s->origin;
     size_t before_others = nasked;
-    for (size_t i = 0; i < s->config->nnodes; i++)
-        if (!among(asked, nasked, i))
-            asked[nasked++] = i;
+    /* In a circle, behind the own one: else the first nodes of the file have the copies of all. */
+    for (size_t i = 0; i < s->config->nnodes; i++) {
+        size_t node = ((size_t)(s->origin + 1) + i) % s->config->nnodes;
+        if (!among(asked, nasked, node))
+            asked[nasked++] = node;
+    }
     for (size_t k = 0; k < nasked; k++)
         if (store_node_usable(s, asked[k], bulk) &&
             !(rule->kept && store_watch_retains_most(s, asked[k])))

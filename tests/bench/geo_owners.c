@@ -16,15 +16,14 @@ static int distance(size_t from, size_t to)
     return nearness_class(&n);
 }
 
-/* The gateway's own node, then the others: nearest first, or as they are listed. */
+/* The gateway's own node, then the others: nearest first, or as they are listed behind it, in a
+ * circle. */
 static void by_preference(size_t gateway, size_t *node)
 {
     size_t n = 0;
     node[n++] = gateway;
-    for (size_t i = 0; i < o.nodes; i++) {
-        if (i == gateway)
-            continue;
-        size_t at = n++;
+    for (size_t k = 1; k < o.nodes; k++) {
+        size_t i = (gateway + k) % o.nodes, at = n++;
         for (; o.near && at > 1 && distance(gateway, node[at - 1]) > distance(gateway, i); at--)
             node[at] = node[at - 1];
         node[at] = i;

@@ -146,3 +146,18 @@ def test_the_nearest_nodes_are_used_and_others_when_distances_change():
             ledger = load.end()
         sinks.rules(system, "a")
         oracle.wait_delivered(system, ledger).check()
+
+
+def test_the_others_are_asked_in_a_circle_behind_the_own_node():
+    with Stack(postfix="divert", nodes=3, copies=2, sinks=[SinkShape("a", ours=True)], settings=QUICK) as system:
+        sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+        load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        try:
+            for pair in (("mx1", "mx2"), ("mx2", "mx3"), ("mx3", "mx1")):
+                system["milter"].argv[-1] = pair[0]
+                system.restart("milter")
+                eventually(f"{pair} are used", lambda pair=pair: placed(system, load) == {pair})
+        finally:
+            ledger = load.end()
+        sinks.rules(system, "a")
+        oracle.wait_delivered(system, ledger).check()
