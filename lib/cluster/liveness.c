@@ -173,10 +173,18 @@ bool liveness_duplicate_name(const struct liveness *l)
 
 /* ---- reading a beat ---- */
 
-static int index_of(const struct liveness *l, const char *name, size_t len)
+static bool is_named(const struct liveness *l, size_t node, const char *name, size_t len)
 {
+    return strlen(l->node[node].name) == len && !memcmp(l->node[node].name, name, len);
+}
+
+/* Names mostly come in the order of the table: the one behind the last is tried first. */
+static int index_of(const struct liveness *l, size_t likely, const char *name, size_t len)
+{
+    if (likely < l->n && is_named(l, likely, name, len))
+        return (int)likely;
     for (size_t i = 0; i < l->n; i++)
-        if (strlen(l->node[i].name) == len && !memcmp(l->node[i].name, name, len))
+        if (is_named(l, i, name, len))
             return (int)i;
     return -1;
 }
@@ -192,13 +200,15 @@ static void copy_word(char *out, size_t size, const char *p, size_t len)
 /* "mx2:alive,mx3:silent+" : + stands for "and I took it over". */
 static void read_peers(struct liveness *l, struct known *k, const char *p, const char *end)
 {
+    size_t likely = 0;
     while (p < end) {
         const char *stop = memchr(p, ',', (size_t)(end - p));
         if (!stop)
             stop = end;
         const char *colon = memchr(p, ':', (size_t)(stop - p));
-        int i = colon ? index_of(l, p, (size_t)(colon - p)) : -1;
+        int i = colon ? index_of(l, likely, p, (size_t)(colon - p)) : -1;
         if (i >= 0) {
+            likely = (size_t)i + 1;
             bool taken = stop > colon + 1 && stop[-1] == '+';
             enum node_state h = STATE_UNKNOWN;
             node_state_of_word(colon + 1, (size_t)(stop - colon - 1) - taken, &h);
@@ -353,9 +363,10 @@ void liveness_update(struct liveness *l, size_t server, unsigned generation,
 {
     struct server *s = &l->server[server];
     bool counts = generation == l->generation && s->generation == l->generation;
+    int k = -1;
     for (size_t i = 0; i < n; i++) {
         const struct liveness_news *b = &news[i];
-        int k = index_of(l, b->name, b->name_len);
+        k = index_of(l, (size_t)(k + 1), b->name, b->name_len);
         if (k < 0 || b->incarnation_len >= BEAT_INCARNATION)
             continue;
         if (k == l->self) {

@@ -9,8 +9,8 @@ round trip each. The gateways choose owners by the project's own placement. All 
                message needs no second copy
     in turn    the same, but it is taken only when all owners have it: two round trips
 
-    local      nodes side by side: the paper has 7 machines
-    paper      each other node as far away as the paper's mean
+    local      nodes side by side: GeoRep had 7 machines
+    paper      each other node as far away as GeoRep's mean
     regions    real distances (regions.py), nodes in the order of that list; each region is a site. near: prefer = near; areas: spread_over a
                region's area, so that the second copy leaves it
     disk       the same with Redis's append-only file, on what `dir` is on
@@ -43,7 +43,7 @@ QUICK = {"rounds": 1, "seconds": 1.0, "clients": "10,100"}
 LOAD = BUILD / "tests" / "bench" / "geo_load"
 MODULE = BUILD / "redis-module" / "lane.so"
 UNTIL = {"stored": "stored", "removed": "removed", "in turn": "both"}
-LOCAL = {7: 47572}                                  # messages a second, of the paper
+LOCAL = {7: 47572}                                  # messages a second, of GeoRep
 MEAN_RTT = {3: 174, 7: 108}                         # milliseconds
 APART = {(3, 100): 793, (7, 10): 353, (7, 100): 3449}
 APPEND = {"off": ("--appendonly", "no"), "everysec": ("--appendonly", "yes", "--appendfsync", "everysec"),
@@ -155,7 +155,7 @@ def paper(report, o):
                 report.row(f"{mean} ms, {number} nodes, {clients} clients each, {until}", rate(got), "/s", *(["GeoRep", theirs, goal] if theirs else []))
                 line.append(rate(got))
             lines.append(line)
-    report.table("As far as the paper's mean: messages a second", ["", *(f"{n} clients" for n in clients_of(o))], lines)
+    report.table("As far as GeoRep's mean: messages a second", ["", *(f"{n} clients" for n in clients_of(o))], lines)
     most = clients_of(o)[-1]
     report.row("of a node: 7 nodes at 108 ms against 3 at 174 ms", each[7, "removed", most], "/s", "3 nodes", each[3, "removed", most])
     report.remark("A client's rate is one through its round trip, so 7 nodes at 108 ms can do 174 / 108 = 1.61 of 3 at 174 ms a node. GeoRep had 1.87.")
