@@ -378,10 +378,12 @@ int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_
 void orset_prefetch(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
 
 /* The flags a UID has now. reassert: flags a client set again explicitly though they were set
- * (F4), may be NULL. */
+ * (F4), or which the mailbox lost since by another site's op; not those that are found to be
+ * cleared now. May be NULL. */
 int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert);
-/* The same where a client set \Deleted and cleared it since: it has it not, and that is told. */
+/* The same where a client set \Deleted and cleared it since: that is told, also where the mailbox
+ * was seen with it since by another site's op. Not where it is found to be set now. */
 int orset_local_undeleted(struct orset *, uint32_t folder, uint32_t uid,
                           const struct orset_flags *now, const struct orset_flags *reassert);
 /* The flags that a UID was last seen with here. 1; 0: no message is bound to it. */

@@ -67,8 +67,7 @@ FAULTS = [
           "int killed = orset_pending_killed(os, d);"),
     # -- the worker: what a mailbox says, and what is written into it
     Fault("flags are written over a client's change", "worker/apply/apply.c",
-          ": orset_local_flags(s->os, r->folder, item->uid, &now, NULL)) >= 0 &&",
-          ": ORSET_KNOWN) >= 0 &&"),
+          "bool differs = got > 0 && !flags_equal(&seen, now);", "bool differs = FALSE;"),
     Fault("a client's expunge is taken for damage", "worker/ingest/scan_missing.c",
           "        array_push_back(&l->in->removals, &removal);\n        return 0;\n"
           "    case MISSING_QUARANTINED",

@@ -3,6 +3,7 @@ is a copy of his own, which no removal takes away that had not seen it."""
 import re
 
 import pytest
+from support.frames import PARCEL, num, text
 from worker_sites import append, equal, imap, make_world, needs_dovecot, subjects
 
 pytestmark = [needs_dovecot, pytest.mark.long]
@@ -96,6 +97,64 @@ def test_a_store_that_no_look_has_seen_is_not_written_over(tmp_path_factory, for
             world.settle()
     finally:
         world.stop()
+
+
+# What a mail has; what a client of site 2 does that no look has seen; what clients of site 1 do at
+# the same time, a look behind each; what all have then.
+D, F, K = "\\Deleted", "\\Flagged", "Kw"
+CROSSED = [((), [("+FLAGS", D), ("-FLAGS", D)], [("+FLAGS", D)], set()),
+           ((), [("+FLAGS", D), ("FLAGS", "")], [("+FLAGS", D)], set()),
+           ((), [("+FLAGS", D), ("FLAGS", F)], [("+FLAGS", D)], {F}),
+           ((), [("+FLAGS", D), ("-FLAGS", D), ("+FLAGS", D)], [("+FLAGS", D)], {D}),
+           ((), [("+FLAGS", D)], [("+FLAGS", D), ("-FLAGS", D)], set()),
+           ((D,), [("-FLAGS", D)], [("+FLAGS", D)], set()),
+           ((D,), [("+FLAGS", D)], [("-FLAGS", D)], set()),
+           ((D,), [("-FLAGS", D), ("+FLAGS", D)], [("-FLAGS", D)], set()),
+           ((), [("+FLAGS", F), ("-FLAGS", F)], [("+FLAGS", F)], {F}),
+           ((), [("+FLAGS", F), ("-FLAGS", F)], [("+FLAGS", F), ("-FLAGS", F)], set()),
+           ((F,), [("-FLAGS", F)], [("-FLAGS", F), ("+FLAGS", F)], {F}),
+           ((F,), [("-FLAGS", F), ("+FLAGS", F)], [("-FLAGS", F)], {F}),
+           ((), [("+FLAGS", K), ("-FLAGS", K)], [("+FLAGS", K)], {K}),
+           ((), [("+FLAGS", K), ("-FLAGS", K)], [("+FLAGS", K), ("-FLAGS", K)], set()),
+           ((K,), [("-FLAGS", K)], [("-FLAGS", K), ("+FLAGS", K)], {K})]
+
+
+def told(a, b):
+    """b's worker takes what a's has said so far; what it says itself waits."""
+    while a.outbox[b.number]:
+        kind, _, body = a.outbox[b.number].pop(0)
+        b.work(PARCEL, num(a.number) + num(kind) + text(body))
+
+
+def stores(changes):
+    return [("store", "1", how, f"({flag})") for how, flag in changes]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("formats", ["sdbox,sdbox", "sdbox,maildir", "mdbox,sdbox"])
+def test_flags_at_once_that_no_look_has_seen_end_by_the_rule(tmp_path_factory, formats):
+    """The peer's flags come before its next look, of clients that had not seen what its own did."""
+    world = make_world(tmp_path_factory, formats.split(","))
+    wrong = []
+    try:
+        for case in CROSSED:
+            had, unseen, there, wanted = case
+            append(world[1], "INBOX", "m", f"({' '.join(had)})")
+            world.settle()
+            imap(world[2], "INBOX", *stores(unseen))
+            for one in stores(there):
+                imap(world[1], "INBOX", one)
+                world[1].ingest()
+                told(world[1], world[2])
+            world.settle()
+            equal(world)
+            if flags(world[2]) != wanted:
+                wrong.append((case, flags(world[2])))
+            imap(world[1], "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+            world.settle()
+    finally:
+        world.stop()
+    assert not wrong
 
 
 @pytest.mark.test

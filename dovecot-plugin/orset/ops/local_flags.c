@@ -94,7 +94,7 @@ static int local_flags(struct orset *os, uint32_t folder, uint32_t uid,
                        const struct orset_flags *now, const struct orset_flags *reassert,
                        bool undeleted)
 {
-    struct orset_flags wanted, seen, set, cut;
+    struct orset_flags wanted, seen, set, cut, more;
     int r;
     if (!orset_need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
@@ -114,9 +114,11 @@ static int local_flags(struct orset *os, uint32_t folder, uint32_t uid,
         seen = wanted;
     orset_flags_diff(now, &seen, &set);
     orset_flags_diff(&seen, now, &cut);
-    if (reassert)
-        orset_flags_or(&set, reassert);
-    if (undeleted)
+    if (reassert) {
+        orset_flags_diff(reassert, &cut, &more);
+        orset_flags_or(&set, &more);
+    }
+    if (undeleted && (set.system & ORSET_DELETED) == 0)
         cut.system |= ORSET_DELETED;
     if ((r = leave_out_keywords(os, m, &set)) < 0)
         return r;

@@ -53,6 +53,8 @@ struct run {
     struct write_intent writing;
     struct keeping keeping;
     uint64_t before; /* HIGHESTMODSEQ */
+    scan_fn *scan;
+    bool behind; /* a mail has other flags than it was seen with */
 };
 
 static int run_open(struct run *r)
@@ -150,8 +152,16 @@ static void store_flags(struct run *r, struct mail *mail, const struct orset_fla
     store_some(r, mail, MODIFY_REMOVE, &cut);
 }
 
-/* The mailbox as it is now is ingested first: a change that came since the scan is an op, not
- * something to overwrite. */
+/* A client's change that no scan has told is none to write over: a scan comes first. 1; 0; -1 */
+static int is_as_seen(struct run *r, uint32_t uid, const struct orset_flags *now)
+{
+    struct orset_flags seen;
+    int got = orset_flags_seen(r->s->os, r->folder, uid, &seen);
+    bool differs = got > 0 && !flags_equal(&seen, now);
+    r->behind = r->behind || differs;
+    return differs ? 0 : got;
+}
+
 static int flags_item(struct run *r, struct item *item)
 {
     struct orset_flags now, named, wanted;
@@ -165,13 +175,10 @@ static int flags_item(struct run *r, struct item *item)
         mail_free(&mail);
         return 0;
     }
-    got = orset_message_by_uid(s->os, r->folder, item->uid, &m);
     flags_of_mail(s, mail, &now);
     named = now;
-    bool nameless = flags_drop_nameless(s, r->box, &named);
-    if (got > 0 &&
-        (got = nameless ? ORSET_KNOWN
-                        : orset_local_flags(s->os, r->folder, item->uid, &now, NULL)) >= 0 &&
+    got = flags_drop_nameless(s, r->box, &named) ? 1 : is_as_seen(r, item->uid, &now);
+    if (got > 0 && (got = orset_message_by_uid(s->os, r->folder, item->uid, &m)) > 0 &&
         (got = orset_message_flags(s->os, m.folder, m.dot, &wanted)) >= 0) {
         store_flags(r, mail, &now, &wanted);
         session_explain(s, "%s: UID %u: has %s, by what other sites did it is to have %s",
@@ -209,7 +216,7 @@ static int flags_done(struct run *r)
     return session_commit(s);
 }
 
-/* With the ops of what was found by the way, what is about to be written. */
+/* What is about to be written. */
 static int flags_say(struct run *r)
 {
     struct item *item;
@@ -227,7 +234,7 @@ static int flags_say(struct run *r)
     return session_commit(r->s);
 }
 
-static int flags_run(struct run *r)
+static int flags_write(struct run *r)
 {
     int opened = run_open(r);
     if (opened <= 0)
@@ -249,6 +256,29 @@ static int flags_run(struct run *r)
         return 0;
     crash_at("flags");
     return flags_done(r);
+}
+
+/* What clients did last is told by a scan, and by nothing else: else it would be told again when
+ * one reads the log, as if no site had heard of it. */
+static int flags_run(struct run *r)
+{
+    struct item *item;
+    r->behind = FALSE;
+    int e = flags_write(r);
+    if (e < 0 || !r->behind)
+        return e;
+    mailbox_free(&r->box);
+    if (r->scan(r->s, r->x) < 0)
+        return -1;
+    array_foreach_modifiable (&r->items, item)
+        item->done = FALSE;
+    r->behind = FALSE;
+    e = flags_write(r);
+    if (r->behind) { /* clients were faster once more */
+        r->s->scan_again = TRUE;
+        session_want_tick(r->s, 100);
+    }
+    return e;
 }
 
 /* --- removals --------------------------------------------------------------------------------- */
@@ -397,10 +427,11 @@ static int run(struct run *r, int (*fn)(struct run *))
 }
 
 /* Collects rows of one kind and mailbox, at most AT_ONCE, and has them done. */
-static int rows_apply(struct session *s, enum orset_task_kind kind, int (*fn)(struct run *))
+static int rows_apply(struct session *s, enum orset_task_kind kind, int (*fn)(struct run *),
+                      scan_fn *scan)
 {
     struct orset_task *t = i_new(struct orset_task, 1);
-    struct run r = {.s = s};
+    struct run r = {.s = s, .scan = scan};
     int got, e = 0;
     i_array_init(&r.items, 16);
     task_from(t, kind);
@@ -418,15 +449,15 @@ static int rows_apply(struct session *s, enum orset_task_kind kind, int (*fn)(st
     return e;
 }
 
-int flags_apply(struct session *s)
+int flags_apply(struct session *s, scan_fn *scan)
 {
-    return rows_apply(s, ORSET_TASK_FLAGS, flags_run);
+    return rows_apply(s, ORSET_TASK_FLAGS, flags_run, scan);
 }
 
 int removals_apply(struct session *s)
 {
     s->kept.failed = 0;
-    return rows_apply(s, ORSET_TASK_REMOVE, remove_run);
+    return rows_apply(s, ORSET_TASK_REMOVE, remove_run, NULL);
 }
 
 /* Subscriptions and attributes: rows with names. 1: some wait. */

@@ -23,20 +23,25 @@
 #include <mail-storage-private.h>
 #include <seq-range-array.h>
 
+/* Flags that a client set last. By now this program may have cleared one, for a site that had not
+ * heard of that: setting wins, but for \Deleted. */
 static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                         struct orset_flags *set)
 {
+    uint8_t counts = now->system;
+    if (l->log.verdict == LOG_SCAN_UNBROKEN)
+        counts |= (uint8_t)~ORSET_DELETED;
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
-        if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
+        if ((counts & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
             set->system |= (uint8_t)(1U << i);
 }
 
 /* Clients set \Deleted and cleared it since the last scan: who sets it elsewhere meanwhile has not
- * seen that. */
+ * seen that. This program may have set it for such a site since. */
 static bool was_undeleted(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now)
 {
-    return (now->system & ORSET_DELETED) == 0 && seq_range_exists(&l->log.undeleted, uid) &&
-           seq_range_exists(&l->log.reasserts[__builtin_ctz(ORSET_DELETED)], uid);
+    return seq_range_exists(&l->log.undeleted, uid) &&
+           ((now->system & ORSET_DELETED) == 0 || l->log.verdict == LOG_SCAN_UNBROKEN);
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */

@@ -235,6 +235,16 @@ static void take_change(void *arg, const struct mail_transaction_header *hdr, ui
     take_word(in, hdr, uid1, uid2, set, cut);
 }
 
+/* Of these UIDs, those on which a client has set \Deleted. */
+static void add_undeleted(struct log_scan *scan, uint32_t uid1, uint32_t uid2)
+{
+    ARRAY_TYPE(seq_range) uids;
+    t_array_init(&uids, 4);
+    add_range(&uids, uid1, uid2, scan->end.uid_next);
+    seq_range_array_intersect(&uids, &scan->reasserts[__builtin_ctz(ORSET_DELETED)]);
+    seq_range_array_merge(&scan->undeleted, &uids);
+}
+
 static void take_flags(struct reading *in, const struct mail_transaction_header *hdr,
                        const void *data)
 {
@@ -246,13 +256,16 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
         return;
     for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
         uint8_t set = flags_system(rec->add_flags), cut = flags_system(rec->remove_flags);
-        for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
-            if ((set & 1U << i) != 0)
-                add_range(&scan->reasserts[i], rec->uid1, rec->uid2, scan->end.uid_next);
         if ((set & ORSET_DELETED) != 0)
             seq_range_array_remove_range(&scan->undeleted, rec->uid1, rec->uid2);
         else if ((cut & ORSET_DELETED) != 0)
-            add_range(&scan->undeleted, rec->uid1, rec->uid2, scan->end.uid_next);
+            add_undeleted(scan, rec->uid1, rec->uid2);
+        for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++) {
+            if ((set & 1U << i) != 0)
+                add_range(&scan->reasserts[i], rec->uid1, rec->uid2, scan->end.uid_next);
+            else if ((cut & 1U << i) != 0)
+                seq_range_array_remove_range(&scan->reasserts[i], rec->uid1, rec->uid2);
+        }
     }
 }
 

@@ -52,9 +52,9 @@ struct log_scan {
     ARRAY_TYPE(seq_range) by_clients; /* those of clients alone */
     ARRAY_TYPE(seq_range) saved;      /* by this program, or another one that acts for no client */
     ARRAY_TYPE(seq_range) made;       /* saved by clients, copies too */
-    /* for each of those flags: the mails on which a client set it */
+    /* for each of those flags: the mails on which a client set it, and none has cleared it since */
     ARRAY_TYPE(seq_range) reasserts[ORSET_SYSTEM_FLAGS];
-    /* mails from which a client cleared \Deleted, and none has set it since */
+    /* mails on which clients set \Deleted and cleared it, and none has set it since */
     ARRAY_TYPE(seq_range) undeleted;
     ARRAY_TYPE(attribute_change) attributes; /* in the log's order */
     ARRAY(struct late_change) late;
