@@ -7,13 +7,14 @@ head is a command that ends in "...". A prompt ("mx1# ") and a comment are no pa
 import re
 
 PROGRAMS = {"apt", "apt-get", "docker", "docker-compose", "dovelane", "make", "systemctl"}
+NAMES = {"docker compose", "docker buildx"}  # of programs, where they stand alone
 SCRIPTS = {"./setup", "docker/make-base-image.sh"}
 SETTING = re.compile(r"[A-Z_]+=\S+$")
 
 
 def is_command(text):
     """Whether it is to be typed; one word alone is the name of a program, but for scripts."""
-    words = text.split()
+    words = text.split() if text not in NAMES else []
     while words and SETTING.match(words[0]):
         words.pop(0)
     return bool(words) and (words[0] in SCRIPTS or (words[0] in PROGRAMS and len(words) > 1))
@@ -24,7 +25,7 @@ def typed(line):
 
 
 def of_rows(lines):
-    """Below the head `demo ...` each code of a first cell is the rest of a command; none is none."""
+    """Below the head `demo ...` each code of a first cell is the rest of a command."""
     head = None
     for line in lines:
         cell = line.split("|")[1] if line.startswith("|") else None
@@ -32,7 +33,7 @@ def of_rows(lines):
         if cell is None:
             head = None
         elif codes and codes[0].endswith(" ..."):
-            head = codes[0][: -len(" ...")]
+            head = codes[0].removesuffix(" ...")
         elif head is not None and not re.fullmatch(r"[-: ]+", cell):
             yield from (f"{head} {code}" for code in codes) if codes else [head]
 
@@ -42,7 +43,7 @@ def commands(text):
     fence = re.compile(r"^ *```.*?^ *```", re.M | re.S)
     found = [typed(line) for block in fence.findall(text) for line in block.splitlines()[1:-1]]
     prose = fence.sub("", text)
-    found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
+    whole = re.sub(r"(?m)^ *\| *`[^`|]+ \.\.\.`.*", "", prose)  # the heads are parts
+    found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", whole)]
     found += of_rows([line.strip() for line in prose.splitlines()])
-    whole = (each for each in found if is_command(each) and not each.endswith(" ..."))
-    return list(dict.fromkeys(whole))
+    return list(dict.fromkeys(each for each in found if is_command(each)))

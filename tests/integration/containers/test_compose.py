@@ -454,7 +454,9 @@ def test_a_flag_crosses_from_one_webmail_to_the_other(engine, shown):
     engine.demo("heal")
     engine.send(CAROL, "Lunch on Friday?", "Minutes of the meeting", "Order 4711")
     for name in ("IMAP_A", "IMAP_B"):
-        eventually(f"three mails at {name}", lambda: engine.mails(name, CAROL) == 3)  # pylint: disable=cell-var-from-loop
+        eventually(
+            f"three mails at {name}", lambda: engine.mails(name, CAROL) == 3
+        )  # pylint: disable=cell-var-from-loop
     with browser() as driver:
         driver.get(f"http://{engine['WEBMAIL']}/")
         frames = driver.find_elements("tag name", "iframe")
