@@ -96,8 +96,9 @@ class Engine:
         )
         if not self.compose:
             pytest.skip("neither docker compose nor docker-compose is here")
-        if not runs("docker", "buildx", "version", env=self.env):
-            self.env["DOCKER_BUILDKIT"] = "0"  # what Debian 12 has; compose 2 brings its own
+        # Compose 2 has BuildKit in it; 1.29 calls the client, which may be one that wants buildx.
+        if len(self.compose) == 1 and not runs("docker", "buildx", "version", env=self.env):
+            self.env["DOCKER_BUILDKIT"] = "0"
         for release in RELEASES:
             self.base(f"debian:{release}-slim", release)
 
