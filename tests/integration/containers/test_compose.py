@@ -96,9 +96,10 @@ class Engine:
         )
         if not self.compose:
             pytest.skip("neither docker compose nor docker-compose is here")
-        # Compose 2 has BuildKit in it; 1.29 calls the client, which may be one that wants buildx.
-        if len(self.compose) == 1 and not runs("docker", "buildx", "version", env=self.env):
-            self.env["DOCKER_BUILDKIT"] = "0"
+        # Compose 2 has BuildKit in it; 1.29 calls the client, and a newer one wants buildx for it.
+        if len(self.compose) == 1:
+            kit = runs("docker", "build", "--help", env=self.env | {"DOCKER_BUILDKIT": "1"})
+            self.env["DOCKER_BUILDKIT"] = "1" if kit else "0"
         for release in RELEASES:
             self.base(f"debian:{release}-slim", release)
 
