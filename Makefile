@@ -33,6 +33,7 @@ test-packages: deb
 # dies; a user's mailboxes at three Dovecot sites, whose links are cut. Leaves nothing behind; with WATCH=1 it runs on.
 WATCH :=
 run:
+	@[ "$$(id -u)" = 0 ] || { echo "make run: Postfix's and Dovecot's masters need root: sudo make run" >&2; exit 1; }
 	./setup run
 	$(MAKE) --no-print-directory all
 	$(PYTHON) tests/demo/demo.py $(if $(WATCH),--watch)

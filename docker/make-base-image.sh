@@ -102,7 +102,7 @@ make_tree() {
 }
 
 make_image() {
-    "$DOCKER" version >/dev/null 2>&1 || fail "no Docker engine answers \"$DOCKER version\""
+    "$DOCKER" version >/dev/null 2>&1 || fail "no Docker engine answers \"$DOCKER version\": systemctl start docker"
     WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/make-base-image.XXXXXX")
     make_tree "$WORK/tree"
     slim "$WORK/tree"
@@ -112,7 +112,7 @@ make_image() {
 }
 
 [ "$#" -eq 0 ] || [ "$1" = --tree ] || { usage; exit 2; }
-[ "$(id -u)" = 0 ] || fail "debootstrap needs root: sudo $0 $*"
+[ "$(id -u)" = 0 ] || fail "debootstrap needs root: sudo RELEASE=$RELEASE $0 $*"
 trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

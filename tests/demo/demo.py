@@ -256,4 +256,7 @@ if __name__ == "__main__":
     WAYS = {(): main, ("--watch",): watch, ("--stop",): stop}
     if tuple(sys.argv[1:]) not in WAYS:
         sys.exit(__doc__)
+    if os.geteuid() != 0:
+        command = "make stop" if "--stop" in sys.argv else "make run"
+        sys.exit(f"{command}: Postfix's and Dovecot's masters need root: sudo {command}")
     sys.exit(WAYS[tuple(sys.argv[1:])]())

@@ -11,6 +11,7 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.long
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = Path(__file__).resolve().parents[1] / "demo" / "demo.py"
 
 
@@ -49,3 +50,16 @@ def test_it_shows_both_halves_runs_on_and_ends():
     assert ended == 0 and " 0 left; " in last and "directories gone" in last, last
     assert not (BUILD / "demo.pid").exists()
     assert demo("--stop")[:2] == (0, "   Nothing runs that make run WATCH=1 left.\n")
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "WATCH=1"], ["stop"]], ids=" ".join)
+def test_who_is_not_root_hears_so_before_anything_is_built(words):
+    """What may be read stays so, wherever the clone is; nothing else is left of root."""
+    need()
+    reads = "+dac_read_search"
+    done = subprocess.run(["setpriv", "--reuid", "65534", "--inh-caps", reads, "--ambient-caps",
+                           reads, "make", "-s", "-C", REPOSITORY, *words],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
+                          check=False)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert f"sudo make {words[0]}\n" in done.stderr and not done.stdout, (done.stdout, done.stderr)

@@ -20,7 +20,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.stack.imap import Imap
+from support.page_commands import commands
+from support.stack.imap import Imap, ImapError, Lost
 from support.stack.ports import Ports
 from support.stack.shape import REPOSITORY
 from support.waiting import eventually
@@ -41,6 +42,13 @@ PUBLISHED = (
     "GRAFANA",
 )
 RELEASES = ("trixie", "bookworm")
+CAROL = "carol@example.org"
+# What the page has a reader type to look, and nothing else.
+LOOKS = [
+    command
+    for command in commands((REPOSITORY / "docs/docker.md").read_text(encoding="utf-8"))
+    if re.match(r"docker compose (exec|logs|run .*demo (log|help))", command)
+]
 
 
 def runs(*words, env=None):
@@ -69,7 +77,7 @@ class Engine:
         self.directory, self.daemon, self.made = directory, None, []
         self.ports = Ports()
         name = f"dovelane-test-{os.getpid()}"
-        self.env = dict(os.environ, COMPOSE_PROJECT_NAME=name, DOVELANE_IMAGES=name)
+        self.env = dict(os.environ, COMPOSE_PROJECT_NAME=name)
         self.port = {name: self.ports.take() for name in PUBLISHED}
         self.env.update({f"DOVELANE_{name}_PORT": str(port) for name, port in self.port.items()})
 
@@ -88,8 +96,10 @@ class Engine:
         )
         if not self.compose:
             pytest.skip("neither docker compose nor docker-compose is here")
-        if not runs("docker", "buildx", "version", env=self.env):
-            self.env["DOCKER_BUILDKIT"] = "0"  # what Debian 12 has; compose 2 brings its own
+        # Compose 2 has BuildKit in it; 1.29 calls the client, and a newer one wants buildx for it.
+        if len(self.compose) == 1:
+            kit = runs("docker", "build", "--help", env=self.env | {"DOCKER_BUILDKIT": "1"})
+            self.env["DOCKER_BUILDKIT"] = "1" if kit else "0"
         for release in RELEASES:
             self.base(f"debian:{release}-slim", release)
 
@@ -169,8 +179,43 @@ class Engine:
         print(f"+ compose {' '.join(words)}: {done.returncode}\n{said}")
         return done.returncode, said
 
+    def typed(self, command, keys=""):
+        """A command of the page, word for word, at a terminal: its status and what it said."""
+        command = command.replace("docker compose", " ".join(self.compose))
+        done = subprocess.run(
+            ["script", "-qec", command, "/dev/null"],
+            cwd=REPOSITORY,
+            env=self.env | {"TERM": "xterm"},
+            input=keys,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        print(f"$ {command}: {done.returncode}\n{done.stdout}")
+        return done.returncode, done.stdout
+
     def demo(self, *words):
         return self.run("run", "--rm", "demo", *words)
+
+    def send(self, user, *subjects):
+        """Mails from this host, one for each subject, at Postfix."""
+        host, port = self["SMTP"].split(":")
+        with smtplib.SMTP(host, int(port), timeout=120) as client:
+            for subject in subjects:
+                client.sendmail(
+                    "alice@client.example",
+                    [user],
+                    f"From: Alice <alice@client.example>\r\nTo: <{user}>\r\n"
+                    f"Subject: {subject}\r\n\r\n{subject}\r\n",
+                )
+
+    def mails(self, name, user):
+        """How many a site's INBOX has."""
+        with Imap(self[name], user) as session:
+            session.select("INBOX")
+            return len(session.command("UID SEARCH ALL")[1][0].split()[2:])
 
     def docker(self, *words):
         """What docker says: lines."""
@@ -229,9 +274,20 @@ def shown(engine):
     engine.ports.close()  # as the last moment before they are bound by others
     code, said = engine.run("up", "--exit-code-from", "demo")
     assert code == 0, said[-5000:]
-    again, more = engine.run("up", "-d", "postfix", "webmail", "prometheus", "link")
-    assert again == 0, more
+    engine.containers = set(engine.ours("ps", "-aq"))
+    up_again(engine)
+    engine.again = set(engine.ours("ps", "-aq"))
     return said
+
+
+def up_again(engine):
+    code, said = engine.run("up", "-d", "postfix", "webmail", "prometheus", "link")
+    assert code == 0, said
+
+
+def test_a_second_up_makes_no_container_anew(engine, shown):
+    """What waits in a node's container would be gone with it."""
+    assert engine.again == engine.containers
 
 
 def test_up_shows_the_demo_and_a_closing_table(shown):
@@ -265,6 +321,34 @@ def test_what_is_cut_is_told_and_heals(engine, shown):
     assert engine.demo("nonsense")[0] == 1
 
 
+@pytest.mark.parametrize("command", LOOKS)
+def test_what_the_page_has_one_look_at(engine, shown, command):
+    code, said = engine.typed(command.replace("NAME", "site-b"), keys="q")
+    assert code == 0 and len(said.split()) > 3, said
+
+
+def test_what_waits_while_the_next_hop_is_away_waits_through_a_stop(engine, shown):
+    """The page's stop and start of site-a, and in between of all."""
+    user, subjects = "away@example.org", ["One", "Two", "Three"]
+    assert engine.typed("docker compose stop site-a")[0] == 0
+    engine.send(user, *subjects)
+    assert engine.typed("docker compose exec mx1 dovelane mailq")[1].count(user) == len(subjects)
+    assert engine.typed("docker compose stop")[0] == 0
+    assert engine.typed("docker compose start")[0] == 0
+
+    def arrived():
+        """Nobody listens at first."""
+        try:
+            return engine.mails("IMAP_A", user), engine.mails("IMAP_B", user)
+        except (OSError, ImapError, Lost):
+            return None
+
+    eventually("three mails at both sites", lambda: arrived() == (3, 3), 300)
+    up_again(engine)
+    assert engine.demo("kill", "mx2")[0] == 0
+    assert arrived() == (3, 3)
+
+
 def test_two_commands_at_once_are_one_after_the_other(engine, shown):
     """Each kills a node: at once they would kill both owners of a mail."""
     engine.demo("heal")
@@ -296,7 +380,7 @@ def test_a_command_goes_on_after_a_stop(engine, shown):
     assert not [line for line in ended if "(137)" in line], ended
     code, said = engine.demo("kill", "mx1")
     assert code == 0, said
-    assert engine.run("up", "-d", "postfix", "webmail", "prometheus", "link")[0] == 0
+    up_again(engine)
 
 
 def test_all_is_published_on_loopback_alone(engine, shown):
@@ -370,30 +454,10 @@ def picture(driver, name):
 
 def test_a_flag_crosses_from_one_webmail_to_the_other(engine, shown):
     engine.demo("heal")
-    host, port = engine["SMTP"].split(":")
-
-    def send(*subjects):
-        with smtplib.SMTP(host, int(port), timeout=120) as client:
-            for subject in subjects:
-                client.sendmail(
-                    "alice@client.example",
-                    ["carol@example.org"],
-                    f"From: Alice <alice@client.example>\r\nTo: <carol@example.org>\r\n"
-                    f"Subject: {subject}\r\n\r\n{subject}\r\n",
-                )
-
-    send("Lunch on Friday?", "Minutes of the meeting", "Order 4711")
+    engine.send(CAROL, "Lunch on Friday?", "Minutes of the meeting", "Order 4711")
     for name in ("IMAP_A", "IMAP_B"):
-
-        def there():
-            with Imap(
-                engine[name], "carol@example.org"
-            ) as session:  # pylint: disable=cell-var-from-loop
-                session.select("INBOX")
-                return session.command("UID SEARCH ALL")[1][0].split()[2:]
-
         eventually(
-            f"three mails at {name}", lambda: len(there()) == 3
+            f"three mails at {name}", lambda: engine.mails(name, CAROL) == 3
         )  # pylint: disable=cell-var-from-loop
     with browser() as driver:
         driver.get(f"http://{engine['WEBMAIL']}/")
@@ -432,7 +496,7 @@ def test_a_flag_crosses_from_one_webmail_to_the_other(engine, shown):
         eventually("the flag at site-b", lambda: len(seen(1, "#messagelist tr.flagged")) == 1)
         driver.switch_to.default_content()
         picture(driver, "webmails")
-        send("Lunch on Monday?")
+        engine.send(CAROL, "Lunch on Monday?")
         for number in (0, 1):
             eventually(
                 "a new mail", lambda: len(seen(number, "#messagelist tbody tr")) == 4
@@ -450,4 +514,4 @@ def test_down_leaves_nothing(engine, shown):
     for words in (("ps", "-aq"), ("volume", "ls", "-q"), ("network", "ls", "-q")):
         assert not engine.ours(*words), words
     names = engine.docker("image", "ls", "--format", "{{.Repository}}")
-    assert not [name for name in names if name.startswith(engine.env["DOVELANE_IMAGES"])]
+    assert not [name for name in names if name.startswith(engine.env["COMPOSE_PROJECT_NAME"])]
