@@ -1,17 +1,11 @@
 /* config_times - the times that follow the round-trip time, and their bounds.
  *
  * What keeps mail from being lost or doubled does not change with them (docs/takeover.md, "Times"):
- * acks may come later, but a 250 may not, and a node is suspected late enough before it is dead. */
-#include "lib/config/config.h"
+ * acks may come later, but a 250 may not, and a node is suspected early enough before it is dead. */
+#include "lib/config/config_work.h"
 
 #define COMPARED 500 /* ms between the last promise and the first comparison of copies */
 #define ANSWERED 500 /* ms between the last ack that counts and the last promise */
-
-int64_t config_promise(const struct config *c, size_t bytes)
-{
-    int64_t twice = 2 * (c->store_deadline + (int64_t)(bytes / 10000)), most = c->settle - COMPARED;
-    return twice < most ? twice : most;
-}
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -21,6 +15,19 @@ static int64_t larger(int64_t a, int64_t b)
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+int64_t config_promise_wanted(const struct config *c, size_t bytes)
+{
+    return smaller(2 * (c->store_deadline + (int64_t)(bytes / 10000)), c->settle - COMPARED);
+}
+
+/* A mail to several destinations has more bytes than max_entry, by which dead_after was checked. */
+int64_t config_promise(const struct config *c, size_t bytes)
+{
+    int64_t wanted = config_promise_wanted(c, bytes),
+            before_death = c->dead_after - c->beat - c->suspect_after;
+    return c->takeover == TAKEOVER_AUTOMATIC ? smaller(wanted, before_death) : wanted;
 }
 
 static int64_t store_most(const struct config *c)
@@ -33,7 +40,7 @@ static int64_t store_most(const struct config *c)
  * owner reckons with what was heard so long ago, within settle. */
 static int64_t suspect_most(const struct config *c)
 {
-    int64_t before_death = c->dead_after - c->beat - config_promise(c, (size_t)c->max_entry);
+    int64_t before_death = c->dead_after - c->beat - config_promise(c, SIZE_MAX / 2);
     int64_t most = c->takeover == TAKEOVER_AUTOMATIC ? smaller(before_death, c->settle) : c->settle;
     return c->says.suspect_after ? c->suspect_after : larger(c->suspect_after, most);
 }

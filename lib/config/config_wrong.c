@@ -513,7 +513,7 @@ static char *check_places(const struct config *c, const char *path)
 /* When a node is taken over, nobody may have an undecided mail on it. */
 static char *check_takeover(const struct config *c, const char *path)
 {
-    int64_t least = c->suspect_after + c->beat + config_promise(c, (size_t)c->max_entry);
+    int64_t least = c->suspect_after + c->beat + config_promise_wanted(c, (size_t)c->max_entry);
     if (c->membership == MEMBERSHIP_LEARNED && c->takeover != TAKEOVER_AUTOMATIC)
         return mem_printf("%s: membership = learned needs takeover = automatic: nodes that do not "
                           "hear each other cannot tell who joined",
