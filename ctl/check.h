@@ -35,6 +35,8 @@ void check_sum(void);
 void check_list(void);
 
 void check_nodes(struct ctl *);
+/* whether the times that are set are long enough for how far that node is */
+void check_times(struct ctl *, struct conn *, size_t node);
 void check_spread(struct ctl *); /* what the loss of a zone or a site would cost */
 /* check_state.c */
 void check_states(struct ctl *); /* of all nodes that are connected */

@@ -371,6 +371,7 @@ void check_nodes(struct ctl *ctl)
         check_memory(ctl, c, info);
         check_settings(ctl, c, info);
         check_client_memory(ctl, c, info);
+        check_times(ctl, c, i);
         if (ctl->config->takeover == TAKEOVER_AUTOMATIC)
             check_whole(ctl, c);
         check_clock(ctl, c);

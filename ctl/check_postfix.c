@@ -73,7 +73,8 @@ static void check_our_entry(struct look *l, const char *word)
          *content = option_of(l, word, "content_timeout", "milter_content_timeout");
     const char *protocol = postconf_get(l->conf, l->service->key, "milter_protocol");
     char *address = address_of(word);
-    double least = (double)(c->store_deadline + c->revoke_wait) / 1000. + MAPS_PATIENCE;
+    double least = config_far_time(c, FAR_STORE_DEADLINE).most + (double)c->revoke_wait / 1000. +
+                   MAPS_PATIENCE;
     if (least < CONTENT_LEAST)
         least = CONTENT_LEAST;
     if (l->service->chroot && address[5] == '/')

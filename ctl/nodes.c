@@ -35,6 +35,8 @@
     "  done       mails that its relay is done with since it started        in hand  that it is "  \
     "delivering now\n"                                                                             \
     "  rtt        from here to its Redis and back    where   its site and zone\n"                  \
+    "  times      path_timeout, suspect_after and store_deadline for it, as they are at that "     \
+    "rtt\n"                                                                                        \
     "  config     digest of the file that its relay has read; * where it is not the one of this "  \
     "command\n"                                                                                    \
     "  active path, standby path   its addresses: used, by how many of the programs' "             \
@@ -47,8 +49,9 @@
 /* The narrow table has 90 columns with names of up to 14 bytes. */
 #define ROW "%-14s %-9s %6s  %-7s %-16s %-14s %8s %6s\n"
 #define WIDE_ROW \
-    "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s %8s  %-16s %-17s %-28s %s\n"
-#define WIDE_HEAD "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s %8s  %-16s %-17s %-28s %s\n"
+    "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s %8s %20s  %-16s %-17s %-28s %s\n"
+#define WIDE_HEAD \
+    "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s %8s %20s  %-16s %-17s %-28s %s\n"
 
 /* "10.0.0.1:7001 used 3" */
 static void path_text(const json_t *row, size_t which, char *text, size_t size)
@@ -67,7 +70,7 @@ static void path_text(const json_t *row, size_t which, char *text, size_t size)
 }
 
 struct cells {
-    char rtt[24], where[140];
+    char rtt[24], times[80], where[140];
     char beat[24], whole[64], memory[24], entries[24], config[BEAT_CONFIG + 1], path[2][300];
     struct buf hearing, taken;
 };
@@ -76,9 +79,14 @@ static void make_cells(const json_t *row, struct cells *c)
 {
     long long sets = row_get_number(row, "sets"), whole = row_get_number(row, "whole_sets"),
               most = row_get_number(row, "maxmemory_bytes");
-    *c = (struct cells){"-", "-", "-", "-", "-", "-", "", {"", ""}, {0}, {0}};
+    *c = (struct cells){"-", "-", "-", "-", "-", "-", "-", "", {"", ""}, {0}, {0}};
     if (row_has(row, "rtt_seconds"))
         snprintf(c->rtt, sizeof c->rtt, "%.1f ms", 1000. * row_get_real(row, "rtt_seconds"));
+    if (row_has(row, "path_timeout_seconds"))
+        snprintf(c->times, sizeof c->times, "%.1f / %.1f / %.1f s",
+                 row_get_real(row, "path_timeout_seconds"),
+                 row_get_real(row, "suspect_after_seconds"),
+                 row_get_real(row, "store_deadline_seconds"));
     if (row_has(row, "site") || row_has(row, "zone"))
         snprintf(c->where, sizeof c->where, "%s%s%s", row_get_text(row, "site"),
                  row_has(row, "site") && row_has(row, "zone") ? "/" : "",
@@ -119,7 +127,7 @@ static void show_node_wide(const json_t *row)
     make_cells(row, &c);
     out(WIDE_ROW, row_get_text(row, "node"), row_get_text(row, "state"), c.beat, c.whole,
         c.hearing.data, c.taken.data, row_get_number(row, "done"), row_get_number(row, "in_flight"),
-        c.entries, c.memory, c.rtt, c.where, c.config, c.path[0], c.path[1]);
+        c.entries, c.memory, c.rtt, c.times, c.where, c.config, c.path[0], c.path[1]);
     buf_free(&c.hearing);
     buf_free(&c.taken);
 }
@@ -200,6 +208,18 @@ static void add_beat(json_t *row, struct ctl *ctl, const struct beats *v, size_t
     row_add_is(row, "config_differs", strcmp(b->config, mine) != 0);
 }
 
+static void add_times(json_t *row, const struct config *c, double rtt)
+{
+    static const char *const field[] = {[FAR_PATH_TIMEOUT] = "path_timeout_seconds",
+                                        [FAR_SUSPECT_AFTER] = "suspect_after_seconds",
+                                        [FAR_STORE_DEADLINE] = "store_deadline_seconds"};
+    row_add_real(row, "rtt_seconds", rtt);
+    for (enum config_far i = FAR_PATH_TIMEOUT; i <= FAR_STORE_DEADLINE; i++) {
+        struct far_time t = config_far_time(c, i);
+        row_add_real(row, field[i], far_time_at(&t, rtt));
+    }
+}
+
 /* held: entries; -1: not known. */
 static json_t *node_row(struct ctl *ctl, const struct beats *v, size_t i, long long held)
 {
@@ -223,7 +243,7 @@ static json_t *node_row(struct ctl *ctl, const struct beats *v, size_t i, long l
         if (held >= 0)
             row_add_number(row, "entries", held);
         if (v->rtt[i] >= 0.)
-            row_add_real(row, "rtt_seconds", v->rtt[i]);
+            add_times(row, ctl->config, v->rtt[i]);
         row_add_number(row, "used_bytes", c->used);
         row_add_number(row, "maxmemory_bytes", c->most);
     }
@@ -284,7 +304,7 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
     config_digest(ctl->config, mine);
     if (wide)
         out(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand",
-            "entries", "memory", "rtt", "where", "config", "active path", "standby path");
+            "entries", "memory", "rtt", "times", "where", "config", "active path", "standby path");
     else
         out(ROW, "node", "state", "beat", "whole", "heard by", "took over", "entries", "memory");
     for (size_t i = 0; i < n; i++) {

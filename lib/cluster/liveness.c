@@ -19,6 +19,7 @@ struct mark {
 
 struct known {
     char *name;
+    double suspect_after;
     bool heard;      /* since we forgot */
     double forgot;   /* when that was, or when it was added */
     double beat_at;  /* of the last beat; negative: never */
@@ -82,6 +83,7 @@ struct liveness *liveness_open(const char *const *name, size_t n, int self,
     l->server = mem_zero((n + 1) * sizeof *l->server);
     for (size_t i = 0; i < n; i++) {
         l->node[i].name = mem_strdup(name[i]);
+        l->node[i].suspect_after = times.suspect_after;
         l->node[i].beat_at = -1.;
         l->node[i].as = mem_zero(n);
         l->node[i].lists = mem_zero(n * sizeof(bool));
@@ -106,8 +108,11 @@ void liveness_add(struct liveness *l, const char *name, double now)
     size_t n = l->n++;
     l->node = one_more(l->node, n, sizeof *l->node);
     l->server = one_more(l->server, n, sizeof *l->server);
-    l->node[n] =
-        (struct known){.name = mem_strdup(name), .forgot = now, .beat_at = -1., .alive_at = now};
+    l->node[n] = (struct known){.name = mem_strdup(name),
+                                .suspect_after = l->times.suspect_after,
+                                .forgot = now,
+                                .beat_at = -1.,
+                                .alive_at = now};
     for (size_t i = 0; i <= n; i++) {
         struct known *k = &l->node[i];
         size_t had = i < n ? n : 0;
@@ -154,6 +159,27 @@ void liveness_begin(struct liveness *l, double now)
 {
     l->anyone_at = now;
     liveness_forget(l, now);
+}
+
+void liveness_suspect(struct liveness *l, size_t node, double after)
+{
+    ASSERT(node < l->n && after > 0.);
+    l->node[node].suspect_after = after;
+}
+
+double liveness_suspect_after(const struct liveness *l, size_t node)
+{
+    ASSERT(node < l->n);
+    return l->node[node].suspect_after;
+}
+
+double liveness_suspect_most(const struct liveness *l)
+{
+    double most = l->times.suspect_after;
+    for (size_t i = 0; i < l->n; i++)
+        if (l->node[i].suspect_after > most)
+            most = l->node[i].suspect_after;
+    return most;
 }
 
 unsigned liveness_generation(const struct liveness *l)
@@ -377,7 +403,8 @@ void liveness_update(struct liveness *l, size_t server, unsigned generation,
             continue;
         set_mark(&s->mark[k], b);
         /* Whoever only looks, and takes nothing over, may believe a young beat at once. */
-        bool young = l->self < 0 && generation == l->generation && b->age < l->times.suspect_after;
+        bool young =
+            l->self < 0 && generation == l->generation && b->age < l->node[k].suspect_after;
         if ((counts && s->met[k]) || young)
             hear(l, &l->node[k], b, now);
         else
@@ -403,8 +430,8 @@ enum node_state liveness_state_for_placement(const struct liveness *l, size_t no
 {
     ASSERT(node < l->n);
     const struct known *k = &l->node[node];
-    return k->heard && now - k->beat_at >= l->times.suspect_after ? STATE_SILENT
-                                                                  : liveness_state(l, node, now);
+    return k->heard && now - k->beat_at >= k->suspect_after ? STATE_SILENT
+                                                            : liveness_state(l, node, now);
 }
 
 double liveness_silence(const struct liveness *l, size_t node, double now)

@@ -52,7 +52,7 @@ struct beat {
 struct liveness;
 
 struct liveness_times {
-    double suspect_after, dead_after; /* seconds */
+    double suspect_after, dead_after; /* seconds; liveness_suspect sets another one for a node */
     /* an absence that is announced for longer counts as this; 0: as nothing */
     double return_max;
 };
@@ -72,6 +72,12 @@ void liveness_free(struct liveness *);
 
 /* One more, behind the others. It is unknown first, like all in the beginning. */
 void liveness_add(struct liveness *, const char *name, double now);
+
+/* That node is suspected after so many seconds: it is far away. */
+void liveness_suspect(struct liveness *, size_t node, double after);
+double liveness_suspect_after(const struct liveness *, size_t node);
+/* The longest of all nodes'. */
+double liveness_suspect_most(const struct liveness *);
 
 /* From now on nothing is known of anybody. */
 void liveness_forget(struct liveness *, double now);

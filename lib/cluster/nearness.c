@@ -48,3 +48,17 @@ int nearness_class(const struct nearness *n)
 {
     return n->n ? n->rank : NEARNESS_UNKNOWN;
 }
+
+double nearness_time(const struct nearness *n, const struct far_time *p)
+{
+    double wanted = n->n ? p->trips * upper_end(n->rank) + p->more : 0.;
+    return wanted <= p->least ? p->least : wanted < p->most ? wanted : p->most;
+}
+
+double far_time_at(const struct far_time *p, double rtt)
+{
+    struct nearness n = {0};
+    if (rtt >= 0.)
+        nearness_add(&n, rtt);
+    return nearness_time(&n, p);
+}

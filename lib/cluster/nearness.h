@@ -22,4 +22,17 @@ double nearness_rtt(const struct nearness *);
 /* 0: the nearest. NEARNESS_UNKNOWN: not known */
 int nearness_class(const struct nearness *);
 
+/* A time that follows the way: `least`, or so many round trips and `more` where that is longer,
+ * but no longer than `most`. Seconds. */
+struct far_time {
+    double least, most; /* equal: it does not follow */
+    double trips, more;
+};
+
+/* A round trip counts as the longest of its class, so the time stays while the class does. With a
+ * way that is not known: least. */
+double nearness_time(const struct nearness *, const struct far_time *);
+/* The same for a way that was measured once; negative: not known. */
+double far_time_at(const struct far_time *, double rtt);
+
 #endif

@@ -275,7 +275,7 @@ static struct config_link link_to(const struct config *c, const char *address, c
                                 .cert_file = c->node_cert_file,
                                 .key_file = c->node_key_file,
                                 .user_file = c->node_user_file,
-                                .path_timeout = c->path_timeout};
+                                .path_timeout = config_far_time(c, FAR_PATH_TIMEOUT)};
 }
 
 struct config_link config_node_link(const struct config *c, size_t node)
@@ -297,9 +297,9 @@ struct config_link config_replica_link(const struct config *c, size_t replica)
 
 char *config_link_text(const struct config_link *l)
 {
-    return mem_printf("%s %s %d %s %s %s %s %s %s %lld", l->address, l->standby, l->tls,
+    return mem_printf("%s %s %d %s %s %s %s %s %s %g %g", l->address, l->standby, l->tls,
                       l->tls_name, l->ca_file, l->cert_file, l->key_file, l->user_file,
-                      l->at ? l->at : "", (long long)l->path_timeout);
+                      l->at ? l->at : "", l->path_timeout.least, l->path_timeout.most);
 }
 
 const char *config_socket_at(const struct config *c, const char *name)

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/cluster/nearness.h"
+
 struct config_list {
     size_t n;
     char **v;
@@ -50,6 +52,11 @@ struct config {
 #define TEXT(name, def, help) char *name;
 #define LIST(name, help) struct config_list name;
 #include "lib/config/settings.def"
+    /* which times the file names, be it with their defaults */
+    struct {
+#define TIME(name, def, least, most, help) bool name;
+#include "lib/config/settings.def"
+    } says;
     size_t nnodes;
     struct config_node *node; /* in the file's order, then those that were learned, by name */
     /* nodes that were taken out, are none of the group now, and have no section */
@@ -135,6 +142,20 @@ size_t config_domain(const struct config *, size_t node, int over);
 /* Its name for people: "mx1", "fra", "fra/rack-2", "?"; malloc'd. */
 char *config_domain_name(const struct config *, size_t node, int over);
 
+/* The times that follow the round-trip time to a node, where the file does not name them
+ * (docs/placement.md, "Times of far nodes"). The setting is the least. */
+enum config_far { FAR_PATH_TIMEOUT, FAR_SUSPECT_AFTER, FAR_STORE_DEADLINE };
+struct far_time config_far_time(const struct config *, enum config_far);
+/* Its setting's name. */
+const char *config_far_name(enum config_far);
+/* Copies that are older than `settle` are compared between nodes, and one that another owner lacks
+ * is dropped: a promise given later than that would be worth nothing. So a mail's 250 comes within
+ * this time of its begin (docs/takeover.md, "Times"). ms */
+int64_t config_promise(const struct config *, size_t bytes);
+/* Acks count within that time, which leaves some to revoke what failed. far: what the way to its
+ * owners wants, of FAR_STORE_DEADLINE. Seconds. */
+double config_acked(const struct config *, size_t bytes, double far);
+
 /* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the
  * nodes, what a 250 means, what is diverted and how it is delivered, who is dead. What may
  * differ (sockets, ports, logs) is not in it. */
@@ -150,7 +171,7 @@ struct config_link {
     const char *user_file; /* with its %p or %r */
     /* the replica whose node it is, for a user of each replica and node; NULL: one user for all */
     const char *at;
-    int64_t path_timeout; /* ms */
+    struct far_time path_timeout; /* {0}: 0.4 s, however far it is */
 };
 struct config_link config_node_link(const struct config *, size_t node);
 struct config_link config_replica_link(const struct config *, size_t replica);

@@ -540,6 +540,9 @@ static void fill(struct config *c, cfg_t *cfg)
 #define TEXT(name, def, help) c->name = mem_strdup(cfg_getstr(cfg, #name));
 #define LIST(name, help) c->name = copy_list(cfg, #name);
 #include "lib/config/settings.def"
+#define TIME(name, def, least, most, help) \
+    c->says.name = !(cfg_getopt(cfg, #name)->flags & CFGF_RESET);
+#include "lib/config/settings.def"
     spell_hops(&c->divert, '\0');
     spell_hops(&c->route, '=');
     c->nnodes = cfg_size(cfg, "node");

@@ -9,6 +9,9 @@ bool config_name_ok(const char *name);
 /* Of a node's site or zone, or of one that has none. */
 bool config_label_ok(const char *label);
 
+/* config_promise, as settle alone bounds it. */
+int64_t config_promise_wanted(const struct config *, size_t bytes);
+
 /* NULL, or what is wrong with it as a whole (malloc'd): naming the settings, their values and
  * the way out. */
 char *config_wrong(const struct config *, const char *path);

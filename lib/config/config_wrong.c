@@ -513,8 +513,7 @@ static char *check_places(const struct config *c, const char *path)
 /* When a node is taken over, nobody may have an undecided mail on it. */
 static char *check_takeover(const struct config *c, const char *path)
 {
-    int64_t promise = 2 * (c->store_deadline + c->max_entry / 10000), settle = c->settle - 500;
-    int64_t least = c->suspect_after + c->beat + (promise < settle ? promise : settle);
+    int64_t least = c->suspect_after + c->beat + config_promise_wanted(c, (size_t)c->max_entry);
     if (c->membership == MEMBERSHIP_LEARNED && c->takeover != TAKEOVER_AUTOMATIC)
         return mem_printf("%s: membership = learned needs takeover = automatic: nodes that do not "
                           "hear each other cannot tell who joined",

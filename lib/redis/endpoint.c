@@ -23,7 +23,7 @@ struct endpoint {
     bool tls;
     char *tls_name, *ca_file, *cert_file, *key_file, *user_file;
     char *at; /* NULL: the file's user comes as he is */
-    double path_timeout;
+    struct far_time path_timeout;
 };
 
 void endpoint_replica(const char *name)
@@ -187,7 +187,8 @@ struct endpoint *endpoint_new(const struct config_link *l)
     e->user_file =
         l->at ? endpoint_file_of_replica(replica ? l->user_file : "", replica ? replica : "")
               : endpoint_file_of(l->user_file ? l->user_file : "", program_name());
-    e->path_timeout = (double)(l->path_timeout ? l->path_timeout : 400) / 1000.;
+    e->path_timeout =
+        l->path_timeout.least > 0. ? l->path_timeout : (struct far_time){.4, .4, 0., 0.};
     return e;
 }
 
@@ -217,9 +218,9 @@ const char *endpoint_address(const struct endpoint *e, size_t i)
     return e->address[i];
 }
 
-double endpoint_path_timeout(const struct endpoint *e)
+double endpoint_path_timeout(const struct endpoint *e, const struct nearness *n)
 {
-    return e->path_timeout;
+    return nearness_time(n, &e->path_timeout);
 }
 
 /* ---- TLS ---- */

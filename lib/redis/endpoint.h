@@ -8,8 +8,9 @@
 #ifndef DOVELANE_LIB_REDIS_ENDPOINT_H
 #define DOVELANE_LIB_REDIS_ENDPOINT_H
 
-#include "lib/config/config.h"
 #include "lib/base/tls.h"
+#include "lib/cluster/nearness.h"
+#include "lib/config/config.h"
 
 struct endpoint;
 
@@ -28,7 +29,8 @@ void endpoint_free(struct endpoint *);
 
 size_t endpoint_addresses(const struct endpoint *);              /* 1, or 2 with a standby */
 const char *endpoint_address(const struct endpoint *, size_t i); /* 0: the active one */
-double endpoint_path_timeout(const struct endpoint *);           /* seconds */
+/* Seconds, for an address so far away. */
+double endpoint_path_timeout(const struct endpoint *, const struct nearness *);
 
 /* The TLS side of an address; NULL without *error_r when it is plain, with *error_r (malloc'd)
  * when a file cannot be used. The endpoint's. */

@@ -11,12 +11,13 @@
 #include "lib/base/metrics.h"
 
 #define GRAMMAR 1
+#define TURN 2. /* times path_timeout: within that another path must be found */
 
 struct node {
     struct ev_loop *loop;
     struct wire *wire;
     char *name, *address, *purpose; /* address: the active one */
-    double turn; /* seconds within which another path must be found; 0: there is none */
+    bool two_paths;
     double lost_at;
     double ping_every;
     int64_t settle;
@@ -197,7 +198,7 @@ struct node *node_open(struct ev_loop *loop, const struct node_options *o)
     n->loop = loop;
     n->name = mem_strdup(o->name);
     n->address = mem_strdup(o->link.address);
-    n->turn = o->link.standby && *o->link.standby ? 2. * (double)o->link.path_timeout / 1000. : 0.;
+    n->two_paths = o->link.standby && *o->link.standby;
     n->purpose = mem_strdup(o->purpose);
     n->ping_every = o->ping_every;
     n->settle = o->settle;
@@ -259,12 +260,13 @@ struct wire *node_wire(const struct node *n)
 
 bool node_has_standby(const struct node *n)
 {
-    return n->turn > 0.;
+    return n->two_paths;
 }
 
 bool node_turning(const struct node *n)
 {
-    return !n->ready && n->turn > 0. && n->life && clock_monotonic() - n->lost_at < n->turn;
+    return !n->ready && n->two_paths && n->life &&
+           clock_monotonic() - n->lost_at < TURN * wire_path_timeout(n->wire);
 }
 
 double node_silence(const struct node *n)

@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "lib/base/number.h"
+#include "lib/cluster/nearness.h"
 #include "lib/redis/path.h"
 #include "lib/redis/reader.h"
 
@@ -27,6 +28,8 @@
 /* a connection that lived so long was a good one: the next attempt comes at once */
 #define LASTED 2.0
 #define LOOKS 4 /* within path_timeout */
+/* bytes of a request: a larger one tells how fast the way is, and not how long */
+#define SMALL 65536
 /* times path_timeout: how long the other path may take to show that it works */
 #define TRY_FOR 5
 #define TRY_EVERY 1.0 /* seconds: the active path, while the standby is in use */
@@ -40,6 +43,7 @@ struct request {
     struct request *next;
     wire_reply_fn *fn;
     void *arg;
+    double sent; /* clock_monotonic; 0: its answer tells nothing of the way */
 };
 
 struct chunk {
@@ -68,6 +72,7 @@ struct wire {
     double up_since, down_since; /* clock_monotonic */
 
     /* With two addresses. */
+    struct nearness rtt[2];
     ev_timer look;
     struct path *other;   /* to the address that is not in use */
     bool turned;          /* since the last connection that lasted both were tried */
@@ -99,6 +104,12 @@ static void on_path(struct path *, const char *why, void *arg);
 static bool two_paths(const struct wire *w)
 {
     return endpoint_addresses(w->to) > 1;
+}
+
+/* Of the address in use, or tried now. */
+static double path_timeout(const struct wire *w)
+{
+    return endpoint_path_timeout(w->to, &w->rtt[w->at]);
 }
 
 static void reconnect_in(struct wire *w, double seconds)
@@ -262,12 +273,22 @@ static double quiet_since(const struct wire *w)
 /* An answer is owed, and for path_timeout nothing came and nothing went. */
 static bool stalled(const struct wire *w, double now)
 {
-    return w->up && w->nopen && !w->blocks && now - quiet_since(w) >= endpoint_path_timeout(w->to);
+    return w->up && w->nopen && !w->blocks && now - quiet_since(w) >= path_timeout(w);
 }
 
 static bool in_trouble(const struct wire *w, double now)
 {
-    return w->up ? stalled(w, now) : now - w->down_since >= endpoint_path_timeout(w->to);
+    return w->up ? stalled(w, now) : now - w->down_since >= path_timeout(w);
+}
+
+/* An answer that comes when the path was given up nearly: the way is not cut but has become
+ * longer, and what was measured before is of another way. */
+static void look_for_lateness(struct wire *w, double now)
+{
+    if (!two_paths(w) || !stalled(w, now))
+        return;
+    w->rtt[w->at] = (struct nearness){0};
+    nearness_add(&w->rtt[w->at], now - quiet_since(w));
 }
 
 /* What the other end's kernel has confirmed: a large mail over a slow link is progress, though
@@ -292,7 +313,7 @@ static void switch_now(struct wire *w)
     if (w->up) {
         snprintf(why, sizeof why,
                  "no answer for %.0f ms, and the server answers at its other address",
-                 1000 * endpoint_path_timeout(w->to));
+                 1000 * path_timeout(w));
         lost(w, why);
         return;
     }
@@ -311,7 +332,7 @@ static void on_other(struct wire *w, const char *why)
         w->good = 0;
         w->other_next = now + (refused                        ? RECONNECT_REFUSED
                                : w->up && !in_trouble(w, now) ? TRY_EVERY
-                                                              : endpoint_path_timeout(w->to));
+                                                              : path_timeout(w));
     } else if (in_trouble(w, now)) {
         /* on_look goes on: a server that stood still answers on both paths now, and on this one
          * in a moment */
@@ -341,11 +362,10 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     } else if (w->other && path_is_open(w->other)) {
         if (!trouble)
             drop_other(w);
-        else if (now - w->other_since >= endpoint_path_timeout(w->to) / LOOKS)
+        else if (now - w->other_since >= path_timeout(w) / LOOKS)
             switch_now(w);
     } else if (!w->other && now >= w->other_next && (trouble || (w->up && w->at))) {
-        w->other = path_open(w->loop, w->to, !w->at, true, TRY_FOR * endpoint_path_timeout(w->to),
-                             on_path, w);
+        w->other = path_open(w->loop, w->to, !w->at, true, TRY_FOR * path_timeout(w), on_path, w);
     }
 }
 
@@ -454,6 +474,8 @@ static void give_replies(struct wire *w)
             w->last = &w->first;
         w->nopen--;
         w->owed_since = clock_monotonic();
+        if (r->sent > 0.)
+            nearness_add(&w->rtt[w->at], w->owed_since - r->sent);
         r->fn(w, reply, r->arg);
         freeReplyObject(reply);
         free(r);
@@ -487,7 +509,9 @@ static void read_some(struct wire *w)
         lost(w, n ? path_error(w->path) : "closed by the server");
         return;
     }
-    w->progress_at = clock_monotonic();
+    double now = clock_monotonic();
+    look_for_lateness(w, now);
+    w->progress_at = now;
     if (!reader_feed(w->reader, input, (size_t)n)) {
         lost(w, reader_error(w->reader));
         return;
@@ -522,7 +546,7 @@ struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, boo
     ev_init(&w->writing, on_writable);
     ev_init(&w->reconnect, on_reconnect);
     ev_prepare_init(&w->flush, on_flush);
-    double look = endpoint_path_timeout(w->to) / LOOKS;
+    double look = path_timeout(w) / LOOKS;
     ev_timer_init(&w->look, on_look, look, look);
     w->reading.data = w->writing.data = w->reconnect.data = w->flush.data = w->look.data = w;
     if (two_paths(w))
@@ -566,6 +590,13 @@ bool wire_on_standby(const struct wire *w)
     return w->at == 1;
 }
 
+double wire_path_timeout(const struct wire *w)
+{
+    double active = endpoint_path_timeout(w->to, &w->rtt[0]),
+           standby = endpoint_path_timeout(w->to, &w->rtt[1]);
+    return active > standby ? active : standby;
+}
+
 bool wire_up(const struct wire *w)
 {
     return w->up;
@@ -579,11 +610,13 @@ static bool enqueue(struct wire *w, wire_reply_fn *fn, void *arg, char *data, si
     w->out_last = &c->next;
     w->out_bytes += len;
     struct request *r = mem_alloc(sizeof *r);
-    *r = (struct request){NULL, fn, arg};
+    bool tells = two_paths(w) && !w->blocks && len <= SMALL;
+    double now = tells || !w->nopen ? clock_monotonic() : 0.;
+    *r = (struct request){NULL, fn, arg, tells ? now : 0.};
     *w->last = r;
     w->last = &r->next;
     if (!w->nopen++)
-        w->owed_since = clock_monotonic();
+        w->owed_since = now;
     ev_prepare_start(w->loop, &w->flush);
     return true;
 }

@@ -11,7 +11,9 @@
  * connection goes on there: open requests are answered with NULL, as ever, and what was not
  * confirmed on the old path never leaves this host any more. A server that stands still answers
  * on neither, so that nothing is lost by trying. Back to the active address when that has
- * answered for five seconds. Not thread safe: everything happens on the loop's thread. */
+ * answered for five seconds. path_timeout follows the round-trip time, measured at small requests
+ * (nearness.h), where the link says so (struct far_time). Not thread safe: everything happens on the
+ * loop's thread. */
 #ifndef DOVELANE_LIB_REDIS_WIRE_H
 #define DOVELANE_LIB_REDIS_WIRE_H
 
@@ -54,6 +56,9 @@ bool wire_up(const struct wire *);
 /* The address in use, or tried now; the wire's. */
 const char *wire_address(const struct wire *);
 bool wire_on_standby(const struct wire *);
+
+/* With a standby address: path_timeout in seconds, by the way to the one that is further away. */
+double wire_path_timeout(const struct wire *);
 
 /* Sends a command. The arguments are copied. Returns false when the connection is not up (fn is
  * not called then). */

@@ -17,9 +17,8 @@
 
 #define POLL_AGAIN 0.05 /* seconds between two looks at an entry being revoked */
 #define UNSENT_LEAST (32 << 20)
-#define VAIN 20           /* times what a search for owners in vain took, it is not repeated */
-#define VAIN_MOST 2.      /* seconds of that, at most */
-#define SETTLE_MARGIN 500 /* ms between the last promise and the first comparison of copies */
+#define VAIN 20      /* times what a search for owners in vain took, it is not repeated */
+#define VAIN_MOST 2. /* seconds of that, at most */
 
 /* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop
  * or VM either. */
@@ -34,20 +33,6 @@ static int64_t boottime_ns(void)
 static size_t request_bytes(const struct store_request *r)
 {
     return r->body_len * r->nentries;
-}
-
-static int64_t deadline_ms(const struct config *c, size_t bytes)
-{
-    return c->store_deadline + (int64_t)(bytes / 10000);
-}
-
-/* Copies that are older than `settle` are compared between nodes, and one that another owner
- * lacks is dropped: a promise given later than that would be worth nothing. So acks must be
- * there by the deadline, and the answer by this limit, which leaves time to revoke what failed. */
-static int64_t limit_ms(const struct config *c, size_t bytes)
-{
-    int64_t twice = 2 * deadline_ms(c, bytes), most = c->settle - SETTLE_MARGIN;
-    return twice < most ? twice : most;
 }
 
 /* ---- a work's life ---- */
@@ -282,19 +267,29 @@ static struct config_placement placement_of(const struct work *w)
     return all;
 }
 
-static void start_timers(struct work *w)
+static void start_timers(struct work *w, double far)
 {
     struct store *s = w->store;
     ev_now_update(s->loop);
-    double left = (double)(w->answer_limit - boottime_ns()) / 1e9;
+    double gone = (double)(boottime_ns() - w->begun) / 1e9;
     size_t bytes = request_bytes(w->request);
-    int64_t limit = limit_ms(s->config, bytes), deadline = deadline_ms(s->config, bytes);
-    /* large bodies for many destinations: nothing that comes later is worth anything */
-    double slack = deadline < limit ? (double)(limit - deadline) / 1000 : 0.;
-    ev_timer_set(&w->limit, left > 0 ? left : 0, 0.);
-    ev_timer_set(&w->deadline, left > slack ? left - slack : 0, 0.);
+    double limit = (double)config_promise(s->config, bytes) / 1000. - gone,
+           acked = config_acked(s->config, bytes, far) - gone;
+    ev_timer_set(&w->limit, limit > 0. ? limit : 0., 0.);
+    ev_timer_set(&w->deadline, acked > 0. ? acked : 0., 0.);
     ev_timer_start(s->loop, &w->limit);
     ev_timer_start(s->loop, &w->deadline);
+}
+
+/* store_deadline for the farthest of the owners, seconds. */
+static double farthest(const struct store *s, struct link *const *owner, size_t n)
+{
+    double most = 0.;
+    for (size_t i = 0; i < n; i++) {
+        double wanted = store_watch_time(s, owner[i]->index, FAR_STORE_DEADLINE);
+        most = wanted > most ? wanted : most;
+    }
+    return most;
 }
 
 static void start_work(struct work *w)
@@ -317,7 +312,7 @@ static void start_work(struct work *w)
     owners_text(w->request, owner, n);
     for (size_t i = 0; i < n; i++)
         name[i] = node_name(owner[i]->node);
-    start_timers(w);
+    start_timers(w, farthest(s, owner, n));
     for (size_t i = 0; i < w->nentries; i++) {
         struct entry_work *e = &w->entry[i];
         e->generation = ordered && is_ordered(s, e->entry) ? store_order_generation(s) : 0;
@@ -379,7 +374,8 @@ void store_submit(struct store *s, struct store_request *r)
     w->request = r;
     w->refs = 1;
     w->nentries = r->nentries;
-    w->answer_limit = boottime_ns() + limit_ms(s->config, request_bytes(r)) * 1000000;
+    w->begun = boottime_ns();
+    w->answer_limit = w->begun + config_promise(s->config, request_bytes(r)) * 1000000;
     ev_init(&w->deadline, on_deadline);
     ev_init(&w->limit, on_limit);
     ev_init(&w->again, on_again);

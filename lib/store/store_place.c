@@ -26,7 +26,7 @@ bool store_node_usable(struct store *s, size_t node, bool bulk)
     struct link *small = store_link(s, node, false);
     return (node_ready(l->node) || node_turning(l->node)) &&
            (node_ready(small->node) || node_turning(small->node)) &&
-           node_silence(small->node) * 1000 < (double)s->config->suspect_after &&
+           node_silence(small->node) < store_watch_time(s, node, FAR_SUSPECT_AFTER) &&
            wire_unsent_bytes(node_wire(l->node)) <= s->unsent_most &&
            !config_list_has(&s->config->dead, s->config->node[node].name);
 }

@@ -81,14 +81,16 @@ static void look(struct entry_work *e)
     if (e->phase != PHASE_REVOKING)
         return;
     const struct config *cf = e->work->store->config;
-    double waited = (clock_monotonic() - e->revoke_started) * 1000;
+    double waited = clock_monotonic() - e->revoke_started;
     bool open = false, gone = false, unsure = false;
     for (size_t i = 0; i < e->ncopies; i++) {
         struct copy *c = &e->copy[i];
         gone |= c->revoke == REVOKE_GONE;
         if (c->revoke == REVOKE_NONE || c->revoke == REVOKE_CLEAR || c->revoke == REVOKE_GONE)
             continue;
-        double patience = c->leased ? (double)cf->revoke_wait : (double)cf->suspect_after;
+        double patience = c->leased
+                              ? (double)cf->revoke_wait / 1000.
+                              : store_watch_time(e->work->store, c->link->index, FAR_SUSPECT_AFTER);
         if (waited < patience)
             open = true;
         else

@@ -101,8 +101,11 @@ static void on_beat(struct wire *wire, redisReply *reply, void *arg)
 {
     struct watched *w = arg;
     w->asked = false;
-    if (reply)
+    if (reply) {
         nearness_add(&w->nearness, clock_monotonic() - w->asked_at);
+        liveness_suspect(w->store->heard->liveness, w->index,
+                         store_watch_time(w->store, w->index, FAR_SUSPECT_AFTER));
+    }
     if (reply &&
         beat_reader_turns(&w->reader, reply->type == REDIS_REPLY_ERROR ? reply->str : NULL)) {
         ask(w, wire);
@@ -198,6 +201,12 @@ int store_watch_distance(const struct store *s, size_t node)
 double store_watch_rtt(const struct store *s, size_t node)
 {
     return s->heard ? nearness_rtt(&s->heard->node[node].nearness) : -1.;
+}
+
+double store_watch_time(const struct store *s, size_t node, enum config_far which)
+{
+    struct far_time time = config_far_time(s->config, which);
+    return s->heard ? nearness_time(&s->heard->node[node].nearness, &time) : time.least;
 }
 
 bool store_watch_retains_most(const struct store *s, size_t node)

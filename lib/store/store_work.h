@@ -68,7 +68,8 @@ struct work {
     struct store_request *request; /* NULL once the caller has gone on */
     /* the caller, and every request on a wire that names one of our copies */
     int refs;
-    int64_t answer_limit; /* CLOCK_BOOTTIME ns: nothing is promised after it */
+    int64_t begun;        /* CLOCK_BOOTTIME ns */
+    int64_t answer_limit; /* the same: nothing is promised after it */
     ev_timer deadline, limit, again;
     bool submitted;
     struct work *next; /* in the submission queue */
@@ -152,6 +153,8 @@ bool store_watch_fit(const struct store *, const size_t *node, size_t n, bool al
 /* How far it is, in classes (nearness.h). */
 int store_watch_distance(const struct store *, size_t node);
 double store_watch_rtt(const struct store *, size_t node); /* seconds; negative: not known */
+/* A time that follows the way to a node, in seconds. */
+double store_watch_time(const struct store *, size_t node, enum config_far);
 /* It said that it retains as much as replicated_memory allows. */
 bool store_watch_retains_most(const struct store *, size_t node);
 /* It said that its memory is nearly used up. */

@@ -81,6 +81,12 @@ bool cluster_mutual(const struct relay *r, size_t node, double now)
            !liveness_has_taken_over(v->liveness, node, v->self);
 }
 
+double cluster_known_age(const struct relay *r)
+{
+    ASSERT(r->view);
+    return liveness_suspect_most(r->view->liveness);
+}
+
 void cluster_own_server(struct relay *r, bool restarted)
 {
     double now = clock_monotonic();

@@ -47,6 +47,9 @@ bool cluster_lost_for_good(const struct relay *, int node, double now);
  * and neither took the other over. Needs a view. */
 bool cluster_mutual(const struct relay *, size_t node, double now);
 
+/* Seconds: what is known of a node that counts as alive may be so old. Needs a view. */
+double cluster_known_age(const struct relay *);
+
 /* The own server answers again; restarted: it is another one than before. */
 void cluster_own_server(struct relay *, bool restarted);
 

@@ -15,6 +15,7 @@
 #include "relay/tables/lanes.h"
 #include "relay/tables/retained.h"
 #include "lib/cluster/liveness.h"
+#include "lib/cluster/nearness.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/heartbeat/membership.h"
@@ -35,10 +36,11 @@ struct peer_state {
     char *name;
     /* when the BEAT was sent that its server has not answered yet; 0: none */
     double asked;
-    bool suspected; /* as the log said last */
-    bool refused;   /* its server took no beat, and the log said so */
-    bool away;      /* as lanes were judged by last */
-    bool told;      /* that this node leaves */
+    struct nearness nearness; /* of its server */
+    bool suspected;           /* as the log said last */
+    bool refused;             /* its server took no beat, and the log said so */
+    bool away;                /* as lanes were judged by last */
+    bool told;                /* that this node leaves */
 };
 
 struct heartbeat {
@@ -126,12 +128,23 @@ static bool heard(struct beating *b, const redisReply *reply)
     return true;
 }
 
+/* Its beats come as seldom as a question is answered: it is suspected later. */
+static void came_from(struct heartbeat *v, size_t node, double rtt)
+{
+    struct far_time time = config_far_time(v->relay->config, FAR_SUSPECT_AFTER);
+    nearness_add(&v->peer[node].nearness, rtt);
+    liveness_suspect(v->view.liveness, node, nearness_time(&v->peer[node].nearness, &time));
+}
+
 static void on_peer_beat(struct wire *w, redisReply *reply, void *arg)
 {
     struct beating b = *(struct beating *)arg;
     free(arg);
     ASSERT(b.node < b.v->view.n && b.v->open);
-    b.v->peer[b.node].asked = 0.;
+    struct peer_state *p = &b.v->peer[b.node];
+    if (reply && p->asked > 0.)
+        came_from(b.v, b.node, clock_monotonic() - p->asked);
+    p->asked = 0.;
     b.v->open--;
     heard(&b, reply);
 }
@@ -320,18 +333,17 @@ static void tell_silence(struct heartbeat *v)
                     "(membership = learned), or that could not be kept in %s",
                     v->relay->config->state_directory);
     }
-    double long_enough =
-        (double)(v->relay->config->suspect_after + QUIET_SAID * v->relay->config->beat) / 1000.;
+    double more = QUIET_SAID * (double)v->relay->config->beat / 1000.;
     for (size_t i = 0; i < v->view.n; i++) {
-        double silence = liveness_silence(v->view.liveness, i, now);
+        double silence = liveness_silence(v->view.liveness, i, now),
+               after = liveness_suspect_after(v->view.liveness, i);
         if (i == v->view.self || silence < 0.)
             continue;
-        if (!v->peer[i].suspected && silence >= long_enough) {
+        if (!v->peer[i].suspected && silence >= after + more) {
             v->peer[i].suspected = true;
             log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail",
                         v->peer[i].name, silence);
-        } else if (v->peer[i].suspected &&
-                   silence < (double)v->relay->config->suspect_after / 1000.) {
+        } else if (v->peer[i].suspected && silence < after) {
             v->peer[i].suspected = false;
             log_info("node %s is heard again: %s", v->peer[i].name,
                      node_state_word(liveness_state(v->view.liveness, i, now)));

@@ -54,12 +54,13 @@ static double settle(const struct rereplicate *p)
     return (double)p->relay->config->settle / 1000.;
 }
 
-/* What is known of others may be suspect_after old, and nobody who returned meanwhile may have
+/* What is known of others may be old (cluster_known_age), and nobody who returned meanwhile may have
  * begun to compare. */
 static long long window(const struct rereplicate *p)
 {
     const struct config *c = p->relay->config;
-    long long ms = c->settle + 2 * c->beat - c->suspect_after, half = c->settle / 2;
+    long long known = (long long)(1000. * cluster_known_age(p->relay)),
+              ms = c->settle + 2 * c->beat - known, half = c->settle / 2;
     return ms < half ? ms : half;
 }
 

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import time
+from pathlib import Path
 
 from support import admin
 import pytest
@@ -244,6 +245,43 @@ def test_mail_whose_copies_are_all_at_one_site(stack):
     entry.rules("a")
     eventually("it is delivered", lambda: not any(each.name == "together" for each in check.look("nodes")[0]))
     check.lacks("together", "nodes")
+
+
+SHORT = {"path_timeout": "100ms", "suspect_after": "1s", "store_deadline": "500ms"}
+
+
+@mends("time-short")
+def test_times_that_are_short_for_a_node_that_is_far_away(stack, tmp_path):
+    entry = stack(postfix="none", nodes=2, copies=2, paths=True, settings={"takeover": "automatic", "beat": "200ms", **SHORT})
+    text, conf = Path(entry["relay-mx1"].note["conf"]).read_text(), tmp_path / "dovelane.conf"
+    conf.write_text(text)
+    check = Check(lambda *words: command(conf, *words))
+    check.lacks("time-short", "nodes")
+    entry.link("delay", "mx2-active", "mx2-standby", ms=200)
+    eventually("mx2 answers", lambda: "node mx2: answers" in check.run("-v", "nodes"))
+    check.finds("time-short", "nodes", about="mx2")
+    found = [each for each in check.look("nodes")[0] if each.name == "time-short"]
+    assert {each.about for each in found} == {"node mx2"}
+    assert {re.match(r"is \d+ ms away \(round trip\), and (\w+) = \d+ms is short for that: ", each.text)[1] for each in found} == set(SHORT)
+    for each in found:
+        name, value = re.match(r"take (\w+) out of dovelane.conf on all hosts, so that it follows the distance, or write \1 = (\d+)ms there; then restart", each.mend).groups()
+        assert int(value) > 400
+        # Both mends: it is taken out, or a longer time is written.
+        text, n = re.subn(rf"(?m)^{name} = .*$", "" if name != "suspect_after" else f"{name} = {2 * int(value)}ms", text)
+        assert n == 1
+    conf.write_text(text)
+    check.lacks("time-short", "nodes")
+    rows = {row["node"]: row for row in json.loads(nodes(conf, "-j"))["nodes"]}
+    assert rows["mx1"]["path_timeout_seconds"] == 0.4 and rows["mx1"]["store_deadline_seconds"] == 1.5
+    assert 0.8 <= rows["mx2"]["path_timeout_seconds"] <= 2.5 and 1.6 <= rows["mx2"]["store_deadline_seconds"] <= 2.5
+    assert rows["mx1"]["suspect_after_seconds"] == rows["mx2"]["suspect_after_seconds"] > 1
+    assert re.search(r"(?m)^mx1 .* 0\.4 / \d\.\d / 1\.5 s ", nodes(conf, "-v"))
+
+
+def nodes(conf, *words):
+    done = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "nodes", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (0, 1) and not done.stderr, done
+    return done.stdout
 
 
 @mends("versions")

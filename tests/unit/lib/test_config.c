@@ -550,6 +550,60 @@ START_TEST(test_replicas_must_be_told_apart)
 }
 END_TEST
 
+#define NODE "node mx1 { redis = \"127.0.0.1:7001\" }\n"
+
+/* Every condition of docs/takeover.md, "Times", at the largest that the times may become. */
+static void keeps_the_conditions(void)
+{
+    double suspect = config_far_time(c, FAR_SUSPECT_AFTER).most,
+           store = config_far_time(c, FAR_STORE_DEADLINE).most;
+    size_t sizes[] = {0, 10000, 1 << 20, (size_t)c->max_entry, (size_t)c->max_entry * 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        double promise = (double)config_promise(c, sizes[i]) / 1000.;
+        ck_assert_double_le(promise, (double)(c->settle - 500) / 1000.);
+        ck_assert_double_le(config_acked(c, sizes[i], store), promise);
+        ck_assert_double_ge(config_acked(c, sizes[i], store),
+                            config_acked(c, sizes[i], (double)c->store_deadline / 1000.));
+        ck_assert_double_le(suspect + promise + (double)c->beat / 1000.,
+                            (double)c->dead_after / 1000. + 1e-9);
+    }
+    ck_assert_double_le(config_far_time(c, FAR_PATH_TIMEOUT).most, store);
+}
+
+START_TEST(test_times_of_far_nodes_keep_the_conditions_of_takeover)
+{
+    static const char *const texts[] = {
+        NODE "copies = 1\n",
+        NODE "copies = 1\nsettle = 60s\n",
+        NODE "copies = 1\ndead_after = 7s\n",
+        NODE "copies = 1\nsettle = 2s\nmax_entry = 1kB\n",
+        NODE "copies = 1\nmax_entry = 1kB\ndead_after = 5500ms\n",
+        NODE "copies = 1\nsettle = 20s\nmax_entry = 100MB\ndead_after = 60s\nbeat = 1s\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        read_text(texts[i]);
+        ck_assert_msg(c != NULL, "%s", error);
+        keeps_the_conditions();
+        config_free(c);
+    }
+}
+END_TEST
+
+START_TEST(test_a_time_that_the_file_names_does_not_follow)
+{
+    read_text(NODE "copies = 1\npath_timeout = 400ms\nsuspect_after = 2s\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    struct far_time path = config_far_time(c, FAR_PATH_TIMEOUT),
+                    suspect = config_far_time(c, FAR_SUSPECT_AFTER),
+                    store = config_far_time(c, FAR_STORE_DEADLINE);
+    ck_assert(c->says.path_timeout && c->says.suspect_after && !c->says.store_deadline);
+    ck_assert_double_eq(far_time_at(&path, 10.), .4);
+    ck_assert_double_eq(far_time_at(&suspect, 10.), 2.);
+    ck_assert_double_eq(far_time_at(&store, 10.), 2.5);
+    config_free(c);
+}
+END_TEST
+
 TCase *config_tests(void)
 {
     TCase *t = tcase_create("config");
@@ -557,6 +611,8 @@ TCase *config_tests(void)
     tcase_add_test(t, test_a_destination_until_replicated_knows_its_sites);
     tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
     tcase_add_test(t, test_copies_are_kept_apart_by_the_strictest_of_the_settings);
+    tcase_add_test(t, test_times_of_far_nodes_keep_the_conditions_of_takeover);
+    tcase_add_test(t, test_a_time_that_the_file_names_does_not_follow);
     tcase_add_test(t, test_units_are_understood);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0,
                         sizeof bad / sizeof *bad);

@@ -55,6 +55,24 @@ START_TEST(test_a_milter_believes_a_young_beat_at_once)
 }
 END_TEST
 
+START_TEST(test_a_node_that_is_far_away_is_suspected_later)
+{
+    struct liveness *l = listener();
+    hear(l, "mx2", 8, "state=alive", 101.);
+    hear(l, "mx3", 8, "state=alive", 101.);
+    liveness_suspect(l, 1, 4.);
+    ck_assert_double_eq(liveness_suspect_most(l), 4.);
+    ck_assert_int_eq(liveness_state_for_placement(l, 1, 104.9), STATE_ALIVE);
+    ck_assert_int_eq(liveness_state_for_placement(l, 2, 104.9), STATE_SILENT);
+    ck_assert_int_eq(liveness_state_for_placement(l, 1, 105.1), STATE_SILENT);
+    ck_assert(!liveness_dead(l, 1, 115.9));
+    ck_assert(liveness_dead(l, 1, 116.1)); /* as early as any other */
+    liveness_add(l, "mx4", 120.);
+    ck_assert_double_eq(liveness_suspect_after(l, 3), 2.);
+    liveness_free(l);
+}
+END_TEST
+
 START_TEST(test_silence)
 {
     struct liveness *l = listener();
@@ -308,6 +326,7 @@ TCase *liveness_tests(void)
     tcase_add_test(t, test_what_lay_there_before_we_listened_is_no_news);
     tcase_add_test(t, test_a_milter_believes_a_young_beat_at_once);
     tcase_add_test(t, test_silence);
+    tcase_add_test(t, test_a_node_that_is_far_away_is_suspected_later);
     tcase_add_test(t, test_memory_is_a_percentage_whatever_a_beat_says);
     tcase_add_test(t, test_old_servers_tell_no_news);
     tcase_add_test(t, test_a_new_incarnation_counts_from_anywhere);

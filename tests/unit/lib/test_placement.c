@@ -139,6 +139,29 @@ START_TEST(test_a_little_more_or_less_changes_nothing)
 }
 END_TEST
 
+START_TEST(test_a_time_follows_the_way_within_its_bounds)
+{
+    const struct far_time time = {.4, 2.5, 2., 0.}, named = {.4, .4, 2., 0.};
+    struct nearness n = {0};
+    ck_assert_double_eq(nearness_time(&n, &time), .4); /* not known */
+    ck_assert_double_eq(far_time_at(&time, -1.), .4);
+    ck_assert_double_eq(far_time_at(&time, .01), .4);
+    for (double rtt = .21; rtt < 1.1; rtt *= 1.03) {
+        double there = far_time_at(&time, rtt);
+        ck_assert_msg(there >= 2. * rtt && there <= 3. * rtt, "%f at %f", there, rtt);
+    }
+    ck_assert_double_eq(far_time_at(&time, 60.), 2.5);
+    ck_assert_double_eq(far_time_at(&named, 60.), .4);
+    /* What is a little longer, or shorter, changes nothing. */
+    for (int i = 0; i < NEARNESS_SAMPLES; i++)
+        nearness_add(&n, .4);
+    double before = nearness_time(&n, &time);
+    for (int i = 0; i < 2 * NEARNESS_SAMPLES; i++)
+        nearness_add(&n, .5);
+    ck_assert_double_eq(nearness_time(&n, &time), before);
+}
+END_TEST
+
 TCase *placement_tests(void)
 {
     TCase *t = tcase_create("placement");
@@ -147,5 +170,6 @@ TCase *placement_tests(void)
     tcase_add_test(t, test_a_search_without_an_end_ends);
     tcase_add_test(t, test_the_shortest_time_counts);
     tcase_add_test(t, test_a_little_more_or_less_changes_nothing);
+    tcase_add_test(t, test_a_time_follows_the_way_within_its_bounds);
     return t;
 }

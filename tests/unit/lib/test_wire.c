@@ -521,9 +521,8 @@ START_TEST(test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time)
     snprintf(address, sizeof address, "unix:%s", active.path);
     snprintf(other, sizeof other, "unix:%s", standby.path);
     f.c.loop = ev_loop_new(EVFLAG_AUTO);
-    f.c.wire = wire_open(
-        f.c.loop, &(struct config_link){.address = address, .standby = other, .path_timeout = 400},
-        false, on_flapping, &f);
+    f.c.wire = wire_open(f.c.loop, &(struct config_link){.address = address, .standby = other},
+                         false, on_flapping, &f);
     ev_timer_init(&hang, on_hang, 55., 0.);
     ev_timer_start(f.c.loop, &hang);
     ev_run(f.c.loop, 0);
@@ -531,6 +530,85 @@ START_TEST(test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time)
                   "after %d connections, %d, %d", f.tries[0], f.tries[1], f.tries[2]);
     wire_close(f.c.wire);
     ev_loop_destroy(f.c.loop);
+    peer_stop(&active);
+    peer_stop(&standby);
+}
+END_TEST
+
+#define FAR_AWAY 300000 /* microseconds until an answer */
+#define ANSWERS 24
+
+/* Each answer comes late, from one connection after the other. */
+static void *far_run(void *arg)
+{
+    struct peer *p = arg;
+    char input[4096];
+    int fd;
+    while ((fd = accept(p->listener, NULL, NULL)) >= 0) {
+        while (read(fd, input, sizeof input) > 0) {
+            usleep(FAR_AWAY);
+            send_pieces(fd, ":1\r\n", 4, 4);
+        }
+        close(fd);
+    }
+    return NULL;
+}
+
+static void far_start(struct peer *p)
+{
+    peer_listen(p);
+    ck_assert_int_eq(pthread_create(&p->thread, NULL, far_run, p), 0);
+}
+
+/* One request after the other, each when the one before it is answered. */
+static void ask_on(struct wire *w, redisReply *reply, void *arg)
+{
+    struct client *c = arg;
+    if (!reply) {
+        c->lost++;
+        return;
+    }
+    if (++c->answered == c->want)
+        ev_break(c->loop, EVBREAK_ALL);
+    else
+        ck_assert(wire_sendf(w, ask_on, c, "PING"));
+}
+
+static void on_far(struct wire *w, bool up, const char *why, void *arg)
+{
+    struct client *c = arg;
+    (void)why;
+    if (!up)
+        return;
+    c->ups++;
+    ck_assert(wire_sendf(w, ask_on, c, "PING"));
+}
+
+/* Answers take three times as long as path_timeout is at least, over either address. The other one
+ * is tried, answers as late, and is not used: this one has answered meanwhile. */
+START_TEST(test_a_server_that_is_far_away_is_not_left_for_its_other_address)
+{
+    struct peer active, standby;
+    struct client c = {.want = ANSWERS};
+    ev_timer hang;
+    char address[120], other[120];
+    far_start(&active);
+    far_start(&standby);
+    snprintf(address, sizeof address, "unix:%s", active.path);
+    snprintf(other, sizeof other, "unix:%s", standby.path);
+    c.loop = ev_loop_new(EVFLAG_AUTO);
+    c.wire = wire_open(c.loop,
+                       &(struct config_link){
+                           .address = address, .standby = other, .path_timeout = {.1, 2., 2., 0.}},
+                       false, on_far, &c);
+    ev_timer_init(&hang, on_hang, 55., 0.);
+    ev_timer_start(c.loop, &hang);
+    ev_run(c.loop, 0);
+    double timeout = wire_path_timeout(c.wire);
+    ck_assert_msg(timeout >= 1.5 * FAR_AWAY / 1e6 && timeout <= 2., "%f s", timeout);
+    ck_assert_msg(c.ups == 1 && !c.lost, "%u connections, %u requests lost", c.ups, c.lost);
+    wire_close(c.wire);
+    ev_loop_destroy(c.loop);
     peer_stop(&active);
     peer_stop(&standby);
 }
@@ -548,6 +626,7 @@ TCase *wire_tests(void)
     tcase_add_test(t, test_short_writes_send_every_byte_once_and_in_order);
     tcase_add_test(t, test_two_addresses_of_no_use_are_not_tried_without_a_pause);
     tcase_add_test(t, test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time);
+    tcase_add_test(t, test_a_server_that_is_far_away_is_not_left_for_its_other_address);
     tcase_add_test(t, test_delay_is_measured_and_a_dropped_connection_comes_back);
     return t;
 }
