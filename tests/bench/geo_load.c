@@ -133,7 +133,7 @@ static struct wire *connection(size_t gateway, size_t node)
         snprintf(address, sizeof address, "unix:%s", o.unix_path[node]);
     else
         snprintf(address, sizeof address, "127.0.0.1:%d", o.port[node]);
-    struct config_link link = {.address = mem_strdup(address), .path_timeout = 60000};
+    struct config_link link = {.address = mem_strdup(address)};
     wires++;
     return wire_open(loop, &link, false, turned, NULL);
 }
