@@ -31,13 +31,11 @@ struct copy {
 };
 
 static double latency[LATENCIES], to_send[NODES_MOST + 1];
-static bool had_dead_head;
 
 void mail_begin(void)
 {
     memset(latency, 0, sizeof latency);
     memset(to_send, 0, sizeof to_send);
-    had_dead_head = false;
 }
 
 static void unuse(struct batch *b)
@@ -244,10 +242,8 @@ static void deliver(size_t node, struct copy *c)
         w.figures.delivered += b->mails;
     else
         w.figures.twice += b->mails;
-    if (!w.node[b->owner[0]].up) {
+    if (!w.node[b->owner[0]].up)
         w.figures.recovery = w.now + NEXT_HOP;
-        had_dead_head = true;
-    }
     owe_the_others(b, node);
 }
 

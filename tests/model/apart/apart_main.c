@@ -71,7 +71,7 @@ static struct figures simulate(const char *name, const struct plan *plan)
         step();
         mail_step();
     }
-    w.figures.beat_bytes /= (double)plan->nodes * plan->seconds;
+    double beat_bytes = w.figures.beat_bytes / ((double)plan->nodes * plan->seconds);
     w.plan.offered = 0;
     for (double end = w.now + PATIENCE; mail_waiting() > 0;) {
         if (w.now > end)
@@ -79,13 +79,14 @@ static struct figures simulate(const char *name, const struct plan *plan)
         step();
         mail_step();
     }
+    w.figures.beat_bytes = beat_bytes;
     balance();
     mail_end();
     if (plan->lose_at > 0) {
         w.figures.recovery -= w.figures.recovery > 0 ? began + plan->lose_at : 0;
         w.figures.found_dead -= began + plan->lose_at;
     }
-    w.figures.bytes /= w.figures.stored;
+    w.figures.bytes /= w.figures.stored > 0 ? w.figures.stored : 1;
     world_end();
     return w.figures;
 }
