@@ -28,6 +28,7 @@ USERS = ["l1@example.org", "l2@example.org"]
 CLIENTS = 5     # of each site and user
 COMMANDS = int(os.environ.get("DOVELANE_LOAD", "150"))
 WITHIN = 420.0
+ROUNDS = 3      # another one only where the ones before had more complaints with a peer
 NOISE = ("Duplicate file entry", "Recent flags state corrupted", "Expunged message reappeared",
          "first_recent_uid unexpectedly")
 FLAGS = ("\\Seen", "\\Flagged", "\\Answered", "work")
@@ -125,8 +126,8 @@ def one_maildir():
         shutil.rmtree(base, ignore_errors=True)
 
 
-def test_a_maildir_with_a_worker_beside_its_clients(group):
-    conftest.need()
+def a_round(group):
+    """What was complained of in the stock Dovecots, and in the Maildir that has a peer."""
     with one_maildir() as stock:
         done = load(stock)
         control = noise(stock.replicas)
@@ -141,6 +142,32 @@ def test_a_maildir_with_a_worker_beside_its_clients(group):
     told = noise(ours.replicas[:1])
     print(f"a Maildir with a peer: {done} commands, {told}")
     print(ours.logs("|".join(NOISE), 10))
-    more = {words: (count, control[words]) for words, count in told.items()
-            if count > control[words]}
-    assert not more, more
+    return control, told
+
+
+def more_in_each(rounds):
+    """{complaint: [(stock, with a peer) of each round]}: those that each round had more of with a peer."""
+    told = {words: [(control[words], ours[words]) for control, ours in rounds] for words in NOISE}
+    return {words: counts for words, counts in told.items()
+            if all(ours > stock for stock, ours in counts)}
+
+
+def test_a_maildir_with_a_worker_beside_its_clients(group):
+    """Of a race that is lost in some rounds only nothing follows; what the worker does wrong is complained of in each."""
+    conftest.need()
+    rounds = []
+    while len(rounds) < ROUNDS:
+        rounds.append(a_round(group))
+        if not more_in_each(rounds):
+            return
+    assert not more_in_each(rounds), more_in_each(rounds)
+
+
+def test_one_complaint_in_one_round_is_none_and_one_in_each_is():
+    none = dict.fromkeys(NOISE, 0)
+    once = none | {"Recent flags state corrupted": 1}
+    other = none | {"Duplicate file entry": 1}
+    assert not more_in_each([(none, once), (none, none)])
+    assert not more_in_each([(none, once), (once, once)])
+    assert not more_in_each([(none, once), (none, other)])
+    assert list(more_in_each([(none, once)] * ROUNDS)) == ["Recent flags state corrupted"]
