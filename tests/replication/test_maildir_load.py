@@ -1,5 +1,6 @@
-"""A Maildir that clients and a worker write: Dovecot complains of it no more often than of one that
-two stock Dovecots write, each with as many clients. Both have the same commands, at random.
+"""A Maildir that clients and a worker write: in some rounds Dovecot complains of it less often than
+it does in one round of one that two stock Dovecots write, each with as many clients. All have the
+same commands, at random.
 
 A client's COPY in a Maildir has a stock Dovecot complain (worker/session/file_names.c). So the
 clients of the first site, the Maildir's, make none: what is complained of there is the second one's
@@ -28,7 +29,8 @@ USERS = ["l1@example.org", "l2@example.org"]
 CLIENTS = 5     # of each site and user
 COMMANDS = int(os.environ.get("DOVELANE_LOAD", "150"))
 WITHIN = 420.0
-ROUNDS = 3      # another one only where the ones before had more complaints with a peer
+ROUNDS = 3
+MOST = 2        # of one complaint, in all rounds; two stock Dovecots have 4 to 10 in one
 NOISE = ("Duplicate file entry", "Recent flags state corrupted", "Expunged message reappeared",
          "first_recent_uid unexpectedly")
 FLAGS = ("\\Seen", "\\Flagged", "\\Answered", "work")
@@ -127,11 +129,7 @@ def one_maildir():
 
 
 def a_round(group):
-    """What was complained of in the stock Dovecots, and in the Maildir that has a peer."""
-    with one_maildir() as stock:
-        done = load(stock)
-        control = noise(stock.replicas)
-    print(f"two stock Dovecots: {done} commands, {control}")
+    """{complaint: how often} of a Maildir that has a peer."""
     ours = group("maildir", "sdbox")
     for user in USERS:      # they meet before clients come
         with ours.replicas[0].imap(user) as session:
@@ -142,32 +140,30 @@ def a_round(group):
     told = noise(ours.replicas[:1])
     print(f"a Maildir with a peer: {done} commands, {told}")
     print(ours.logs("|".join(NOISE), 10))
-    return control, told
+    return told
 
 
-def more_in_each(rounds):
-    """{complaint: [(stock, with a peer) of each round]}: those that each round had more of with a peer."""
-    told = {words: [(control[words], ours[words]) for control, ours in rounds] for words in NOISE}
-    return {words: counts for words, counts in told.items()
-            if all(ours > stock for stock, ours in counts)}
+def too_many(rounds):
+    """{complaint: how often}: those that no race explains which is lost now and then."""
+    counts = {words: sum(told[words] for told in rounds) for words in NOISE}
+    return {words: count for words, count in counts.items() if count > MOST}
 
 
 def test_a_maildir_with_a_worker_beside_its_clients(group):
-    """Of a race that is lost in some rounds only nothing follows; what the worker does wrong is complained of in each."""
     conftest.need()
-    rounds = []
-    while len(rounds) < ROUNDS:
-        rounds.append(a_round(group))
-        if not more_in_each(rounds):
-            return
-    assert not more_in_each(rounds), more_in_each(rounds)
+    with one_maildir() as stock:
+        done = load(stock)
+        control = noise(stock.replicas)
+    print(f"two stock Dovecots: {done} commands, {control}")
+    more = too_many([a_round(group) for _ in range(ROUNDS)])
+    assert not more, (more, control)
 
 
-def test_one_complaint_in_one_round_is_none_and_one_in_each_is():
+def test_one_complaint_now_and_then_is_none_and_those_of_stock_dovecots_are():
     none = dict.fromkeys(NOISE, 0)
     once = none | {"Recent flags state corrupted": 1}
-    other = none | {"Duplicate file entry": 1}
-    assert not more_in_each([(none, once), (none, none)])
-    assert not more_in_each([(none, once), (once, once)])
-    assert not more_in_each([(none, once), (none, other)])
-    assert list(more_in_each([(none, once)] * ROUNDS)) == ["Recent flags state corrupted"]
+    stock = none | {"Duplicate file entry": 4}
+    assert not too_many([none, once, none])
+    assert not too_many([once, none, once])
+    assert too_many([none, stock, none]) == {"Duplicate file entry": 4}
+    assert too_many([once] * 3) == {"Recent flags state corrupted": 3}
