@@ -9,7 +9,7 @@ struct mail_user;
 #define PLUGIN_FIFO_NAME "dovelane-hint"
 #define PLUGIN_COMMIT "local"
 #define PLUGIN_COMMIT_WAIT "2s"
-#define PLUGIN_COMMIT_WAIT_MAX 60000
+#define PLUGIN_COMMIT_WAIT_MAX 300000
 
 struct dovelane_settings {
     const char *hint_path;      /* dovelane_hint_path; default $base_dir/dovelane-hint */

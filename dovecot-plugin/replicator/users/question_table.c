@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "lib/base/assert.h"
+#include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 
@@ -70,6 +71,13 @@ void question_set(struct questions *t, struct question *q, enum todo todo)
         a->asking = true;
         TAILQ_INSERT_TAIL(&t->asking, a, in_asking);
     }
+}
+
+void question_asked(struct questions *t, struct question *q)
+{
+    q->asked_at = clock_monotonic();
+    TAILQ_REMOVE(&t->all, q, in_all);
+    TAILQ_INSERT_TAIL(&t->all, q, in_all);
 }
 
 struct question_list *questions_of_guid(struct questions *t, const char *guid)

@@ -374,10 +374,8 @@ static void came(struct replicator *r, const struct disk_question *is)
     a = asker_get(t, u->name);
     q = q ? q : question_add(t, a, is);
     q->is = *is; /* sites may be another number than before */
-    q->asked_at = now;
     q->leased = true;
-    TAILQ_REMOVE(&t->all, q, in_all);
-    TAILQ_INSERT_TAIL(&t->all, q, in_all);
+    question_asked(t, q);
     if (q->todo == LOOKING)
         return;
     if (q->here && now - q->looked_at < LOOK_AGAIN && !is_enough(t, q)) {
@@ -458,7 +456,7 @@ void questions_await(struct questions *t, const struct user *u, const char *guid
     struct question *q = question_add(t, asker_get(t, u->name), &is);
     q->waiter = w;
     LIST_INSERT_HEAD(&w->open, q, in_waiter);
-    q->asked_at = clock_monotonic();
+    question_asked(t, q);
     question_set(t, q, LOOK);
 }
 
@@ -467,10 +465,12 @@ void questions_again(struct questions *t, struct disk_waiter *w)
     double now = clock_monotonic();
     struct question *q;
     LIST_FOREACH (q, &w->open, in_waiter) {
-        if (q->todo == NOTHING && !q->here && now - q->looked_at >= WAITER_LOOKS)
-            question_set(t, q, LOOK);
-        if (q->todo == NOTHING && q->here && now - q->sent_at >= WAITER_ASKS)
-            question_set(t, q, ASK);
+        bool again = now - (q->here ? q->sent_at : q->looked_at) >=
+                     (q->here ? WAITER_ASKS : WAITER_LOOKS);
+        if (q->todo == NOTHING && again) {
+            question_asked(t, q);
+            question_set(t, q, q->here ? ASK : LOOK);
+        }
         if (q->todo == LOOK)
             look(t, q->asker);
     }

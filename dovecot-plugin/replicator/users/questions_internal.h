@@ -87,6 +87,7 @@ bool question_is_of(const struct question *, const struct asker *, const char *g
 struct question *question_same(struct questions *, const struct asker *,
                                const struct disk_question *);
 struct question *question_add(struct questions *, struct asker *, const struct disk_question *);
+void question_asked(struct questions *, struct question *); /* now */
 void question_set(struct questions *, struct question *, enum todo);
 
 /* The four that follow leave its asker. */
