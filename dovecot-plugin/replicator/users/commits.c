@@ -19,7 +19,7 @@
 #define UNPROVEN_MOST 1000 /* names that nobody has known yet, as hints have them (hints.c) */
 #define EVERY 0.1          /* seconds */
 #define REQUEST_WAIT 5.    /* seconds within which a question has to come */
-#define LASTS 305.          /* seconds; the longest dovelane_commit_wait is 300 */
+#define LASTS 305.         /* seconds; the longest dovelane_commit_wait is 300 */
 #define OWNER_LASTS 60.    /* seconds for which a worker's word on whose files they are counts */
 #define STRANGER_LASTS 60. /* seconds for which an id that asked for others is sent away */
 #define STRANGERS 64       /* such ids that are remembered */

@@ -465,8 +465,8 @@ void questions_again(struct questions *t, struct disk_waiter *w)
     double now = clock_monotonic();
     struct question *q;
     LIST_FOREACH (q, &w->open, in_waiter) {
-        bool again = now - (q->here ? q->sent_at : q->looked_at) >=
-                     (q->here ? WAITER_ASKS : WAITER_LOOKS);
+        bool again =
+            now - (q->here ? q->sent_at : q->looked_at) >= (q->here ? WAITER_ASKS : WAITER_LOOKS);
         if (q->todo == NOTHING && again) {
             question_asked(t, q);
             question_set(t, q, q->here ? ASK : LOOK);
