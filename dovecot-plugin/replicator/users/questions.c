@@ -173,7 +173,7 @@ static bool may_ask(const struct inquiry *l, const struct question *q)
     return !q->waiter || q->waiter->uid == 0 || (l->owned && l->owner == q->waiter->uid);
 }
 
-/* The rows before those of the mails: "owner UID", "epoch HEX". */
+/* The rows before those of the mails: "epoch HEX", "owner UID". */
 static bool on_head(struct inquiry *l, const char *text)
 {
     static const char epoch[] = "epoch ", owner[] = "owner ";
