@@ -16,13 +16,14 @@
 #include "dovecot-plugin/replicator/users/unproven.h"
 
 #define CLIENTS_MAX 1000
-#define UNPROVEN_MOST 1000 /* names that nobody has known yet, as hints have them (hints.c) */
-#define EVERY 0.1          /* seconds */
-#define REQUEST_WAIT 5.    /* seconds within which a question has to come */
-#define LASTS 305.         /* seconds; the longest dovelane_commit_wait is 300 */
-#define OWNER_LASTS 60.    /* seconds for which a worker's word on whose files they are counts */
-#define STRANGER_LASTS 60. /* seconds for which an id that asked for others is sent away */
-#define STRANGERS 64       /* such ids that are remembered */
+#define QUESTIONS_MAX 20000 /* mails: relays have room for theirs, too (questions.c) */
+#define UNPROVEN_MOST 1000  /* names that nobody has known yet, as hints have them (hints.c) */
+#define EVERY 0.1           /* seconds */
+#define REQUEST_WAIT 5.     /* seconds within which a question has to come */
+#define LASTS 305.          /* seconds; the longest dovelane_commit_wait is 300 */
+#define OWNER_LASTS 60.     /* seconds for which a worker's word on whose files they are counts */
+#define STRANGER_LASTS 60.  /* seconds for which an id that asked for others is sent away */
+#define STRANGERS 64        /* such ids that are remembered */
 
 struct client {
     struct disk_waiter waits; /* first: told() is given this */
@@ -30,9 +31,10 @@ struct client {
     struct commits *all;
     int fd;
     ev_io rd;
-    double since; /* it connected, or was answered last, or asked */
-    bool asks;    /* a question is open */
-    bool told;    /* something is known of it: */
+    double since;  /* it connected, or was answered last, or asked */
+    bool asks;     /* a question is open */
+    size_t nasked; /* its mails */
+    bool told;     /* something is known of it: */
     enum disk_told worst;
     size_t n;
     char line[LINE_COMMIT_MAX];
@@ -43,7 +45,8 @@ struct commits {
     struct replicator *r;
     struct clients clients;
     size_t n;
-    bool told; /* of some client */
+    size_t nasked; /* mails of all their questions */
+    bool told;     /* of some client */
     struct {
         uint32_t uid;
         double until;
@@ -52,9 +55,18 @@ struct commits {
     ev_timer every;
 };
 
+/* Its question is over. */
+static void answered(struct client *c)
+{
+    c->asks = false;
+    c->all->nasked -= c->nasked;
+    c->nasked = 0;
+}
+
 static void end(struct client *c)
 {
     struct commits *m = c->all;
+    answered(c);
     questions_end(m->r->questions, &c->waits);
     ev_io_stop(m->r->loop, &c->rd);
     close(c->fd);
@@ -150,7 +162,9 @@ static void ask(struct client *c, const struct commit_question *q)
     struct replicator *r = c->all->r;
     struct user *u = user_find(r->users, q->user, strlen(q->user));
     if (r->stopping) {
-        refuse(c, "the replicator ends");
+        end(c); /* the next one is asked */
+    } else if (c->all->nasked + q->n > QUESTIONS_MAX) {
+        refuse(c, "too many mails are asked for");
     } else if (!has_peer(r, u)) {
         refuse(c, "the user is replicated with no other site");
     } else if (!is_replicated(&r->group, q->namespace)) {
@@ -164,6 +178,8 @@ static void ask(struct client *c, const struct commit_question *q)
         refuse(c, "too many users are looked up");
     } else {
         c->asks = true;
+        c->nasked = q->n;
+        c->all->nasked += q->n;
         c->worst = DISK_SAFE;
         for (size_t i = 0; i < q->n; i++)
             questions_await(r->questions, u, q->guid[i], &c->waits);
@@ -229,7 +245,7 @@ static void say_told(struct client *c)
     }
     if (!LIST_EMPTY(&c->waits.open))
         return;
-    c->asks = false;
+    answered(c);
     c->since = clock_monotonic();
     metric_add(replicator_commits_safe, 1);
     if (!say(c, "+\n"))

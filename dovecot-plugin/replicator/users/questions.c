@@ -15,7 +15,8 @@
 #define LOOK_AGAIN 300. /* seconds after which what a worker found is asked of one again */
 #define EVERY 10.       /* seconds */
 /* seconds after which a mail process's question is put again: to a worker, to the other sites */
-#define WAITER_LOOKS 0.1
+#define WAITER_LOOKS 0.1 /* twice as long each time, so often: */
+#define WAITER_DOUBLED 5
 #define WAITER_ASKS 0.5
 #define DETAIL '+' /* in an address: LMTP delivers without what follows */
 
@@ -465,10 +466,11 @@ void questions_again(struct questions *t, struct disk_waiter *w)
     double now = clock_monotonic();
     struct question *q;
     LIST_FOREACH (q, &w->open, in_waiter) {
-        bool again =
-            now - (q->here ? q->sent_at : q->looked_at) >= (q->here ? WAITER_ASKS : WAITER_LOOKS);
+        double wait = q->here ? WAITER_ASKS : WAITER_LOOKS * (1 << q->looks);
+        bool again = now - (q->here ? q->sent_at : q->looked_at) >= wait;
         if (q->todo == NOTHING && again) {
             question_asked(t, q);
+            q->looks += q->looks < WAITER_DOUBLED;
             question_set(t, q, q->here ? ASK : LOOK);
         }
         if (q->todo == LOOK)

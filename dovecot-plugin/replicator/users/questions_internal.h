@@ -27,6 +27,7 @@ struct question {
     struct disk_question is;
     enum todo todo;
     double asked_at, looked_at, sent_at;
+    unsigned looks;             /* times that it was put again */
     struct disk_waiter *waiter; /* a mail process's; NULL: a relay's */
     LIST_ENTRY(question) in_waiter;
     bool leased; /* it lies in the lane still */
