@@ -235,6 +235,8 @@ def test_nothing_to_wait_for_is_no_wait(group):
     a, _b = there.replicas
     a.set_users({USER: "", apart: "userdb_dovelane_replicate=no"})
     ready(there)
+    a.doveadm("dovelane", "resync", "-u", apart, check=False)
+    said(a, f"user={apart}: .*he is not replicated")     # it counts from his next opening on
     there.cut()
     late = metric(a, "late")
     with Site(a, USER) as site:
