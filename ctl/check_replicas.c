@@ -186,6 +186,25 @@ static long mode_of(const struct dovecot_conf *d, const char *listener)
     return !dovecot_conf_get(d, listener) ? -1 : mode ? strtol(mode, NULL, 8) : 0600;
 }
 
+/* dovelane_commit = peers needs a socket that all mail processes may connect to. */
+static void check_commit(const struct replica_here *h)
+{
+    static const char socket[] = REPLICATOR "/unix_listener dovelane-commit";
+    const char *commit = dovecot_conf_get(h->dovecot, "plugin/dovelane_commit");
+    long mode = mode_of(h->dovecot, socket);
+    if (!commit)
+        commit = dovecot_conf_get(h->dovecot, "dovelane_commit");
+    if (!commit || strcmp(commit, "peers") != 0)
+        return;
+    if (mode < 0 || (mode & 0006) != 0006)
+        check_say(h->ctl, FINDING_WARNING, FOUND_COMMIT_SOCKET, "dovelane-replicator",
+                  "unix_listener dovelane-commit { mode = 0666 } in service dovelane-replicator",
+                  "dovelane_commit = peers: mail processes cannot ask it, and reply without "
+                  "another site's word");
+    else
+        check_good(h->ctl, "dovelane-replicator", "mail processes may wait for another site");
+}
+
 static void check_sockets(const struct replica_here *h)
 {
     static const char worker[] = WORKER "/unix_listener dovelane-worker",
@@ -214,6 +233,7 @@ static void check_sockets(const struct replica_here *h)
         check_say(h->ctl, FINDING_WARNING, FOUND_ADMIN_SOCKET, "dovelane-replicator",
                   "unix_listener dovelane-admin { mode = 0600 } in service dovelane-replicator",
                   "`doveadm dovelane` cannot ask it");
+    check_commit(h);
 }
 
 /* ---- its user and directories ---- */

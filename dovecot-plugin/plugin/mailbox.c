@@ -20,6 +20,7 @@
 #include "dovecot-plugin/indexlog/index_log_backup.h"
 #include "dovecot-plugin/indexlog/list_mark.h"
 #include "dovecot-plugin/plugin/mailbox.h"
+#include "dovecot-plugin/plugin/commit.h"
 #include "dovecot-plugin/plugin/delivery.h"
 #include "dovecot-plugin/plugin/hint.h"
 #include "dovecot-plugin/plugin/intent.h"
@@ -64,8 +65,10 @@ struct plugin_mailbox {
     struct plugin_user *puser;
     const char *owner;
     struct target *target; /* once made; while open */
-    bool expunged;         /* by the sync that is going on */
-    uint32_t uid_next;     /* the last that was seen of it while it is being deleted */
+    struct commit_saves saves;
+    bool expunged;     /* by the sync that is going on */
+    bool holds;        /* the save that has begun is one whose reply is held back */
+    uint32_t uid_next; /* the last that was seen of it while it is being deleted */
 };
 
 /* Those that wait, the oldest first. */
@@ -292,12 +295,18 @@ static int copy(struct mail_save_context *ctx, struct mail *mail)
     struct mailbox *box = ctx->transaction->box;
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
     bool no_link = box->disable_reflink_copy_to;
+    struct mailbox_transaction_context *t = ctx->transaction;
+    char guid[GUID_128_HEX_SIZE + 1] = "";
     int ret;
 
-    if (delivery_set_guid(pbox->puser, ctx))
+    if (ctx->saving && commit_begin(pbox->puser, ctx))
+        i_strocpy(guid, ctx->data.guid, sizeof(guid));
+    if (delivery_set_guid(pbox->puser, ctx) || guid[0] != '\0')
         box->disable_reflink_copy_to = TRUE;
     ret = pbox->module_ctx.super.copy(ctx, mail);
     box->disable_reflink_copy_to = no_link;
+    if (ret == 0 && guid[0] != '\0')
+        commit_saved(&pbox->saves, t, guid);
     return ret;
 }
 
@@ -305,10 +314,31 @@ static int save_begin(struct mail_save_context *ctx, struct istream *input)
 {
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(ctx->transaction->box);
     struct istream *stripped = delivery_strip(pbox->puser, ctx, input);
-    int ret = pbox->module_ctx.super.save_begin(ctx, stripped == NULL ? input : stripped);
+    int ret;
+
+    /* What copy() does by a save has its GUID there. */
+    if (!ctx->copying_via_save)
+        pbox->holds = commit_begin(pbox->puser, ctx);
+    ret = pbox->module_ctx.super.save_begin(ctx, stripped == NULL ? input : stripped);
 
     if (stripped != NULL)
         i_stream_unref(&stripped);
+    return ret;
+}
+
+static int save_finish(struct mail_save_context *ctx)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(ctx->transaction->box);
+    struct mailbox_transaction_context *t = ctx->transaction;
+    bool holds = !ctx->copying_via_save && pbox->holds && ctx->data.guid != NULL;
+    char guid[GUID_128_HEX_SIZE + 1] = "";
+    int ret;
+
+    if (holds)
+        i_strocpy(guid, ctx->data.guid, sizeof(guid));
+    ret = pbox->module_ctx.super.save_finish(ctx);
+    if (ret == 0 && holds)
+        commit_saved(&pbox->saves, t, guid);
     return ret;
 }
 
@@ -318,13 +348,27 @@ static int transaction_commit(struct mailbox_transaction_context *t,
     struct mailbox *box = t->box;
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
     /* A Maildir whose uidlist is locked takes the mail but not into its log (F5). */
-    bool saved = t->save_count > 0;
+    bool saved = t->save_count > 0, holds = commit_has(&pbox->saves, t);
     int ret = pbox->module_ctx.super.transaction_commit(t, changes_r);
 
     /* t is gone. A failed commit may have done its work in part. */
     if (ret < 0 || saved || (changes_r->changes_mask & CHANGES) != 0 || pbox->expunged)
         hint(pbox, box);
+    if (ret < 0 || !holds) {
+        commit_forget(&pbox->saves, t);
+        return ret;
+    }
+    tell_waiting(); /* what waits for the process' loop would wait as long as the reply */
+    commit_wait(&pbox->saves, t, pbox->puser, box);
     return ret;
+}
+
+static void transaction_rollback(struct mailbox_transaction_context *t)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(t->box);
+
+    commit_forget(&pbox->saves, t);
+    pbox->module_ctx.super.transaction_rollback(t);
 }
 
 static void sync_notify(struct mailbox *box, uint32_t uid, enum mailbox_sync_type sync_type)
@@ -390,6 +434,7 @@ static void close_box(struct mailbox *box)
     if (pbox->expunged) /* by a sync that a save did on its own and then failed */
         hint(pbox, box);
     leave_target(pbox);
+    commit_forget(&pbox->saves, NULL);
     if (is_found_broken(box)) /* an mdbox is rebuilt here, too */
         keep_log(box);
     pbox->module_ctx.super.close(box);
@@ -490,7 +535,9 @@ void plugin_mailbox_allocated(struct mailbox *box)
     box->vlast = &pbox->module_ctx.super;
     v->copy = copy;
     v->save_begin = save_begin;
+    v->save_finish = save_finish;
     v->transaction_commit = transaction_commit;
+    v->transaction_rollback = transaction_rollback;
     v->sync_notify = sync_notify;
     v->sync_init = sync_init;
     v->sync_deinit = sync_deinit;

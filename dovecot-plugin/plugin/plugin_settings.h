@@ -7,6 +7,9 @@ struct mail_user;
 
 #define PLUGIN_DIRTY_DIR "/var/lib/dovelane/dirty"
 #define PLUGIN_FIFO_NAME "dovelane-hint"
+#define PLUGIN_COMMIT "local"
+#define PLUGIN_COMMIT_WAIT "2s"
+#define PLUGIN_COMMIT_WAIT_MAX 300000
 
 struct dovelane_settings {
     const char *hint_path;      /* dovelane_hint_path; default $base_dir/dovelane-hint */
@@ -14,6 +17,8 @@ struct dovelane_settings {
     const char *group_key_file; /* dovelane_group_key_file; "" = no delivery ids */
     /* dovelane_public_user; "" = public namespaces are not replicated */
     const char *public_user;
+    bool commit_peers;    /* dovelane_commit = peers; default "local" */
+    unsigned commit_wait; /* dovelane_commit_wait, in milliseconds: 1 to PLUGIN_COMMIT_WAIT_MAX */
 };
 
 /* The user's settings, checked; strings live as long as the user. 0, or -1 and *error_r, which

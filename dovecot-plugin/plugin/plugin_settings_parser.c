@@ -26,8 +26,14 @@ static bool check(void *data, pool_t pool, const char **error_r)
 #define DEF(name) SETTING_DEFINE_STRUCT_STR(#name, name, struct dovelane_parsed_settings)
 
 static const struct setting_define defines[] = {
-    DEF(dovelane_hint_path),   DEF(dovelane_dirty_dir), DEF(dovelane_group_key_file),
-    DEF(dovelane_public_user), SETTING_DEFINE_LIST_END,
+    DEF(dovelane_hint_path),
+    DEF(dovelane_dirty_dir),
+    DEF(dovelane_group_key_file),
+    DEF(dovelane_public_user),
+    DEF(dovelane_commit),
+    SETTING_DEFINE_STRUCT_TIME_MSECS("dovelane_commit_wait", dovelane_commit_wait,
+                                     struct dovelane_parsed_settings),
+    SETTING_DEFINE_LIST_END,
 };
 
 static const struct dovelane_parsed_settings defaults = {
@@ -35,6 +41,8 @@ static const struct dovelane_parsed_settings defaults = {
     .dovelane_dirty_dir = PLUGIN_DIRTY_DIR,
     .dovelane_group_key_file = "",
     .dovelane_public_user = "",
+    .dovelane_commit = PLUGIN_COMMIT,
+    .dovelane_commit_wait = 2000, /* PLUGIN_COMMIT_WAIT */
 };
 
 const struct setting_parser_info dovelane_setting_parser_info = {

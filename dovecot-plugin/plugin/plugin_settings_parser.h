@@ -15,6 +15,8 @@ struct dovelane_parsed_settings {
     const char *dovelane_dirty_dir;
     const char *dovelane_group_key_file;
     const char *dovelane_public_user;
+    const char *dovelane_commit;
+    unsigned int dovelane_commit_wait;
 };
 
 extern const struct setting_parser_info dovelane_setting_parser_info;

@@ -291,7 +291,8 @@ bool frame_has_origin(struct text origins, struct frame_origin);
  * characters, no '/', not "." or "..". */
 bool frame_user_ok(const uint8_t *user, size_t n);
 /* ADMIN's verb of main's own: "on-disk", up to ON_DISK_GUIDS GUIDs of 32 hex digits. Replies:
- * "epoch" and that of the state in hex, then for each GUID one row: itself and a word. */
+ * "epoch" and that of the state in hex, "owner" and the user id of the user's files, then for each
+ * GUID one row: itself and a word. */
 #define ON_DISK_VERB "on-disk"
 #define ON_DISK_GUIDS (FRAME_ARGS_MAX - 1)
 #define ON_DISK_HERE "here"       /* all its mails are on this site's disk */

@@ -53,6 +53,23 @@ size_t line_hint(char out[LINE_HINT_MAX], const char *user, const char *guid, co
     return o.used;
 }
 
+size_t line_commit(char out[LINE_COMMIT_MAX], const char *user, const char *namespace,
+                   const char (*guid)[LINE_GUID_HEX], size_t n)
+{
+    struct out o = {.data = out, .size = LINE_COMMIT_MAX};
+
+    add(&o, "1\t", 2);
+    add_escaped(&o, user);
+    add(&o, "\t", 1);
+    add_escaped(&o, namespace);
+    for (size_t i = 0; i < n; i++) {
+        add(&o, i == 0 ? "\t" : " ", 1);
+        add(&o, guid[i], strlen(guid[i]));
+    }
+    add(&o, "\n", 1);
+    return o.full ? 0 : o.used;
+}
+
 size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char *guid,
                    const char *vname)
 {

@@ -1,5 +1,5 @@
 /* line - what the plugin writes for others to read: hint lines, names of dirty marks, journal
- * lines. Pure C, no Dovecot.
+ * lines, questions for mails. Pure C, no Dovecot.
  *
  * Fields are escaped as Dovecot's tab-separated protocols do it: \001 is written "\0011", TAB
  * "\001t", LF "\001n", CR "\001r"; so a line never holds a separator that is not one. Formats:
@@ -22,6 +22,16 @@
  * that does not fit is left out: the hint then is for the mailbox with that GUID, or for all of
  * the user. Length without a terminating 0, or 0 when even the user does not fit. */
 size_t line_hint(char out[LINE_HINT_MAX], const char *user, const char *guid, const char *vname);
+
+/* A question for mails that were saved, and how many GUIDs it has at most. */
+#define LINE_COMMIT_MAX 4096
+#define LINE_COMMIT_GUIDS 63
+#define LINE_GUID_HEX 33 /* bytes of one, with its terminating 0 */
+
+/* "1 TAB user TAB namespace TAB guid[ SP guid]... LF" into out: whether another site has these n
+ * mails. Length, or 0 when it does not fit. Read by protocol/commit.h. */
+size_t line_commit(char out[LINE_COMMIT_MAX], const char *user, const char *namespace,
+                   const char (*guid)[LINE_GUID_HEX], size_t n);
 
 /* What a journal line says of a folder. */
 enum line_intent {

@@ -30,6 +30,7 @@
 #include "lib/base/program_name.h"
 #include "lib/base/clock.h"
 #include "lib/redis/endpoint.h"
+#include "dovecot-plugin/replicator/users/commits.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
@@ -39,6 +40,7 @@
 #include "dovecot-plugin/replicator/replicator.h"
 
 #define WORKER_SOCKET "dovelane-worker"
+#define COMMIT_SOCKET "dovelane-commit"
 #define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
 #define OPTIONS "C:n:"
 #define START_AGAIN 10  /* seconds */
@@ -105,8 +107,11 @@ static void client_connected(struct master_service_connection *conn)
     if (conn->fifo)
         hints_fifo(replicator->hints, conn->fd);
     else {
-        admin_client(replicator->admin, conn->fd);
-        /* Admins are counted in admin.c; for the master this process has room for ever. */
+        if (strcmp(conn->name, COMMIT_SOCKET) == 0)
+            commits_client(replicator->commits, conn->fd);
+        else
+            admin_client(replicator->admin, conn->fd);
+        /* They are counted there; for the master this process has room for ever. */
         master_service_client_connection_destroyed(master_service);
     }
     bridge_wake(bridge);

@@ -13,6 +13,7 @@
 #include "dovecot-plugin/replicator/site/replicator_dir.h"
 #include "lib/redis/endpoint.h"
 #include "dovecot-plugin/replicator/users/arrivals.h"
+#include "dovecot-plugin/replicator/users/commits.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "dovecot-plugin/replicator/users/holders.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
@@ -97,6 +98,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     inbox_run(r->inbox);
     retire_run(r->retire);
     questions_run(r->questions);
+    commits_run(r->commits);
     ledger_commit_seen(r->ledger);
     if (sweep_wants_list(r->sweep) && workers_list_users(r->workers))
         sweep_list_asked(r->sweep);
@@ -207,6 +209,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->retire = retire_open(r);
     r->users = users_open(r);
     r->questions = questions_open(r);
+    r->commits = commits_open(r);
     r->told_asked_for = r->asked_for;
     r->sched = sched_open(r);
     r->holders = holders_open();
@@ -266,6 +269,7 @@ void replicator_close(struct replicator *r)
     hints_close(r->hints);
     workers_close(r->workers);
     inbox_close(r->inbox);
+    commits_close(r->commits);
     questions_stop(r->questions);
     asked_close(r->asked);
     outbox_close(r->outbox);

@@ -1,7 +1,7 @@
 /* replicator - what the parts of dovelane-replicator have in common.
  *
  *     hints, sweep ─▶ user (what is to be done for whom) ─▶ sched (who is next) ─▶ worker (frames)
- *     inbox, asked ──▶   ▲                                                           │ SEND
+ *     inbox, asked, commits ──▶   ▲                                                  │ SEND
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
  *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ outbox (lanes)
  *
@@ -60,6 +60,7 @@ struct replicator {
     struct retire *retire;
     struct users *users;
     struct questions *questions;
+    struct commits *commits;
     struct sched *sched;
     struct holders *holders;
     struct workers *workers;

@@ -223,6 +223,7 @@ enum frame_result on_disk(struct session *s, const char *const *guids)
         return FRAME_TEMPORARY;
     link_reply(s->link, "epoch %llx",
                (unsigned long long)orset_origin_get(s->os, orset_self(s->os)).epoch);
+    link_reply(s->link, "owner %lu", (unsigned long)geteuid());
     for (hex = guids; *hex != NULL; hex++) {
         if ((word = word_of(s, *hex, scan)) == NULL)
             return FRAME_TEMPORARY;

@@ -3,7 +3,7 @@
 
     run.py [--quick] [NAME...] [OPTION=VALUE...]
 
-Without a name, all but those that take long (LONG). A benchmark NAME is bench_NAME.py in this folder, with
+Without a name, all but those that take long (LONG). A benchmark NAME is bench_NAME.py in this folder (its "-" is "_" there), with
     ABOUT       one line
     OPTIONS     option to default value
     QUICK       the options that --quick changes: for trying it out, its figures prove nothing
@@ -27,7 +27,7 @@ from support.stack import StackError  # noqa: E402
 
 
 def known():
-    return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+    return sorted(path.stem.removeprefix("bench_").replace("_", "-") for path in HERE.glob("bench_*.py"))
 
 
 def options_of(module, quick, words):
@@ -50,7 +50,7 @@ def main():
     for name in names:
         if name not in known():
             parser.error(f"no benchmark {name!r}; there is {', '.join(known())}")
-    modules = {name: importlib.import_module(f"bench_{name}") for name in names or known()}
+    modules = {name: importlib.import_module(f"bench_{name.replace('-', '_')}") for name in names or known()}
     if not names and not arguments.list:
         modules = {name: module for name, module in modules.items() if not getattr(module, "LONG", False)}
     unknown = [name for name in words if not any(name in module.OPTIONS for module in modules.values())]

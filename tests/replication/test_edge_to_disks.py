@@ -1,11 +1,10 @@
 """From the lanes of two gateway nodes to the disks of two sites: nothing of it is played (docs/two-disks.md)."""
-import shutil
-from pathlib import Path
-
 import pytest
+from replica_disks import come_back, destroy
+from replica_disks import shown as shown_to
 from site_user import Site, mail
 from support.relay_world import World
-from support.stack import Stack, digest, probe
+from support.stack import Stack, probe
 from support.stack.digest import wait_equal
 from support.stack.group import GROUP_KEY
 from support.waiting import eventually
@@ -75,34 +74,14 @@ def edge(tmp_path):
             stack.down()
 
 
+def shown(replica, name, user=USER):
+    return shown_to(replica, name, user)
+
+
 def ready(there):
     with Site(there.replicas[0], USER) as site:
         site.append("INBOX", "first")
     wait_equal(there.replicas, [USER], WITHIN)
-
-
-def shown(replica, name, user=USER):
-    """How often a mail is shown in the INBOX."""
-    return len(digest.read(replica, user).shape().get("INBOX", {}).get(name, ()))
-
-
-def destroy(there, letter):
-    """The host of a site: its processes, the mail, all state, and what its Redis had."""
-    replica = next(each for each in there.replicas if each.letter == letter)
-    replica.kill()
-    there.kill(f"redis-{letter}")
-    base = Path(replica.note["base"])
-    for name in ("mail", "replicator", "dirty"):
-        for path in (base / name).iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
-
-def come_back(there, letter):
-    there.start(f"redis-{letter}")
-    there.start(f"dovecot-{letter}")
 
 
 @pytest.mark.test

@@ -4,6 +4,7 @@ A user's state is, per site, a list of items in order. A batch has the vector, t
 is refused; an exchange gives all of it. That is enough to tell whether main loses, forgets, mixes up or wrongly orders anything."""
 import contextlib
 import json
+import os
 import pathlib
 import select
 import socket
@@ -84,7 +85,7 @@ class Site:
         self.want_most = 1000   # mails asked for at one time
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
-        self.words, self.epochs = {}, {}    # (user, GUID): here, removed or wait; user: epoch of his state
+        self.words, self.epochs, self.owners = {}, {}, {}   # (user, GUID): here, removed or wait; user: epoch of his state, id of his files
         self.listed = None  # names of the userdb; None: cannot be listed
         self.together, self.first_rows = 0, 0   # so many users' answers have a first row each before any has its second one
         self.row_sent = threading.Condition(self.lock)
@@ -122,6 +123,10 @@ class Site:
                 c.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+
+    def owner(self, user):
+        """Whose files the user's are."""
+        return self.owners.get(user, os.geteuid())
 
     def word(self, user, guid):
         """What on-disk says of it."""
@@ -527,6 +532,7 @@ class Worker:
             self.done(OK if self.site.listed is not None else REFUSED)
             return
         if args[0] == "on-disk":
+            self.write(REPLY, b"\x00" + text(f"owner {self.site.owner(self.user)}"))
             self.write(REPLY, b"\x00" + text(f"epoch {self.site.epochs.get(self.user, EPOCH):x}"))
             for guid in args[1:]:
                 self.write(REPLY, b"\x00" + text(f"{guid} {self.site.word(self.user, guid)}"))

@@ -36,10 +36,11 @@ def guid_of_mail(site, subject, folder="INBOX"):
 
 
 def where(site, *guids):
-    """{guid: word}, after the epoch."""
+    """{guid: word}, after the epoch and whose files they are."""
     rows = [row.split(" ") for row in site.admin("on-disk", *guids)]
     assert rows[0][0] == "epoch" and int(rows[0][1], 16) > 0
-    return dict(rows[1:])
+    assert rows[1][0] == "owner" and int(rows[1][1]) == os.stat(site.home()).st_uid
+    return dict(rows[2:])
 
 
 def ask(world, asker, site, *guids):

@@ -1,9 +1,8 @@
 /* questions - a table by user, and one request to a worker for all that is asked of him. */
-#include "dovecot-plugin/replicator/users/questions.h"
+#include "dovecot-plugin/replicator/users/questions_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "lib/base/assert.h"
 #include "lib/base/clock.h"
@@ -12,201 +11,14 @@
 #include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 
-#define QUESTIONS_MAX 50000 /* in memory; beyond, the one that was asked longest ago goes */
 #define FORGOTTEN 100.  /* seconds after a question was asked last: three times a relay's wait */
 #define LOOK_AGAIN 300. /* seconds after which what a worker found is asked of one again */
 #define EVERY 10.       /* seconds */
-#define BUCKETS 4096
+/* seconds after which a mail process's question is put again: to a worker, to the other sites */
+#define WAITER_LOOKS 0.1 /* twice as long each time, so often: */
+#define WAITER_DOUBLED 5
+#define WAITER_ASKS 0.5
 #define DETAIL '+' /* in an address: LMTP delivers without what follows */
-
-struct asker;
-
-/* What is to be done for a question: in which of its asker's lists it is. */
-enum todo {
-    NOTHING, /* other sites were asked; or the relay is to ask again */
-    LOOK,    /* a worker is to be asked */
-    LOOKING, /* ... and is */
-    ASK,     /* the other sites are to be asked */
-    TODOS
-};
-
-struct question {
-    TAILQ_ENTRY(question) in_asker;
-    TAILQ_ENTRY(question) in_all; /* by asked_at */
-    LIST_ENTRY(question) in_guid;
-    struct asker *asker;
-    struct disk_question is;
-    enum todo todo;
-    double asked_at, looked_at;
-    bool leased; /* it lies in the lane still */
-    bool here;   /* on this site's disk, as a worker found last */
-    /* by peer: the epoch of which it confirmed the mail, 0: it did not */
-    uint64_t confirmed[];
-};
-TAILQ_HEAD(question_queue, question);
-LIST_HEAD(question_list, question);
-
-/* A request to a worker. It outlives its asker. */
-struct inquiry {
-    struct admin_request request;
-    struct questions *all;
-    struct asker *asker; /* NULL: nobody asks any more */
-    uint64_t epoch;      /* of the state, as the worker said; 0: not yet */
-};
-
-/* All that is asked of one user. */
-struct asker {
-    LIST_ENTRY(asker) in_hash;
-    TAILQ_ENTRY(asker) in_asking;
-    char *name;
-    struct question_queue list[TODOS];
-    uint64_t number; /* of its ASK_DISKs */
-    uint64_t epoch;  /* of this site's state, as a worker said last; 0: none did */
-    struct inquiry *look;
-    bool asking;      /* in that list */
-    uint64_t heard[]; /* by peer: its epoch, as heard last; 0: it was not */
-};
-LIST_HEAD(asker_list, asker);
-TAILQ_HEAD(asker_queue, asker);
-
-struct questions {
-    struct replicator *r;
-    size_t n;
-    struct question_queue all;
-    struct asker_queue asking; /* in the next turn of the loop: they ask other sites */
-    struct asker_list bucket[BUCKETS];
-    struct question_list guid[BUCKETS];
-    double said, said_sites;
-    bool closing;
-    ev_timer every;
-};
-
-static uint64_t random_number(void)
-{
-    uint64_t n;
-    if (getrandom(&n, sizeof n, 0) != sizeof n)
-        log_fatal("getrandom failed");
-    return n;
-}
-
-/* ---- the table ---- */
-
-static struct asker_list *bucket_of(struct questions *t, const char *name, size_t n)
-{
-    return &t->bucket[orset_hash(name, n).lo % BUCKETS];
-}
-
-static struct asker *find(struct questions *t, const char *name, size_t n)
-{
-    struct asker *a;
-    LIST_FOREACH (a, bucket_of(t, name, n), in_hash)
-        if (strlen(a->name) == n && !memcmp(a->name, name, n))
-            return a;
-    return NULL;
-}
-
-static struct asker *get(struct questions *t, const char *name)
-{
-    struct asker *a = find(t, name, strlen(name));
-    if (a)
-        return a;
-    a = mem_zero(sizeof *a + t->r->group.npeers * sizeof *a->heard);
-    a->name = mem_strdup(name);
-    a->number = random_number();
-    for (int i = 0; i < TODOS; i++)
-        TAILQ_INIT(&a->list[i]);
-    LIST_INSERT_HEAD(bucket_of(t, name, strlen(name)), a, in_hash);
-    return a;
-}
-
-/* If nothing is asked of him any more. */
-static void drop_asker(struct questions *t, struct asker *a)
-{
-    for (int i = 0; i < TODOS; i++)
-        if (!TAILQ_EMPTY(&a->list[i]))
-            return;
-    if (a->look)
-        a->look->asker = NULL;
-    if (a->asking)
-        TAILQ_REMOVE(&t->asking, a, in_asking);
-    LIST_REMOVE(a, in_hash);
-    free(a->name);
-    free(a);
-}
-
-static void set(struct questions *t, struct question *q, enum todo todo)
-{
-    struct asker *a = q->asker;
-    TAILQ_REMOVE(&a->list[q->todo], q, in_asker);
-    q->todo = todo;
-    TAILQ_INSERT_TAIL(&a->list[todo], q, in_asker);
-    if (todo == ASK && !a->asking) {
-        a->asking = true;
-        TAILQ_INSERT_TAIL(&t->asking, a, in_asking);
-    }
-}
-
-static struct question_list *of_guid(struct questions *t, const char *guid)
-{
-    return &t->guid[orset_hash(guid, DISK_GUID_HEX - 1).lo % BUCKETS];
-}
-
-static bool is_of(const struct question *q, const struct asker *a, const char *guid)
-{
-    return q->asker == a && !strcmp(q->is.guid, guid);
-}
-
-static void let_go(struct questions *t, struct question *q)
-{
-    if (q->leased)
-        asked_let_go(t->r->asked, &q->is);
-    q->leased = false;
-}
-
-/* Its asker stays. */
-static void drop(struct questions *t, struct question *q)
-{
-    ASSERT(t->n > 0);
-    TAILQ_REMOVE(&q->asker->list[q->todo], q, in_asker);
-    TAILQ_REMOVE(&t->all, q, in_all);
-    LIST_REMOVE(q, in_guid);
-    free(q);
-    metric_set(replicator_questions_open, (long long)--t->n);
-}
-
-static void drop_oldest(struct questions *t)
-{
-    struct question *q = TAILQ_FIRST(&t->all);
-    struct asker *a = q->asker;
-    let_go(t, q);
-    drop(t, q);
-    drop_asker(t, a);
-}
-
-static struct question *same(struct questions *t, const struct asker *a,
-                             const struct disk_question *is)
-{
-    struct question *q;
-    LIST_FOREACH (q, of_guid(t, is->guid), in_guid)
-        if (is_of(q, a, is->guid) && !strcmp(q->is.node, is->node))
-            return q;
-    return NULL;
-}
-
-static struct question *add(struct questions *t, struct asker *a, const struct disk_question *is)
-{
-    size_t npeers = t->r->group.npeers;
-    struct question *q = mem_zero(sizeof *q + npeers * sizeof *q->confirmed);
-    q->asker = a;
-    q->is = *is;
-    TAILQ_INSERT_TAIL(&a->list[NOTHING], q, in_asker);
-    TAILQ_INSERT_TAIL(&t->all, q, in_all);
-    LIST_INSERT_HEAD(of_guid(t, is->guid), q, in_guid);
-    metric_set(replicator_questions_open, (long long)++t->n);
-    if (!ev_is_active(&t->every))
-        ev_timer_again(t->r->loop, &t->every);
-    return q;
-}
 
 /* ---- what counts ---- */
 
@@ -240,7 +52,7 @@ static void hear(struct asker *a, size_t peer, uint64_t epoch)
 static void begin_anew(struct questions *t, struct asker *a, uint64_t epoch)
 {
     if (a->epoch != 0 && a->epoch != epoch) {
-        a->number = random_number();
+        a->number = questions_random();
         for (size_t i = 0; i < t->r->group.npeers; i++)
             hear(a, i, 0);
     }
@@ -303,8 +115,10 @@ void questions_run(struct questions *t)
         a->asking = false;
         for (size_t i = 0; i < t->r->group.npeers; i++)
             ask_site(t, a, i);
-        while ((q = TAILQ_FIRST(&a->list[ASK])))
-            set(t, q, NOTHING);
+        while ((q = TAILQ_FIRST(&a->list[ASK]))) {
+            q->sent_at = clock_monotonic();
+            question_set(t, q, NOTHING);
+        }
     }
 }
 
@@ -323,14 +137,18 @@ static void free_look(struct inquiry *l)
 
 static void answer(struct questions *t, struct question *q, bool safe)
 {
+    if (q->waiter) {
+        question_tell(t, q, safe ? DISK_SAFE : DISK_UNKNOWN);
+        return;
+    }
     asked_answer(t->r->asked, &q->is, q->asker->epoch, safe);
-    drop(t, q);
+    question_drop(t, q);
 }
 
 /* What a worker found of it. */
 static void found(struct questions *t, struct question *q, const char *word)
 {
-    set(t, q, NOTHING);
+    question_set(t, q, NOTHING);
     q->looked_at = clock_monotonic();
     q->here = !strcmp(word, ON_DISK_HERE);
     if (!strcmp(word, ON_DISK_REMOVED) || (q->here && is_enough(t, q))) {
@@ -341,38 +159,59 @@ static void found(struct questions *t, struct question *q, const char *word)
         answer(t, q, false);
         return;
     }
-    let_go(t, q);
+    question_let_go(t, q);
     if (q->here)
-        set(t, q, ASK);
+        question_set(t, q, ASK);
     if (q->is.sites > t->r->group.npeers + 1 && replicator_may_say(&t->said_sites, 60.))
         log_warning("a relay of %s wants mails on %u sites, and the group has %zu: it is not "
                     "answered",
                     q->is.node, q->is.sites, t->r->group.npeers + 1);
 }
 
-/* "epoch HEX", or "GUID WORD". */
+/* Root may ask for all. */
+static bool may_ask(const struct inquiry *l, const struct question *q)
+{
+    return !q->waiter || q->waiter->uid == 0 || (l->owned && l->owner == q->waiter->uid);
+}
+
+/* The rows before those of the mails: "epoch HEX", "owner UID". */
+static bool on_head(struct inquiry *l, const char *text)
+{
+    static const char epoch[] = "epoch ", owner[] = "owner ";
+    if (!strncmp(text, owner, sizeof owner - 1)) {
+        l->owned = true;
+        l->owner = (uint32_t)strtoul(text + sizeof owner - 1, NULL, 10);
+        user_is_owned(l->request.user, l->owner);
+        return true;
+    }
+    if (strncmp(text, epoch, sizeof epoch - 1) != 0)
+        return false;
+    l->epoch = strtoull(text + sizeof epoch - 1, NULL, 16);
+    begin_anew(l->all, l->asker, l->epoch);
+    return true;
+}
+
+/* Or "GUID WORD". */
 static void on_row(struct admin_request *request, struct text row)
 {
     struct inquiry *l = (struct inquiry *)request;
-    static const char epoch[] = "epoch ";
     char text[64];
     if (!l->asker || row.n >= sizeof text)
         return;
     memcpy(text, row.p, row.n);
     text[row.n] = '\0';
     char *word = strchr(text, ' ');
-    if (!strncmp(text, epoch, sizeof epoch - 1)) {
-        l->epoch = strtoull(text + sizeof epoch - 1, NULL, 16);
-        begin_anew(l->all, l->asker, l->epoch);
-        return;
-    }
-    if (!word || word - text != DISK_GUID_HEX - 1 || l->epoch == 0)
+    if (on_head(l, text) || !word || word - text != DISK_GUID_HEX - 1 || l->epoch == 0)
         return;
     *word++ = '\0';
-    for (struct question *q = LIST_FIRST(of_guid(l->all, text)), *next; q; q = next) {
+    for (struct question *q = LIST_FIRST(questions_of_guid(l->all, text)), *next; q; q = next) {
         next = LIST_NEXT(q, in_guid);
-        if (q->todo == LOOKING && is_of(q, l->asker, text))
+        if (q->todo != LOOKING || !question_is_of(q, l->asker, text))
+            continue;
+        if (may_ask(l, q))
             found(l->all, q, word);
+        else
+            question_tell(l->all, q, DISK_STRANGER);
     }
 }
 
@@ -382,7 +221,7 @@ static struct asker *rename_asker(struct questions *t, struct asker *a, const ch
     struct question *q;
     if (!strcmp(a->name, name))
         return a;
-    struct asker *to = get(t, name);
+    struct asker *to = asker_get(t, name);
     if (a->epoch != 0)
         begin_anew(t, to, a->epoch);
     for (int i = 0; i < TODOS; i++)
@@ -391,9 +230,9 @@ static struct asker *rename_asker(struct questions *t, struct asker *a, const ch
             TAILQ_INSERT_TAIL(&to->list[i], q, in_asker);
             q->asker = to;
             memset(q->confirmed, 0, t->r->group.npeers * sizeof *q->confirmed);
-            set(t, q, q->todo); /* it asks under that name */
+            question_set(t, q, q->todo); /* it asks under that name */
         }
-    drop_asker(t, a);
+    asker_drop(t, a);
     return to;
 }
 
@@ -402,8 +241,8 @@ static void unsaid(struct questions *t, struct asker *a)
 {
     struct question *q;
     while ((q = TAILQ_FIRST(&a->list[LOOKING]))) {
-        let_go(t, q);
-        set(t, q, NOTHING);
+        question_let_go(t, q);
+        question_set(t, q, NOTHING);
     }
 }
 
@@ -419,7 +258,7 @@ static void on_done(struct admin_request *request, const struct frame_done *d)
         unsaid(t, a);
         a = rename_asker(t, a, request->user->name);
         look(t, a);
-        drop_asker(t, a);
+        asker_drop(t, a);
     }
     free_look(l);
 }
@@ -433,6 +272,16 @@ static char *without_detail(const char *name)
     return mem_printf("%.*s%s", (int)(detail - name), name, at ? at : "");
 }
 
+static bool of_a_relay(const struct asker *a)
+{
+    const struct question *q;
+    for (int i = 0; i < TODOS; i++)
+        TAILQ_FOREACH (q, &a->list[i], in_asker)
+            if (!q->waiter)
+                return true;
+    return false;
+}
+
 /* He cannot be opened here. absent: by the userdb's word there will be no mail of his; else an admin
  * has to do something first, and nothing is said. */
 static void nobody(struct questions *t, struct asker *a, bool absent)
@@ -442,12 +291,12 @@ static void nobody(struct questions *t, struct asker *a, bool absent)
     if (other) {
         a = rename_asker(t, a, other);
         while ((q = TAILQ_FIRST(&a->list[NOTHING])))
-            set(t, q, LOOK);
+            question_set(t, q, LOOK);
         look(t, a);
         free(other);
         return;
     }
-    if (replicator_may_say(&t->said, 60.))
+    if (of_a_relay(a) && replicator_may_say(&t->said, 60.))
         log_warning("user=%s: a relay asks for a mail of his, and he is not replicated here: it is "
                     "%s",
                     a->name, absent ? "told that the mail is not known" : "not answered");
@@ -458,10 +307,9 @@ static void nobody(struct questions *t, struct asker *a, bool absent)
                 answer(t, q, false);
                 continue;
             }
-            let_go(t, q);
-            drop(t, q);
+            question_forget(t, q);
         }
-    drop_asker(t, a);
+    asker_drop(t, a);
 }
 
 static void on_failed(struct admin_request *request, const char *why, bool later)
@@ -497,7 +345,7 @@ static void look(struct questions *t, struct asker *a)
     l->request.arg[l->request.n++] = mem_strdup(ON_DISK_VERB);
     for (; (q = TAILQ_FIRST(&a->list[LOOK])) && l->request.n <= ON_DISK_GUIDS;) {
         l->request.arg[l->request.n++] = mem_strdup(q->is.guid);
-        set(t, q, LOOKING);
+        question_set(t, q, LOOKING);
     }
     TAILQ_INSERT_TAIL(&u->admin, &l->request, link);
     user_plan(u);
@@ -520,25 +368,23 @@ static void came(struct replicator *r, const struct disk_question *is)
         r->asked_for = true;
         ledger_note(r->ledger, LEDGER_ASKED_FOR, 1);
     }
-    struct asker *a = get(t, u->name);
-    struct question *q = same(t, a, is);
+    struct asker *a = asker_get(t, u->name);
+    struct question *q = question_same(t, a, is);
     if (!q && t->n >= QUESTIONS_MAX)
-        drop_oldest(t); /* if that was his last one, he is another one now */
-    a = get(t, u->name);
-    q = q ? q : add(t, a, is);
+        questions_drop_oldest(t); /* if that was his last one, he is another one now */
+    a = asker_get(t, u->name);
+    q = q ? q : question_add(t, a, is);
     q->is = *is; /* sites may be another number than before */
-    q->asked_at = now;
     q->leased = true;
-    TAILQ_REMOVE(&t->all, q, in_all);
-    TAILQ_INSERT_TAIL(&t->all, q, in_all);
+    question_asked(t, q);
     if (q->todo == LOOKING)
         return;
     if (q->here && now - q->looked_at < LOOK_AGAIN && !is_enough(t, q)) {
-        let_go(t, q);
-        set(t, q, ASK);
+        question_let_go(t, q);
+        question_set(t, q, ASK);
         return;
     }
-    set(t, q, LOOK);
+    question_set(t, q, LOOK);
     look(t, a);
 }
 
@@ -550,11 +396,23 @@ static void hex_of(const uint8_t *guid, char hex[DISK_GUID_HEX])
         snprintf(hex + 2 * i, 3, "%02x", guid[i]);
 }
 
+/* A relay lets go of the mail, so the own disk is looked at once more; a mail process waits. */
+static void confirmed(struct questions *t, struct question *q, size_t peer, uint64_t epoch)
+{
+    q->confirmed[peer] = epoch;
+    if (q->todo == LOOKING || !is_enough(t, q))
+        return;
+    if (q->waiter && q->here)
+        question_tell(t, q, DISK_SAFE);
+    else
+        question_set(t, q, LOOK);
+}
+
 static void on_disk(struct questions *t, struct asker *a, const struct parcel_in_flight *p)
 {
     const struct user *u = user_find(t->r->users, a->name, strlen(a->name));
     struct parcel_guids g;
-    struct question *q;
+    struct question *q, *next;
     char hex[DISK_GUID_HEX];
     if (u && user_keeps_from(&u->peer[p->peer]))
         return;
@@ -563,21 +421,20 @@ static void on_disk(struct questions *t, struct asker *a, const struct parcel_in
     hear(a, p->peer, g.epoch);
     for (size_t i = 0; i < g.n; i++) {
         hex_of(g.guid + i * PARCEL_GUID, hex);
-        LIST_FOREACH (q, of_guid(t, hex), in_guid) {
-            if (!is_of(q, a, hex))
-                continue;
-            q->confirmed[p->peer] = g.epoch;
-            if (q->todo != LOOKING && is_enough(t, q))
-                set(t, q, LOOK);
+        for (q = LIST_FIRST(questions_of_guid(t, hex)); q; q = next) {
+            next = LIST_NEXT(q, in_guid);
+            if (question_is_of(q, a, hex))
+                confirmed(t, q, p->peer, g.epoch);
         }
     }
     look(t, a);
+    asker_drop(t, a);
 }
 
 bool questions_heard(struct questions *t, struct text user, const struct parcel_in_flight *p)
 {
     struct frame_origin from;
-    struct asker *a = t->n > 0 ? find(t, (const char *)user.p, user.n) : NULL;
+    struct asker *a = t->n > 0 ? asker_find(t, (const char *)user.p, user.n) : NULL;
     if (p->kind == PARCEL_ON_DISK) {
         if (a)
             on_disk(t, a, p);
@@ -588,6 +445,49 @@ bool questions_heard(struct questions *t, struct text user, const struct parcel_
     return false;
 }
 
+/* ---- mail processes ---- */
+
+void questions_await(struct questions *t, const struct user *u, const char *guid,
+                     struct disk_waiter *w)
+{
+    struct disk_question is = {.sites = 2};
+    snprintf(is.guid, sizeof is.guid, "%s", guid);
+    if (t->n >= QUESTIONS_MAX)
+        questions_drop_oldest(t);
+    struct question *q = question_add(t, asker_get(t, u->name), &is);
+    q->waiter = w;
+    LIST_INSERT_HEAD(&w->open, q, in_waiter);
+    question_asked(t, q);
+    question_set(t, q, LOOK);
+}
+
+void questions_again(struct questions *t, struct disk_waiter *w)
+{
+    double now = clock_monotonic();
+    struct question *q;
+    LIST_FOREACH (q, &w->open, in_waiter) {
+        double wait = q->here ? WAITER_ASKS : WAITER_LOOKS * (1 << q->looks);
+        bool again = now - (q->here ? q->sent_at : q->looked_at) >= wait;
+        if (q->todo == NOTHING && again) {
+            question_asked(t, q);
+            q->looks += q->looks < WAITER_DOUBLED;
+            question_set(t, q, q->here ? ASK : LOOK);
+        }
+        if (q->todo == LOOK)
+            look(t, q->asker);
+    }
+}
+
+void questions_end(struct questions *t, struct disk_waiter *w)
+{
+    struct question *q;
+    while ((q = LIST_FIRST(&w->open))) {
+        struct asker *a = q->asker;
+        question_drop(t, q);
+        asker_drop(t, a);
+    }
+}
+
 /* ---- all of it ---- */
 
 static void on_every(struct ev_loop *loop, ev_timer *timer, int events)
@@ -596,7 +496,7 @@ static void on_every(struct ev_loop *loop, ev_timer *timer, int events)
     double now = clock_monotonic();
     (void)events;
     while (t->n > 0 && now - TAILQ_FIRST(&t->all)->asked_at > FORGOTTEN)
-        drop_oldest(t);
+        questions_drop_oldest(t);
     if (t->n == 0)
         ev_timer_stop(loop, timer);
 }
@@ -627,10 +527,10 @@ void questions_close(struct questions *t)
     while (t->n > 0) {
         struct question *q = TAILQ_FIRST(&t->all);
         struct asker *a = q->asker;
-        drop(t, q);
+        question_forget(t, q);
         if (a->look)
             free_look(a->look);
-        drop_asker(t, a);
+        asker_drop(t, a);
     }
     free(t);
 }

@@ -202,6 +202,12 @@ void user_done(struct user *u, const struct frame_done *d)
     u->tick_at = u->tick_kept ? user_sooner(u->tick_at, tick) : tick;
 }
 
+void user_is_owned(struct user *u, uint32_t uid)
+{
+    u->owner = uid;
+    u->owner_at = clock_monotonic();
+}
+
 double user_backoff(double *wait)
 {
     *wait = *wait == 0 ? BACKOFF_FIRST : *wait * 2 < BACKOFF_MOST ? *wait * 2 : BACKOFF_MOST;

@@ -166,6 +166,8 @@ struct user {
     enum frame_joins joining; /* the same of its state */
     bool absent;              /* by the userdb's word: he is not here, or not replicated */
     bool known;               /* in the ledger */
+    uint32_t owner;           /* the id that its files have, as a worker said */
+    double owner_at;          /* when; 0: none did */
     bool unproven;            /* perhaps its name is made up (unproven.h) */
     size_t named_by; /* while it is: the peer whose parcel named it, from 1 on; 0: a hint did */
     struct user_peer peer[]; /* npeers */
@@ -233,6 +235,9 @@ void user_done(struct user *, const struct frame_done *);
 /* Failures: the next wait, and whether it is worth a line in the log. */
 double user_backoff(double *wait);
 bool user_may_say(struct user *);
+
+/* Its files have that id, as a worker says who has it open. */
+void user_is_owned(struct user *, uint32_t uid);
 
 /* ---- user_parcels.c: its parcels in flight ---- */
 

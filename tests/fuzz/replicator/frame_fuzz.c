@@ -1,5 +1,5 @@
 /* frame_fuzz - hostile bytes for what main and workers decode: a stream of frames, a parcel's meta,
- * parcel bodies, hints.
+ * parcel bodies, hints, questions for mails.
  *
  * After each: no texts outside the bytes given, and what decodes encodes to the same bytes. */
 #include <stdint.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dovecot-plugin/protocol/commit.h"
 #include "dovecot-plugin/protocol/hint.h"
 #include "dovecot-plugin/protocol/parcel.h"
 
@@ -125,6 +126,17 @@ static void hints(const uint8_t *data, size_t size)
         require(frame_user_ok((uint8_t *)user, strlen(user)), "a mark of a user that none can be");
 }
 
+static void commits(const uint8_t *data, size_t size)
+{
+    struct commit_question q;
+    if (!commit_read((const char *)data, size, &q))
+        return;
+    require(frame_user_ok((uint8_t *)q.user, strlen(q.user)), "a user that none can be");
+    require(q.n > 0 && q.n <= LINE_COMMIT_GUIDS, "no mail, or too many");
+    for (size_t i = 0; i < q.n; i++)
+        require(strspn(q.guid[i], "0123456789abcdef") == 32, "a mail that none can be");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -132,7 +144,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     switch (data[0] % 4) {
     case 0: frames(data + 1, size - 1); break;
     case 1: meta(data + 1, size - 1); break;
-    case 2: hints(data + 1, size - 1); break;
+    case 2:
+        hints(data + 1, size - 1);
+        commits(data + 1, size - 1);
+        break;
     default: bodies(data + 1, size - 1); break;
     }
     return 0;

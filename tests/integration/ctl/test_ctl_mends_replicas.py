@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from support.lane_server import BUILD, ROOT, LaneServer
 from support.mends import Check, command, mends, settings
+from support.stack.dovecot import version
 from support.waiting import eventually
 from test_ctl_mends_nodes import jump
 
@@ -250,6 +251,26 @@ def test_a_setting_of_the_services(site, name, good, bad):
     site.services = kept
     site.write()
     site.lacks(name)
+
+
+@mends("commit-socket")
+def test_replies_that_wait_for_another_site_need_their_socket(site):
+    kept = site.services
+    setting = "dovelane_commit = peers\n"
+    site.services += setting if version() >= (2, 4) else f"plugin {{\n  {setting}}}\n"
+    site.write()
+    site.lacks("commit-socket")
+    waiting = site.services
+    for bad in ("mode = 0600", ""):
+        site.services = waiting.replace("mode = 0666", bad)
+        site.write()
+        assert "unix_listener dovelane-commit" in site.finds("commit-socket").mend
+    site.services = waiting
+    site.write()
+    site.lacks("commit-socket")
+    site.services = kept
+    site.write()
+    site.lacks("commit-socket")
 
 
 @mends("user-missing")

@@ -65,6 +65,19 @@ START_TEST(test_a_user_that_does_not_fit_makes_no_hint)
 }
 END_TEST
 
+START_TEST(test_a_question_has_all_guids_or_is_none)
+{
+    static const char guid[LINE_COMMIT_GUIDS][LINE_GUID_HEX] = {GUID, GUID};
+    char line[LINE_COMMIT_MAX];
+    size_t size = line_commit(line, "a\tb", "inbox", guid, 2);
+
+    ck_assert_uint_eq(size, strlen("1\ta\001tb\tinbox\t" GUID " " GUID "\n"));
+    ck_assert_mem_eq(line, "1\ta\001tb\tinbox\t" GUID " " GUID "\n", size);
+    ck_assert_uint_gt(line_commit(line, repeated('u', 255), repeated('n', 255), guid, 1), 0);
+    ck_assert_uint_eq(line_commit(line, repeated('u', LINE_COMMIT_MAX), "n", guid, 1), 0);
+}
+END_TEST
+
 START_TEST(test_intents_are_lines_of_a_journal)
 {
     char line[LINE_INTENT_MAX];
@@ -131,6 +144,7 @@ TCase *line_tests(void)
     tcase_add_test(t, test_separators_in_names_are_escaped);
     tcase_add_test(t, test_a_hint_is_never_longer_than_its_limit);
     tcase_add_test(t, test_a_user_that_does_not_fit_makes_no_hint);
+    tcase_add_test(t, test_a_question_has_all_guids_or_is_none);
     tcase_add_test(t, test_intents_are_lines_of_a_journal);
     tcase_add_test(t, test_marks_are_file_names);
     tcase_add_test(t, test_what_is_no_name_marks_all_users);

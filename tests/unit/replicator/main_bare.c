@@ -1,6 +1,6 @@
 /* main_bare - dovelane-replicator without Dovecot: the same code on a plain libev loop, with
  * sockets of its own in a directory, for tests. usage: replicator-bare CONFIG REPLICA DIRECTORY
- * (of dovelane-hint, dovelane-admin, dovelane-worker) */
+ * (of dovelane-hint, dovelane-admin, dovelane-commit, dovelane-worker) */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "lib/base/program_name.h"
+#include "dovecot-plugin/replicator/users/commits.h"
 #include "dovecot-plugin/replicator/users/hints.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/admin/gauges.h"
@@ -41,13 +42,23 @@ static void on_client(struct ev_loop *loop, ev_io *io, int events)
         admin_client(r->admin, fd);
 }
 
-static int admin_listen(const char *dir)
+static void on_mail_process(struct ev_loop *loop, ev_io *io, int events)
+{
+    (void)loop, (void)events;
+    int fd = accept4(io->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        commits_client(r->commits, fd);
+}
+
+/* As the example of Dovecot's services has it: mode 0666 for mail processes. */
+static int listen_at(const char *dir, const char *name, mode_t mode)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(a.sun_path, sizeof a.sun_path, "%s/dovelane-admin", dir);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", dir, name);
     unlink(a.sun_path);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 10) < 0)
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 100) < 0 ||
+        chmod(a.sun_path, mode) < 0)
         log_fatal("%s: %s", a.sun_path, strerror(errno));
     return fd;
 }
@@ -70,7 +81,7 @@ int main(int argc, char **argv)
 {
     char *error, worker[200];
     ev_signal term;
-    ev_io admin;
+    ev_io admin, commit;
     if (argc != 4)
         return 64;
     struct config *c = config_read(argv[1], &error);
@@ -89,8 +100,10 @@ int main(int argc, char **argv)
         return 1;
     ev_signal_init(&term, on_signal, SIGTERM);
     ev_signal_start(loop, &term);
-    ev_io_init(&admin, on_client, admin_listen(argv[3]), EV_READ);
+    ev_io_init(&admin, on_client, listen_at(argv[3], "dovelane-admin", 0600), EV_READ);
     ev_io_start(loop, &admin);
+    ev_io_init(&commit, on_mail_process, listen_at(argv[3], "dovelane-commit", 0666), EV_READ);
+    ev_io_start(loop, &commit);
     hints_fifo(r->hints, hint_fifo(argv[3]));
     replicator_gauges_open(r);
     ev_run(loop, 0);

@@ -1,7 +1,8 @@
-/* Hints and marks: what the plugin writes is understood, everything else is none. */
+/* Hints, marks, questions for mails: what the plugin writes is understood, everything else is none. */
 #include <stdio.h>
 #include <string.h>
 
+#include "dovecot-plugin/protocol/commit.h"
 #include "dovecot-plugin/protocol/hint.h"
 #include "tests/unit/replicator/tests.h"
 
@@ -95,6 +96,60 @@ START_TEST(a_hint_behind_one_without_its_line_s_end_is_found)
 }
 END_TEST
 
+static struct commit_question q;
+
+static bool reads(const char *line)
+{
+    return commit_read(line, strlen(line), &q);
+}
+
+START_TEST(a_question_names_user_namespace_and_mails)
+{
+    ck_assert(reads("1\ta@example.net\tinbox\t" GUID));
+    ck_assert_str_eq(q.user, "a@example.net");
+    ck_assert_str_eq(q.namespace, "inbox");
+    ck_assert_uint_eq(q.n, 1);
+    ck_assert(reads("1\ta b\tin box\t" GUID " " GUID));
+    ck_assert_uint_eq(q.n, 2);
+    ck_assert_str_eq(q.guid[1], GUID);
+    char most[LINE_COMMIT_MAX] = "1\tu\tn\t" GUID;
+    for (size_t i = 1; i < LINE_COMMIT_GUIDS; i++)
+        strcat(most, " " GUID);
+    ck_assert(reads(most));
+    ck_assert_uint_eq(q.n, LINE_COMMIT_GUIDS);
+    ck_assert(!reads(strcat(most, " " GUID)));
+}
+END_TEST
+
+START_TEST(what_is_not_quite_a_question_is_none)
+{
+    const char *none[] = {"",
+                          "1",
+                          "1\tu",
+                          "1\tu\tn",
+                          "1\tu\tn\t",
+                          "2\tu\tn\t" GUID,
+                          "11\tu\tn\t" GUID,
+                          "1\t\tn\t" GUID,
+                          "1\tu\t\t" GUID,
+                          "1\tu\tn\t" GUID " ",
+                          "1\tu\tn\t " GUID,
+                          "1\tu\tn\t" GUID "0",
+                          "1\tu\tn\t" GUID "\t" GUID,
+                          "1\tu\tn\t0123456789ABCDEF0123456789abcdef",
+                          "1\tu\tn\t0123456789abcdef0123456789abcde",
+                          "1\tu\001t\tn\t" GUID,
+                          "1\t../u\tn\t" GUID,
+                          "1\t..\tn\t" GUID};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        ck_assert_msg(!reads(none[i]), "question %zu", i);
+    char longest[600] = "1\t";
+    memset(longest + 2, 'u', 300);
+    strcpy(longest + 302, "\tn\t" GUID);
+    ck_assert(!reads(longest));
+}
+END_TEST
+
 TCase *hint_tests(void)
 {
     TCase *t = tcase_create("hint");
@@ -104,5 +159,7 @@ TCase *hint_tests(void)
     tcase_add_test(t, what_names_no_user_is_no_hint);
     tcase_add_test(t, marks_name_users);
     tcase_add_test(t, a_hint_behind_one_without_its_line_s_end_is_found);
+    tcase_add_test(t, a_question_names_user_namespace_and_mails);
+    tcase_add_test(t, what_is_not_quite_a_question_is_none);
     return t;
 }
