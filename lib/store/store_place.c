@@ -101,7 +101,8 @@ static size_t candidates(struct store *s, const struct config_placement *rule, b
             out[n++] = (struct candidate){
                 .node = asked[k],
                 .full = s->full_until[asked[k]] > now || store_watch_filling(s, asked[k]),
-                .behind = s->behind[asked[k]],
+                /* an ordered destination keeps its owners: mail would wait for theirs anyway */
+                .behind = k >= nfirst && s->behind[asked[k]],
                 .distance = !rule->near         ? 0
                             : k < before_others ? -1
                                                 : store_watch_distance(s, asked[k]),
