@@ -6,36 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/mem.h"
-#include "lib/mail/lanename.h"
+#include "ctl/held_lanes.h"
 
 #define LANES 1000 /* asked for at one time */
 
-/* Lanes of one list of owners, wherever there is a copy of them. */
-struct held {
-    struct held *next;
-    char *lane;
-    struct lanename name;
-    long long entries; /* where there are most of them */
-};
-
-static void hold(struct held **first, const char *lane, size_t len, long long entries)
-{
-    struct held *h = *first;
-    while (h && (strlen(h->lane) != len || memcmp(h->lane, lane, len) != 0))
-        h = h->next;
-    if (!h) {
-        struct lanename name;
-        if (!lanename_parse(lane, len, &name))
-            return;
-        h = mem_zero(sizeof *h);
-        *h = (struct held){*first, mem_strndup(lane, len), name, 0};
-        *first = h;
-    }
-    h->entries = entries > h->entries ? entries : h->entries;
-}
-
-static void read_lanes(struct conn *c, struct held **first)
+static void read_lanes(struct conn *c, struct held_lanes *held)
 {
     char cursor[24] = "0";
     do {
@@ -54,25 +29,14 @@ static void read_lanes(struct conn *c, struct held **first)
         for (size_t i = 0; i + 2 < list->elements; i += 3)
             if (list->element[i]->type == REDIS_REPLY_STRING &&
                 list->element[i + 1]->type == REDIS_REPLY_INTEGER)
-                hold(first, list->element[i]->str, list->element[i]->len,
-                     list->element[i + 1]->integer);
+                held_lanes_add(held, list->element[i]->str, list->element[i]->len,
+                               list->element[i + 1]->integer);
         freeReplyObject(r);
     } while (strcmp(cursor, "0") != 0);
 }
 
-static void forget(struct held *h)
-{
-    while (h) {
-        struct held *next = h->next;
-        lanename_free(&h->name);
-        free(h->lane);
-        free(h);
-        h = next;
-    }
-}
-
 /* Copies on nodes that do not answer are none, for now. */
-static bool is_within(const struct ctl *ctl, const struct held *h, size_t domain, int over)
+static bool is_within(const struct ctl *ctl, const struct held_lane *h, size_t domain, int over)
 {
     bool any = false;
     for (size_t i = 0; i < h->name.nowners; i++) {
@@ -86,11 +50,11 @@ static bool is_within(const struct ctl *ctl, const struct held *h, size_t domain
     return any;
 }
 
-static long long only_there(const struct ctl *ctl, const struct held *first, size_t domain,
+static long long only_there(const struct ctl *ctl, const struct held_lanes *held, size_t domain,
                             int over)
 {
     long long n = 0;
-    for (const struct held *h = first; h; h = h->next)
+    for (const struct held_lane *h = held->first; h; h = h->next)
         if (is_within(ctl, h, domain, over))
             n += h->entries;
     return n;
@@ -119,7 +83,7 @@ static void what_is_left(struct ctl *ctl, size_t domain, int over, size_t *nodes
 
 static const char *const word[] = {"node", "zone", "site"};
 
-static void check_domain(struct ctl *ctl, const struct held *held, size_t domain, int over)
+static void check_domain(struct ctl *ctl, const struct held_lanes *held, size_t domain, int over)
 {
     const struct config *c = ctl->config;
     struct config_placement p = config_placement(c, &c->other);
@@ -158,7 +122,7 @@ static void check_labels(struct ctl *ctl)
 void check_spread(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
-    struct held *held = NULL;
+    struct held_lanes held = {0};
     bool read = false;
     check_labels(ctl);
     for (int over = SPREAD_OVER_ZONE; over <= SPREAD_OVER_SITE; over++)
@@ -169,7 +133,7 @@ void check_spread(struct ctl *ctl)
                 if (conn_up(&ctl->conn[k]))
                     read_lanes(&ctl->conn[k], &held);
             read = true;
-            check_domain(ctl, held, i, over);
+            check_domain(ctl, &held, i, over);
         }
-    forget(held);
+    held_lanes_clear(&held);
 }

@@ -35,8 +35,7 @@
     "  done       mails that its relay is done with since it started        in hand  that it is "  \
     "delivering now\n"                                                                             \
     "  rtt        from here to its Redis and back    where   its site and zone\n"                  \
-    "  times      path_timeout, suspect_after and store_deadline for it, as they are at that "     \
-    "rtt\n"                                                                                        \
+    "  times      its path_timeout/suspect_after/store_deadline at that rtt\n"                     \
     "  config     digest of the file that its relay has read; * where it is not the one of this "  \
     "command\n"                                                                                    \
     "  active path, standby path   its addresses: used, by how many of the programs' "             \
@@ -49,9 +48,9 @@
 /* The narrow table has 90 columns with names of up to 14 bytes. */
 #define ROW "%-14s %-9s %6s  %-7s %-16s %-14s %8s %6s\n"
 #define WIDE_ROW \
-    "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s %8s %20s  %-16s %-17s %-28s %s\n"
+    "%-16s %-10s %6s  %-8s %-16s %-16s %10lld %8lld %9s %7s %8s %12s  %-16s %-17s %-28s %s\n"
 #define WIDE_HEAD \
-    "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s %8s %20s  %-16s %-17s %-28s %s\n"
+    "%-16s %-10s %6s  %-8s %-16s %-16s %10s %8s %9s %7s %8s %12s  %-16s %-17s %-28s %s\n"
 
 /* "10.0.0.1:7001 used 3" */
 static void path_text(const json_t *row, size_t which, char *text, size_t size)
@@ -83,7 +82,7 @@ static void make_cells(const json_t *row, struct cells *c)
     if (row_has(row, "rtt_seconds"))
         snprintf(c->rtt, sizeof c->rtt, "%.1f ms", 1000. * row_get_real(row, "rtt_seconds"));
     if (row_has(row, "path_timeout_seconds"))
-        snprintf(c->times, sizeof c->times, "%.1f / %.1f / %.1f s",
+        snprintf(c->times, sizeof c->times, "%.1f/%.1f/%.1fs",
                  row_get_real(row, "path_timeout_seconds"),
                  row_get_real(row, "suspect_after_seconds"),
                  row_get_real(row, "store_deadline_seconds"));

@@ -486,6 +486,7 @@ static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
         owed += s->link[i].nowed;
     atomic_store(&s->owed, owed);
     store_watch_look(s);
+    store_look_behind(s);
     store_order_look(s);
     bool able = can_place(s);
     atomic_store(&s->able, able);
@@ -554,6 +555,7 @@ struct store *store_open_on(struct ev_loop *loop, const struct config *c, const 
     s->unsent_most = unsent_most(c);
     s->least = least_placement(c);
     s->full_until = mem_zero((c->nnodes + 1) * sizeof *s->full_until);
+    s->behind = mem_zero((c->nnodes + 1) * sizeof *s->behind);
     s->queue_last = &s->queue;
     ev_prepare_init(&s->turn, on_turn);
     /* Never started, but fed with the lowest priority: behind all that the loop has in hand in

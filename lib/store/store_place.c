@@ -2,7 +2,8 @@
  * the config lists them, in a circle behind the origin's, or the nearest first. A node that has been silent for suspect_after, or
  * is not connected, gets nothing; one that said its memory is full a moment ago, or nearly so, is
  * used only when there are not enough others. One whose connection is too slow for what is sent
- * there gets nothing until it has caught up (unsent_most). With takeover = automatic only nodes
+ * there comes after others (BEHIND), and gets nothing in the end until it has caught up
+ * (unsent_most). With takeover = automatic only nodes
  * that live, hear each other, and hold all that they promised together (store_watch.c). */
 #include "lib/store/store_work.h"
 
@@ -12,6 +13,9 @@
 #include "lib/cluster/placement.h"
 
 #define NODES_MOST 256
+/* Parts of unsent_most that wait for a node: from then on it is behind, and until then. */
+#define BEHIND 4
+#define CAUGHT_UP 16
 
 struct link *store_link(struct store *s, size_t node, bool bulk)
 {
@@ -39,6 +43,15 @@ size_t store_usable(struct store *s, bool bulk)
     return n;
 }
 
+void store_look_behind(struct store *s)
+{
+    for (size_t i = 0; i < s->config->nnodes; i++) {
+        size_t unsent = wire_unsent_bytes(node_wire(store_link(s, i, false)->node)) +
+                        wire_unsent_bytes(node_wire(store_link(s, i, true)->node));
+        s->behind[i] = unsent > s->unsent_most / (s->behind[i] ? CAUGHT_UP : BEHIND);
+    }
+}
+
 static bool among(const size_t *list, size_t n, size_t node)
 {
     for (size_t i = 0; i < n; i++)
@@ -50,6 +63,7 @@ static bool among(const size_t *list, size_t n, size_t node)
 struct candidate {
     size_t node;
     bool full;
+    bool behind;
     int distance; /* 0 for all where distance does not count */
     size_t place; /* in the order that there is without */
 };
@@ -59,6 +73,8 @@ static int by_preference(const void *a, const void *b)
     const struct candidate *x = a, *y = b;
     if (x->full != y->full)
         return x->full ? 1 : -1;
+    if (x->behind != y->behind)
+        return x->behind ? 1 : -1;
     if (x->distance != y->distance)
         return x->distance < y->distance ? -1 : 1;
     return x->place < y->place ? -1 : 1;
@@ -88,6 +104,8 @@ static size_t candidates(struct store *s, const struct config_placement *rule, b
             out[n++] = (struct candidate){
                 .node = asked[k],
                 .full = s->full_until[asked[k]] > now || store_watch_filling(s, asked[k]),
+                /* an ordered destination keeps its owners: mail would wait for theirs anyway */
+                .behind = k >= nfirst && s->behind[asked[k]],
                 .distance = !rule->near         ? 0
                             : k < before_others ? -1
                                                 : store_watch_distance(s, asked[k]),

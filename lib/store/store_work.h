@@ -101,6 +101,7 @@ struct store {
     struct link *link;
     size_t unsent_most; /* bytes that wait for one connection; one with more gets no new mail */
     double *full_until; /* per node: it said MEMORY, others are tried first until then */
+    bool *behind;       /* per node: much waits for its connections, others are preferred */
     struct work *queue, **queue_last;
     struct work *live;       /* all that a caller waits for */
     atomic_bool able;        /* enough nodes can be used: looked up by any thread */
@@ -130,6 +131,8 @@ size_t store_usable(struct store *, bool bulk);
 bool store_choose(struct store *, const struct config_placement *, bool bulk, bool ordered,
                   const size_t *first, size_t nfirst, size_t chosen[LANENAME_OWNERS_MAX]);
 bool store_node_usable(struct store *, size_t node, bool bulk);
+/* Which nodes' connections are behind. Ten times a second. */
+void store_look_behind(struct store *);
 struct link *store_link(struct store *, size_t node, bool bulk);
 
 /* store_order.c: the one list of owners of all that is for ordered destinations, and its

@@ -80,9 +80,9 @@ def counted(system):
     )
 
 
-@pytest.mark.parametrize(
-    "rtt", [400, pytest.param(1000, marks=pytest.mark.exhaustive)], ids=lambda rtt: f"{rtt}ms"
-)
+# A path is left when it gives no answer for path_timeout (0.4 s at least) and a quarter of that, and
+# the other one has answered meanwhile: at 400 ms that cannot be, at 800 ms it was so.
+@pytest.mark.parametrize("rtt", [400, 800], ids=lambda rtt: f"{rtt}ms")
 def test_nothing_is_left_or_suspected_for_distance_alone(page, rtt):
     with far_stack(page) as system:
         load = Load(system, sessions=6, rate=20)

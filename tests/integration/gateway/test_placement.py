@@ -161,3 +161,45 @@ def test_the_others_are_asked_in_a_circle_behind_the_own_node():
             ledger = load.end()
         sinks.rules(system, "a")
         oracle.wait_delivered(system, ledger).check()
+
+
+def test_a_node_whose_connections_are_behind_comes_after_others():
+    """24 MB at 100 kB a second: most waits in the milter, and small mails go to mx3 meanwhile."""
+    with Stack(
+        postfix="divert",
+        nodes=3,
+        copies=2,
+        takeover="automatic",
+        paths=True,
+        redis_conf=["lane.settle-ms 2000"],
+        sinks=[SinkShape("a", ours=True)],
+        # half of milter_memory may wait for one node's connections
+        settings={**QUICK, "max_entry": "4500kB", "milter_memory": "64MB", "path_timeout": "800ms"},
+    ) as system:
+        sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+        small = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        large = None
+        try:
+            diverting(system, 10)
+            eventually("mx2 is next", lambda: placed(system, small) == {("mx1", "mx2")}, 120)
+            system.link("rate", "mx2-active", "mx2-standby", bytes=100000)
+            eventually("mx2 is used again", lambda: placed(system, small) == {("mx1", "mx2")}, 120)
+            large = Load(
+                system,
+                domains=["a.example"],
+                recipients=(1, 1),
+                size=(4000000, 4000000),
+                sessions=6,
+                mails=6,
+                per_session=1,
+                rate=None,
+            )
+            eventually("mx3 is used", lambda: placed(system, small) == {("mx1", "mx3")}, 120)
+            system.link("rate", "mx2-active", "mx2-standby", bytes=0)
+            eventually("it has caught up", lambda: placed(system, small) == {("mx1", "mx2")}, 120)
+        finally:
+            ledger = small.end()
+            if large:
+                ledger.pairs.update(large.end().pairs)
+        sinks.rules(system, "a")
+        oracle.wait_delivered(system, ledger).check()

@@ -5,6 +5,7 @@
 int main(void)
 {
     Suite *s = suite_create("ctl");
+    suite_add_tcase(s, held_lanes_case());
     suite_add_tcase(s, row_case());
     suite_add_tcase(s, top_model_case());
     SRunner *r = srunner_create(s);

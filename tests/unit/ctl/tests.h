@@ -3,6 +3,7 @@
 
 #include <check.h>
 
+TCase *held_lanes_case(void);
 TCase *row_case(void);
 TCase *top_model_case(void);
 
