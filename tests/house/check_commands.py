@@ -56,7 +56,6 @@ KNOWN = {
     r"docker compose down -v( --rmi all)?": DOWN,
     r"DOVELANE_PROMETHEUS_PORT=9091 docker compose up": ENGINE,
     r"DOVELANE_BUILD_NETWORK=host docker compose build": ENGINE,
-    r"DOCKER_BUILDKIT=1 docker-compose build": "by hand: which builder is there differs",
     r"docker compose --profile grafana up": "its image is in no reach of tests; "
     "tests/integration/containers/test_grafana.py::test_what_grafana_is_given_fits_its_documents",
     r"docker (image prune|builder prune -a)": "it looks at other projects' images, too",
