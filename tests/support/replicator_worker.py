@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 
-from support.frames import (ADMIN, ANSWER, ASK_DISK, BATCH, BODIES, CLOSE, CONFIRMED, CREDENTIALS, DONE,
+from support.frames import (ADMIN, ANSWER, APART, ASK_DISK, BATCH, BODIES, CLOSE, CONFIRMED, CREDENTIALS, DONE,
                             ELSEWHERE, EXCHANGE, FAIL, FORGET, HELLO, INGEST, LOOKUP, NEW, NOTE,
                             ON_DISK, OPEN, PARCEL, QUESTION, READY, REPLY, RESERVE, RESERVED, Reader, SEND,
                             SHIP, TICK, WANT, batch_head, frame, num, text)
@@ -86,6 +86,7 @@ class Site:
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
         self.words, self.epochs, self.owners = {}, {}, {}   # (user, GUID): here, removed or wait; user: epoch of his state, id of his files
+        self.apart = {}     # user: sites that he is not replicated with
         self.listed = None  # names of the userdb; None: cannot be listed
         self.together, self.first_rows = 0, 0   # so many users' answers have a first row each before any has its second one
         self.row_sent = threading.Condition(self.lock)
@@ -312,6 +313,8 @@ class Worker:
         self.site.open_users[user] = self
         self.site.opened.append(user)
         self.reserve(CHECK, len(self.site.state(user).own()))
+        if user in self.site.apart:
+            self.write(APART, text(b"".join(struct.pack("<Q", site) for site in self.site.apart[user])))
         s = self.site.state(user)
         self.write(READY, bytes([0, user in self.site.joining]) + num(len(s.own()) - s.first + 1))
 

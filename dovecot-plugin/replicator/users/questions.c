@@ -27,13 +27,25 @@ static bool counts(const struct questions *t, size_t peer)
     return !t->r->group.peer[peer].removed;
 }
 
-/* This site and others that have it on the disk are enough. */
+/* By the userdb's word this user's mail is not to be at that site. */
+static bool is_apart(const struct user *u, size_t peer)
+{
+    return u && u->peer[peer].apart;
+}
+
+/* This site and others that have it on the disk are enough. A user who is replicated with fewer
+ * sites than are wanted has it on all of his: there will be no more. Not where the group itself is
+ * too small, or a site was taken out of it: that is to be mended. */
 static bool is_enough(struct questions *t, const struct question *q)
 {
-    unsigned n = 1;
-    for (size_t i = 0; i < t->r->group.npeers; i++)
+    const struct user *u = user_find(t->r->users, q->asker->name, strlen(q->asker->name));
+    unsigned n = 1, apart = 0, all = 1;
+    for (size_t i = 0; i < t->r->group.npeers; i++) {
         n += q->confirmed[i] != 0 && counts(t, i);
-    return n >= q->is.sites;
+        apart += counts(t, i) && is_apart(u, i);
+        all += counts(t, i);
+    }
+    return n >= q->is.sites || (all >= q->is.sites && n >= all - apart);
 }
 
 /* That site is heard with this epoch: what it confirmed in another one does not count any more. */

@@ -108,6 +108,28 @@ def test_three_sites_are_counted_each_once(world):  # noqa: F811
     nothing_asked(w[0])
 
 
+def test_who_has_fewer_sites_has_his_mail_on_all_of_his(world):  # noqa: F811
+    w = world(3)
+    two, one = "two@example.net", "one@example.net"
+    for replica in w.replicas:
+        replica.site.apart = {two: [3], one: [2, 3]}
+    settled(w)
+    for n in (0, 1, 2):
+        w[n].site.words[two, guid(1)] = w[n].site.words[USER, guid(3)] = "wait"
+    w[0].site.words.update({(two, guid(1)): "here", (one, guid(2)): "here", (USER, guid(3)): "here"})
+    ask(w[0], 1, sites=3, user=two)
+    ask(w[0], 2, sites=2, user=one)
+    ask(w[0], 3, sites=2)
+    until(w[0], {2: "safe"})
+    nothing_asked(w[0])
+    w[1].site.words[two, guid(1)] = "here"
+    ask(w[0], 1, sites=3, user=two)
+    until(w[0], {1: "safe", 2: "safe"})
+    ask(w[0], 2, sites=4, user=one)     # the group itself is too small
+    nothing_asked(w[0])
+    assert answers(w[0]) == {1: "safe", 2: "safe"}
+
+
 def hello(w, sender, epoch):
     """A BATCH of that site under that epoch."""
     body = text(batch_head(0, 0, [(sender, epoch, 0)]) + b'{"vector": {}, "first": 0, "items": []}')
