@@ -505,6 +505,7 @@ struct questions *questions_open(struct replicator *r)
 {
     struct questions *t = mem_zero(sizeof *t);
     t->r = r;
+    t->seed = questions_random();
     TAILQ_INIT(&t->all);
     TAILQ_INIT(&t->asking);
     r->asked_for = ledger_noted(r->ledger, LEDGER_ASKED_FOR) != 0;
