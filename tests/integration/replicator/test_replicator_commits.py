@@ -102,6 +102,17 @@ def test_a_mail_that_its_site_finds_late_is_looked_for_again(two):
     assert process.answer() == "+"
 
 
+@pytest.mark.exhaustive
+def test_a_worker_that_is_busy_for_longer_than_a_relay_asks_is_waited_for(two):
+    """What relays do not ask again is forgotten after 100 s. A mail process asks once."""
+    w = two
+    here(w, 1)
+    w[0].site.slow[USER] = 115
+    process = Process(w[0])
+    process.socket.settimeout(400)
+    assert process.ask(1).answer() == "+"
+
+
 def test_who_gives_up_is_counted_and_leaves_nothing(two):
     w = two
     here(w, 1, sites=[0])
