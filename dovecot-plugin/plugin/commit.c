@@ -4,6 +4,7 @@
 
 #include <array.h>
 #include <guid.h>
+#include <ioloop.h>
 #include <mail-storage-private.h>
 #include <net.h>
 
@@ -31,14 +32,18 @@ struct wait {
 
 /* --- which saves ------------------------------------------------------------------------------ */
 
+static bool is_service(const char *name)
+{
+    return master_service != NULL && strcmp(master_service_get_name(master_service), name) == 0;
+}
+
 /* Those whose reply is somebody's promise. What doveadm saves comes from where it is still. */
 static bool is_asked_by_a_client(void)
 {
     static const char *const services[] = {"imap", "lmtp", "lda"};
-    const char *name = master_service == NULL ? "" : master_service_get_name(master_service);
 
     for (unsigned i = 0; i < N_ELEMENTS(services); i++) {
-        if (strcmp(name, services[i]) == 0)
+        if (is_service(services[i]))
             return TRUE;
     }
     return FALSE;
@@ -114,6 +119,36 @@ static int64_t now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+/* A delivery to several recipients by LMTP: since when it waits, and what ends it. */
+static struct {
+    int64_t since;
+    struct timeout *ends;
+} delivery;
+
+void commit_deinit(void)
+{
+    timeout_remove(&delivery.ends);
+}
+
+static void delivery_ends(void *context ATTR_UNUSED)
+{
+    timeout_remove(&delivery.ends);
+}
+
+/* LMTP replies to all recipients when the last one has the mail: if each waited for its own time,
+ * the client would give up, and deliver to all of them again. So they share one. The process comes
+ * back to its loop behind the last of them. */
+static int64_t begin_of_wait(void)
+{
+    if (!is_service("lmtp") || io_loop_get_root() == NULL)
+        return now();
+    if (delivery.ends == NULL) {
+        delivery.since = now();
+        delivery.ends = timeout_add_short_to(io_loop_get_root(), 0, delivery_ends, (void *)NULL);
+    }
+    return delivery.since;
+}
+
 static void pause_for(const struct wait *w, int milliseconds)
 {
     int64_t left = w->end - now();
@@ -158,21 +193,23 @@ static ssize_t read_reply(struct wait *w, char *reply, size_t size)
         if (r <= 0)
             return 0;
         n += (size_t)r;
-        if (reply[n - 1] == '\n' || n == size - 1) {
-            reply[n - (reply[n - 1] == '\n' ? 1 : 0)] = '\0';
+        reply[n] = '\0';
+        if (memchr(reply, '\n', n) != NULL || n == size - 1) {
+            reply[strcspn(reply, "\n")] = '\0';
             return (ssize_t)n;
         }
     }
 }
 
 /* 1: another site has them; 0: there is nothing to wait for, why says; -1: the time is over. A
- * replicator that is killed meanwhile is started again, and asked again. */
+ * replicator that is killed meanwhile is started again, and asked again. One is asked also when the
+ * time was over before: it counts the reply as late. */
 static int ask(struct wait *w, const char *line, size_t size)
 {
     char reply[256];
     ssize_t n;
 
-    while (now() < w->end) {
+    do {
         if (w->fd == -1 && !connect_once(w))
             return 0;
         if (w->fd == -1 || send(w->fd, line, size, MSG_NOSIGNAL) != (ssize_t)size)
@@ -189,7 +226,7 @@ static int ask(struct wait *w, const char *line, size_t size)
         if (n < 0)
             return -1;
         pause_for(w, AGAIN);
-    }
+    } while (now() < w->end);
     return -1;
 }
 
@@ -235,7 +272,7 @@ static void wait_for(struct plugin_user *puser, struct mailbox *box,
 {
     struct wait w = {.path =
                          t_strconcat(box->storage->user->set->base_dir, "/" COMMIT_SOCKET, NULL),
-                     .end = now() + puser->set.commit_wait,
+                     .end = begin_of_wait() + puser->set.commit_wait,
                      .fd = -1};
     int r = 0;
 

@@ -28,5 +28,7 @@ void commit_wait(struct commit_saves *, const struct mailbox_transaction_context
                  struct plugin_user *, struct mailbox *);
 /* It was rolled back, or its commit failed; NULL: the mailbox goes away, with all of them. */
 void commit_forget(struct commit_saves *, const struct mailbox_transaction_context *);
+/* The plugin is unloaded. */
+void commit_deinit(void);
 
 #endif

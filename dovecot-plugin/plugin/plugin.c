@@ -6,6 +6,7 @@
  * record of what changed; this plugin keeps none, so a crash of it loses nothing. */
 #include "dovecot-plugin/compat.h"
 
+#include "dovecot-plugin/plugin/commit.h"
 #include "dovecot-plugin/plugin/delivery.h"
 #include "dovecot-plugin/plugin/hint.h"
 #include "dovecot-plugin/plugin/mailbox.h"
@@ -51,6 +52,7 @@ void dovelane_plugin_deinit(void)
 {
     if (!in_worker())
         mail_storage_hooks_remove(&hooks);
+    commit_deinit();
     delivery_unhook();
     hint_deinit();
 }

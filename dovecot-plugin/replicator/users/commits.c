@@ -25,6 +25,9 @@
 #define STRANGER_LASTS 60.  /* seconds for which an id that asked for others is sent away */
 #define STRANGERS 64        /* such ids that are remembered */
 
+/* What an id may have too much of. */
+enum share { CONNECTIONS, MAILS };
+
 struct client {
     struct disk_waiter waits; /* first: told() is given this */
     TAILQ_ENTRY(client) link; /* the one that came first is first */
@@ -101,6 +104,48 @@ static void refuse(struct client *c, const char *why)
     end(c);
 }
 
+/* ---- who takes too much ---- */
+
+static size_t share_of(const struct commits *m, uint32_t uid, enum share of)
+{
+    const struct client *c;
+    size_t n = 0;
+    TAILQ_FOREACH (c, &m->clients, link)
+        if (c->waits.uid == uid)
+            n += of == MAILS ? c->nasked : 1;
+    return n;
+}
+
+/* Of the other id that has the most, and more than that: its oldest one that has any. NULL: there
+ * is no such id. */
+static struct client *oldest_of_most(struct commits *m, uint32_t uid, size_t most, enum share of)
+{
+    struct client *c, *found = NULL;
+    TAILQ_FOREACH (c, &m->clients, link) {
+        if (c->waits.uid == uid || (of == MAILS && c->nasked == 0) ||
+            (found && c->waits.uid == found->waits.uid))
+            continue;
+        size_t n = share_of(m, c->waits.uid, of);
+        if (n > most) {
+            most = n;
+            found = c;
+        }
+    }
+    return found;
+}
+
+/* Of the id that asks for the most mails the oldest questions end, unless that is this one. */
+static bool make_room_for_mails(struct client *c, size_t n)
+{
+    struct commits *m = c->all;
+    struct client *other;
+    size_t most = share_of(m, c->waits.uid, MAILS) + n;
+    while (m->nasked + n > QUESTIONS_MAX &&
+           (other = oldest_of_most(m, c->waits.uid, most, MAILS)) != NULL)
+        gave_up(other);
+    return m->nasked + n <= QUESTIONS_MAX;
+}
+
 /* ---- strangers ---- */
 
 static bool is_stranger(struct commits *m, uint32_t uid)
@@ -163,8 +208,6 @@ static void ask(struct client *c, const struct commit_question *q)
     struct user *u = user_find(r->users, q->user, strlen(q->user));
     if (r->stopping) {
         end(c); /* the next one is asked */
-    } else if (c->all->nasked + q->n > QUESTIONS_MAX) {
-        refuse(c, "too many mails are asked for");
     } else if (!has_peer(r, u)) {
         refuse(c, "the user is replicated with no other site");
     } else if (!is_replicated(&r->group, q->namespace)) {
@@ -174,6 +217,8 @@ static void ask(struct client *c, const struct commit_question *q)
     } else if (u && c->waits.uid != 0 && u->owner_at != 0 &&
                clock_monotonic() - u->owner_at < OWNER_LASTS && u->owner != c->waits.uid) {
         refuse_stranger(c);
+    } else if (!make_room_for_mails(c, q->n)) {
+        refuse(c, "too many mails are asked for");
     } else if (!u && !(u = new_user(r, q->user))) {
         refuse(c, "too many users are looked up");
     } else {
@@ -185,6 +230,20 @@ static void ask(struct client *c, const struct commit_question *q)
             questions_await(r->questions, u, q->guid[i], &c->waits);
         questions_again(r->questions, &c->waits);
     }
+}
+
+/* A mail that is named twice is one. */
+static void name_each_once(struct commit_question *q)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < q->n; i++) {
+        size_t k = 0;
+        while (k < n && strcmp(q->guid[k], q->guid[i]) != 0)
+            k++;
+        if (k == n)
+            memmove(q->guid[n++], q->guid[i], sizeof q->guid[i]);
+    }
+    q->n = n;
 }
 
 static void on_line(struct client *c, size_t n)
@@ -200,6 +259,7 @@ static void on_line(struct client *c, size_t n)
         return;
     }
     c->n = 0;
+    name_each_once(&q);
     ask(c, &q);
 }
 
@@ -280,34 +340,17 @@ static void on_every(struct ev_loop *loop, ev_timer *t, int events)
 
 /* ---- who comes ---- */
 
-static size_t clients_of(const struct commits *m, uint32_t uid)
-{
-    const struct client *c;
-    size_t n = 0;
-    TAILQ_FOREACH (c, &m->clients, link)
-        n += c->waits.uid == uid;
-    return n;
-}
-
 /* Of the id that has the most connections the oldest one goes, unless that is this one's. */
 static bool make_room(struct commits *m, uint32_t uid)
 {
-    struct client *c, *of_most = NULL;
-    size_t most = clients_of(m, uid);
-    TAILQ_FOREACH (c, &m->clients, link) {
-        size_t n = of_most && c->waits.uid == of_most->waits.uid ? 0 : clients_of(m, c->waits.uid);
-        if (n > most + 1) {
-            most = n;
-            of_most = c;
-        }
-    }
+    struct client *c = oldest_of_most(m, uid, share_of(m, uid, CONNECTIONS) + 1, CONNECTIONS);
     if (replicator_may_say(&m->said_crowd, 60.))
         log_warning("%zu mail processes wait for another site at a time: replies of others are "
                     "not held back",
                     m->n);
-    if (of_most)
-        gave_up(of_most);
-    return of_most != NULL;
+    if (c)
+        gave_up(c);
+    return c != NULL;
 }
 
 void commits_client(struct commits *m, int fd)

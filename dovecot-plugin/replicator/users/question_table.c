@@ -80,9 +80,13 @@ void question_asked(struct questions *t, struct question *q)
     TAILQ_INSERT_TAIL(&t->all, q, in_all);
 }
 
+/* Mail processes choose their GUIDs: which of them share a bucket nobody can know. */
 struct question_list *questions_of_guid(struct questions *t, const char *guid)
 {
-    return &t->guid[orset_hash(guid, DISK_GUID_HEX - 1).lo % BUCKETS];
+    char text[sizeof t->seed + DISK_GUID_HEX - 1];
+    memcpy(text, &t->seed, sizeof t->seed);
+    memcpy(text + sizeof t->seed, guid, DISK_GUID_HEX - 1);
+    return &t->guid[orset_hash(text, sizeof text).lo % BUCKETS];
 }
 
 bool question_is_of(const struct question *q, const struct asker *a, const char *guid)

@@ -480,8 +480,8 @@ void questions_again(struct questions *t, struct disk_waiter *w)
     LIST_FOREACH (q, &w->open, in_waiter) {
         double wait = q->here ? WAITER_ASKS : WAITER_LOOKS * (1 << q->looks);
         bool again = now - (q->here ? q->sent_at : q->looked_at) >= wait;
+        question_asked(t, q); /* however long a worker takes */
         if (q->todo == NOTHING && again) {
-            question_asked(t, q);
             q->looks += q->looks < WAITER_DOUBLED;
             question_set(t, q, q->here ? ASK : LOOK);
         }
@@ -517,6 +517,7 @@ struct questions *questions_open(struct replicator *r)
 {
     struct questions *t = mem_zero(sizeof *t);
     t->r = r;
+    t->seed = questions_random();
     TAILQ_INIT(&t->all);
     TAILQ_INIT(&t->asking);
     r->asked_for = ledger_noted(r->ledger, LEDGER_ASKED_FOR) != 0;

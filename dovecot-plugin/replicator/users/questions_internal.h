@@ -70,6 +70,7 @@ struct questions {
     struct asker_queue asking; /* in the next turn of the loop: they ask other sites */
     struct asker_list bucket[BUCKETS];
     struct question_list guid[BUCKETS];
+    uint64_t seed; /* of these */
     double said, said_sites;
     bool closing;
     ev_timer every;

@@ -142,6 +142,29 @@ def test_no_word_ends_the_wait_by_its_time(start):
         assert re.search(rf"{LATE} 300 ms that it has the 1 mails that were saved in INBOX, {guid} the first", w.log.read_text())
 
 
+def test_the_recipients_of_one_delivery_share_one_wait(start):
+    """Their replies come all at once: if each waited for its own time, a client would give up, and deliver to all of them again."""
+    w, replicator = start(wait="3s")
+    replicator.answer = lambda line: b""
+    recipients = [f"r{n}@example.org" for n in range(60)]
+    w.deliver(*recipients)      # within 60 s
+    assert [fields[1] for fields in replicator.fields()] == recipients      # asked all the same: a replicator counts them
+    eventually("a line of each", lambda: w.log.read_text().count(LATE) == len(recipients))
+    replicator.answer = lambda line: b"+\n"
+    w.deliver(*recipients[:3])      # the next mail's wait is its own
+    assert len(replicator.asked) == len(recipients) + 3
+    assert w.log.read_text().count(LATE) == len(recipients)
+
+
+def test_an_answer_for_doveadm_is_one_line_of_the_log(start):
+    """A replicator that cannot start says that to whoever connects."""
+    w, replicator = start()
+    replicator.answer = lambda line: b"-it cannot start\n=\t75\n"
+    with w.imap(USER) as imap:
+        imap.mail()
+    assert [line.endswith("it cannot start") for line in w.said(NOTHING)] == [True]
+
+
 def test_a_replicator_that_is_killed_is_asked_again(start):
     w, replicator = start()
     replicator.answer = lambda line: None if len(replicator.asked) < 4 else b"+\n"

@@ -102,6 +102,17 @@ def test_a_mail_that_its_site_finds_late_is_looked_for_again(two):
     assert process.answer() == "+"
 
 
+@pytest.mark.exhaustive
+def test_a_worker_that_is_busy_for_longer_than_a_relay_asks_is_waited_for(two):
+    """What relays do not ask again is forgotten after 100 s. A mail process asks once."""
+    w = two
+    here(w, 1)
+    w[0].site.slow[USER] = 115
+    process = Process(w[0])
+    process.socket.settimeout(400)
+    assert process.ask(1).answer() == "+"
+
+
 def test_who_gives_up_is_counted_and_leaves_nothing(two):
     w = two
     here(w, 1, sites=[0])
@@ -166,17 +177,31 @@ def test_a_second_question_before_the_first_ones_answer_ends_the_connection(two)
     assert w[0].metric("replicator_questions_open") == 0
 
 
-def flood(directory, uid, count, ready, over):
-    """So many connections of one id, which say nothing."""
+def flood(directory, uid, lines, ready, over):
+    """A connection of that id for each of these lines."""
     os.setgid(uid)
     os.setuid(uid)
     there = []
-    for _ in range(count):
+    for words in lines:
         s = socket.socket(socket.AF_UNIX)
         s.connect(directory)
+        s.sendall(words)
         there.append(s)
     ready.set()
     over.wait()
+
+
+@contextlib.contextmanager
+def flooded(replica, lines):
+    ready, over = multiprocessing.Event(), multiprocessing.Event()
+    child = multiprocessing.Process(target=flood, args=(str(replica.directory / "dovelane-commit"), THEIRS, lines, ready, over))
+    child.start()
+    try:
+        assert ready.wait(120)
+        yield
+    finally:
+        over.set()
+        child.join()
 
 
 def test_who_opens_many_connections_takes_none_from_others(two):
@@ -184,17 +209,29 @@ def test_who_opens_many_connections_takes_none_from_others(two):
     w = two
     w[0].site.owners = {USER: MINE}
     here(w, 1)
-    ready, over = multiprocessing.Event(), multiprocessing.Event()
-    child = multiprocessing.Process(target=flood, args=(str(w[0].directory / "dovelane-commit"), THEIRS, 1000, ready, over))
-    child.start()
-    try:
-        assert ready.wait(120)
+    with flooded(w[0], [b""] * 1000):
         assert Process(w[0], MINE).ask(1).answer() == "+"
-    finally:
-        over.set()
-        child.join()
     eventually("no process", lambda: w[0].metric("replicator_commits_open") == 0)
     assert Process(w[0], MINE).ask(1).answer() == "+"
+
+
+@pytest.mark.parametrize("repeated", [False, True], ids=["each once", "one again and again"])
+def test_who_asks_for_many_mails_takes_none_from_others(two, repeated):
+    """He loses his own oldest questions, where there is no room for another one's. A mail that is named many times in one question counts once."""
+    w = two
+    w[0].site.owners = {USER: MINE, OTHER: THEIRS}
+    mine = range(1, 64)
+    here(w, *mine)
+    theirs = [[7] * 63 if repeated else range(1000 + 63 * n, 1063 + 63 * n) for n in range(317)]
+    for n in {number for part in theirs for number in part}:
+        w[0].site.words[OTHER, guid(n)] = "wait"
+    with flooded(w[0], [line(*part, user=OTHER) for part in theirs]):
+        eventually("questions", lambda: w[0].metric("replicator_commits") == 317)
+        assert w[0].metric("replicator_questions_open") == sum(len(set(part)) for part in theirs)
+        assert Process(w[0], MINE).ask(*mine).answer() == "+"
+        assert w[0].metric("replicator_commits_late") == (0 if repeated else 1)
+        assert w[0].metric("replicator_commits_refused") == 0
+    eventually("no process", lambda: w[0].metric("replicator_commits_open") == 0)
 
 
 def test_the_replicator_ends_while_one_waits(two):
