@@ -94,6 +94,34 @@ static void check_authority(struct ctl *ctl)
                   "table of nodes makes a server of his own a node, with any public certificate");
 }
 
+static void say_spread_unused(struct ctl *ctl, const char *about, long long least)
+{
+    check_say(ctl, FINDING_WARNING, FOUND_SPREAD_UNUSED, about,
+              "spread_over = site or zone beside it, and that label in each node section; or take "
+              "spread_least out",
+              "spread_least = %lld counts the zones or sites that spread_over names, and it names "
+              "node: all copies may be in one site",
+              least);
+}
+
+/* What all have counts where a single destination has spread_over. */
+static void check_spread_least(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    bool used = false;
+    for (size_t i = 0; i <= c->ndestinations; i++) {
+        const struct config_destination *d = i < c->ndestinations ? &c->destination[i] : &c->other;
+        bool over = config_placement(c, d).over != SPREAD_OVER_NODE;
+        char *about = mem_printf("destination \"%s\"", d->name);
+        used |= over && !d->spread_least;
+        if (d->spread_least > 1 && !over)
+            say_spread_unused(ctl, about, d->spread_least);
+        free(about);
+    }
+    if (c->spread_least > 1 && !used)
+        say_spread_unused(ctl, "config", c->spread_least);
+}
+
 static void check_config(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
@@ -135,6 +163,7 @@ static void check_config(struct ctl *ctl)
                       "destination \"%s\" is not in divert: its settings are used for mail that is "
                       "still in lanes only",
                       c->destination[i].name);
+    check_spread_least(ctl);
     check_ports(ctl);
     check_places(ctl);
     check_authority(ctl);

@@ -126,6 +126,15 @@ static char *what_it_says(const char *libexec, char *const word[], size_t n)
     return text;
 }
 
+/* However each path is written; where one of the two is not there, the paths count. */
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (stat(a, &x) < 0 || stat(b, &y) < 0)
+        return !strcmp(a, b);
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static void check_start(struct replica_here *h, const char *executable)
 {
     char *libexec = *executable == '/' ? NULL : dovecot_conf_ask(h->dovecot_file, "libexec_dir");
@@ -136,8 +145,7 @@ static void check_start(struct replica_here *h, const char *executable)
     h->name = h->self >= 0 ? mem_strdup(name) : NULL;
     if (!name)
         wrong = mem_strdup("-n NAME is not in its executable: which replica this is, nobody knows");
-    else if (config ? strcmp(config, h->ctl->config_path) != 0
-                    : strcmp(h->ctl->config_path, "/etc/dovelane/dovelane.conf") != 0)
+    else if (!is_one_file(config ? config : "/etc/dovelane/dovelane.conf", h->ctl->config_path))
         wrong = mem_printf("it reads %s, and this check %s",
                            config ? config : "/etc/dovelane/dovelane.conf", h->ctl->config_path);
     else
@@ -331,6 +339,7 @@ void check_replicas(struct ctl *ctl, const char *dovecot_file, bool asked)
     } else {
         check_service(&h);
         check_mailboxes(&h);
+        check_plugin(&h);
     }
     check_sites(&h);
     free(h.name);

@@ -20,6 +20,22 @@ static void add(struct dovecot_conf *c, const char *section, const char *name, c
         *section ? mem_printf("%s/%s", section, name) : mem_strdup(name), mem_strdup(value)};
 }
 
+/* doveconf quotes what begins or ends with a blank, as a list does that was made of an empty one:
+ * " dovelane". In place. */
+static char *unquoted(char *value)
+{
+    size_t len = strlen(value), n = 0;
+    if (len < 2 || *value != '"' || value[len - 1] != '"')
+        return value;
+    for (size_t i = 1; i < len - 1; i++) {
+        if (value[i] == '\\' && i + 1 < len - 1)
+            i++;
+        value[n++] = value[i];
+    }
+    value[n] = '\0';
+    return value;
+}
+
 static void read_line(struct dovecot_conf *c, char *section, char *text)
 {
     text += strspn(text, " \t");
@@ -35,7 +51,7 @@ static void read_line(struct dovecot_conf *c, char *section, char *text)
         *(slash ? slash : section) = '\0';
     } else if (equals && (equals[2] == ' ' || !equals[2])) {
         *equals = '\0';
-        add(c, section, text, equals[2] ? equals + 3 : "");
+        add(c, section, text, equals[2] ? unquoted(equals + 3) : "");
     } else if (len > 2 && !strcmp(text + len - 2, " {")) {
         text[len - 2] = '\0';
         add(c, section, text, "{");

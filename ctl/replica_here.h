@@ -21,6 +21,8 @@ struct replica_here {
 
 /* check_mailboxes.c: namespaces, formats, plugins, the userdb. */
 void check_mailboxes(const struct replica_here *);
+/* check_plugin.c: what Dovecot's files say to the plugin. */
+void check_plugin(const struct replica_here *);
 /* check_sites.c: what is compared between sites. */
 void check_sites(const struct replica_here *);
 

@@ -157,7 +157,8 @@ static char *check_spread(const struct config *c, const struct config_placement 
     const char *word = spread_word[p->over];
     size_t domains = 0;
     if (p->least > (size_t)c->copies)
-        return mem_printf("%s: %s = %s with spread_least = %zu: that is more than copies = %lld",
+        return mem_printf("%s: %s = %s with spread_least = %zu: that is more than copies = %lld: "
+                          "raise copies, or lower spread_least",
                           path, where, word, p->least, (long long)c->copies);
     if (p->over == SPREAD_OVER_NODE)
         return NULL;
@@ -365,8 +366,9 @@ static char *check_destination(const struct config *c, const struct config_desti
                           "name in its certificate",
                           path, d->name);
     if (d->delivery_id && !*c->group_key_file)
-        return mem_printf("%s: destination %s: delivery_id = yes needs group_key_file", path,
-                          d->name);
+        return mem_printf("%s: destination %s: delivery_id = yes needs group_key_file: write "
+                          "group_key_file = \"/etc/dovelane/group.key\", with one key on all hosts",
+                          path, d->name);
     return NULL;
 }
 

@@ -12,6 +12,7 @@ from support import admin
 import pytest
 import test_ctl_mends_host
 import test_ctl_mends_nodes
+import test_ctl_mends_plugin
 import test_ctl_mends_replicas
 from support.lane_server import BUILD, PORTS, ROOT
 from support.mends import Check, command, mends, settings
@@ -26,7 +27,7 @@ def test_no_finding_is_forgotten():
     listed = [line.split()[1] for line in subprocess.run([BUILD / "ctl" / "dovelane", "check", "--list"], capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()]
     units = (Path(__file__).parents[2] / "machines" / "test_check_units.py").read_text()
     tried = set(re.findall(r'"([a-z-]+)"', "".join(re.findall(r"(?m)^@mends\(([^)]*)\)", units))))
-    for module in (test_ctl_mends_host, test_ctl_mends_nodes, test_ctl_mends_replicas, sys.modules[__name__]):
+    for module in (test_ctl_mends_host, test_ctl_mends_nodes, test_ctl_mends_plugin, test_ctl_mends_replicas, sys.modules[__name__]):
         for value in vars(module).values():
             tried |= set(getattr(value, "mends", ())) if callable(value) and value is not mends else set()
     assert len(listed) == len(set(listed)) > 90 and tried == set(listed), (set(listed) - tried, tried - set(listed))
@@ -60,6 +61,30 @@ def conf(tmp_path):
 
 def test_a_good_configuration_has_no_finding(conf):
     assert re.fullmatch(r"0 critical, 0 warnings, \d+ good\n", conf.check.run("config"))
+
+
+@mends("spread-unused")
+@pytest.mark.parametrize("where", ["for all", "destination"])
+def test_a_least_number_of_sites_without_sites(conf, where):
+    hop = "smtp:[192.0.2.1]:25"
+    conf.check.lacks("spread-unused", "config")
+    if where == "destination":
+        conf.more = f'destination "{hop}" {{ spread_least = 2 }}'
+    conf.write(**({"spread_least": 2} if where == "for all" else {}))
+    found = conf.check.finds("spread-unused", "config")
+    assert found.mend.startswith("spread_over = site") and "spread_least = 2" in found.text
+    for n, name in enumerate(conf.nodes):
+        conf.nodes[name]["site"] = f"s{n}"
+    conf.write(spread_over="site")
+    conf.check.lacks("spread-unused", "config")
+
+
+def test_a_least_number_that_one_destination_uses(conf):
+    for n, name in enumerate(conf.nodes):
+        conf.nodes[name]["site"] = f"s{n}"
+    conf.more = 'destination "smtp:[192.0.2.1]:25" { spread_over = site }'
+    conf.write(spread_least=2)
+    conf.check.lacks("spread-unused", "config")
 
 
 OF_SETTINGS = [("bounce-port-empty", {"bounce_port": '""'}), ("reinject-port-empty", {"reinject_port": '""'}), ("divert-empty", {"divert": "{}"}), ("copies-one", {"copies": 1})]

@@ -241,7 +241,8 @@ static const struct {
     {"spread_over = rack\n", "spread_over = rack, allowed is one of node|zone|site"},
     {"spread_least = 9\n", ":1: spread_least = 9, allowed is 1 to 8"},
     {LABELLED "spread_over = site\nspread_least = 3\n",
-     "spread_over = site with spread_least = 3: that is more than copies = 2"},
+     "spread_over = site with spread_least = 3: that is more than copies = 2: raise "
+     "copies, or lower spread_least"},
     {LABELLED "spread_over = zone\n",
      "spread_over = zone, but node a says no zone: write zone = \"...\" in its section"},
     {LABELLED "destination \"*\" { spread_over = zone }\n",
@@ -349,7 +350,8 @@ static const struct {
      "destination *: tls_ca_file = ca.pem must be an absolute path"},
     {"destination \"*\" { tls_key_file = \"/key\" }\n", "tls_key_file without tls_cert_file"},
     {"destination \"lmtp:unix:/x\" { tls = verify }\n", "needs tls_name"},
-    {"destination \"*\" { delivery_id = yes }\n", "delivery_id = yes needs group_key_file"},
+    {"destination \"*\" { delivery_id = yes }\n",
+     "delivery_id = yes needs group_key_file: write group_key_file = "},
     {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nroute = {\"a.example=smtp:[h]:1\", "
      "\"b.example=smtp:[h]:1\", \"A.example=smtp:[h]:2\"}\n",
      "\"A.example=smtp:[h]:2\" for the same addresses"},
