@@ -66,6 +66,7 @@ static void read_beats(struct watched *w, const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
+    double now = clock_monotonic(), under_way = now - w->asked_at;
     for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST;
          i++) {
         const redisReply *b = list->element[i];
@@ -84,8 +85,10 @@ static void read_beats(struct watched *w, const redisReply *list)
                                            b->element[3]->type == REDIS_REPLY_INTEGER
                                                ? (double)b->element[3]->integer / 1000.
                                                : 0.};
+        /* the answer may have been on its way ever since it was asked for */
+        news[n - 1].age += under_way;
     }
-    liveness_update(w->store->heard->liveness, w->index, w->generation, news, n, clock_monotonic());
+    liveness_update(w->store->heard->liveness, w->index, w->generation, news, n, now);
 }
 
 static void on_beat(struct wire *wire, redisReply *reply, void *arg);

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <ev.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,56 @@ static struct {
     char path[100], got[65536];
     size_t len;
     int listener, fd;
+    atomic_bool fresh; /* the beats that it tells are new ones */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more;
 } peer = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+#define ASKS "LANE.BEATS"
+#define HELD 2 /* seconds, more than suspect_after of the test */
+
+static bool has_asked(unsigned times)
+{
+    const char *at = peer.got;
+    pthread_mutex_lock(&peer.lock);
+    for (; times && (at = strstr(at, ASKS)); times--)
+        at += strlen(ASKS);
+    pthread_mutex_unlock(&peer.lock);
+    return !times;
+}
+
+/* One young beat of mx1, and what it is whole for. The first answer comes late. */
+static void answer_beats(unsigned answered)
+{
+    char text[200];
+    if (answered == 1)
+        sleep(HELD);
+    snprintf(text, sizeof text,
+             "*2\r\n*1\r\n*5\r\n$3\r\nmx1\r\n$1\r\ni\r\n:%u\r\n:0\r\n$11\r\nstate=alive\r\n"
+             "*2\r\n$3\r\nmx1\r\n:1\r\n",
+             peer.fresh ? answered : 1);
+    send(peer.fd, text, strlen(text), MSG_NOSIGNAL);
+}
+
+/* In the order in which they were asked; what is neither has no answer. */
+static void answer_questions(void)
+{
+    static const char *at = peer.got;
+    static unsigned answered;
+    for (;;) {
+        const char *ping = strstr(at, "PING\r\n"), *beats = strstr(at, ASKS "\r\n");
+        if (!ping && !beats)
+            return;
+        if (ping && (!beats || ping < beats)) {
+            send(peer.fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
+            at = ping + 4;
+        } else {
+            answer_beats(++answered);
+            at = beats + strlen(ASKS);
+        }
+    }
+}
 
 static void *peer_run(void *arg)
 {
@@ -49,6 +96,7 @@ static void *peer_run(void *arg)
         if (asked && !told)
             send(peer.fd, answer, sizeof answer - 1, MSG_NOSIGNAL);
         told = told || asked;
+        answer_questions();
     } while (n > 0);
     close(peer.fd);
     return NULL;
@@ -79,12 +127,12 @@ static bool peer_has(const char *word)
     return !e;
 }
 
-static struct config *config(void)
+static struct config *config(const char *settings)
 {
     char path[120], *error = NULL;
     snprintf(path, sizeof path, "%s.conf", peer.path);
     FILE *f = fopen(path, "w");
-    fprintf(f, "copies = 1\ntakeover = manual\nnode mx1 {\n  redis = \"unix:%s\"\n}\n", peer.path);
+    fprintf(f, "copies = 1\n%snode mx1 {\n  redis = \"unix:%s\"\n}\n", settings, peer.path);
     fclose(f);
     struct config *c = config_read(path, &error);
     ck_assert_msg(c != NULL, "%s", error);
@@ -121,7 +169,7 @@ START_TEST(test_what_is_submitted_leaves_before_the_loop_waits)
     log_stderr_to(quiet);
     peer_start();
     struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
-    struct config *c = config();
+    struct config *c = config("takeover = manual\n");
     store = store_open_on(loop, c, NULL, &error);
     ck_assert_msg(store != NULL, "%s", error);
     for (time_t end = time(NULL) + WITHIN; !store_able(store) && time(NULL) < end;)
@@ -139,10 +187,37 @@ START_TEST(test_what_is_submitted_leaves_before_the_loop_waits)
 }
 END_TEST
 
+/* Of what was said before the answer was held up nobody knows whether it is still so. */
+START_TEST(test_a_beat_is_as_old_as_the_question_that_it_answers)
+{
+    char *error = NULL;
+    log_stderr_to(quiet);
+    peer_start();
+    struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+    struct config *c = config("suspect_after = 1s\nbeat = 100ms\n");
+    store = store_open_on(loop, c, NULL, &error);
+    ck_assert_msg(store != NULL, "%s", error);
+    bool able = false;
+    time_t end = time(NULL) + WITHIN;
+    while (!has_asked(4) && time(NULL) < end) {
+        ev_run(loop, EVRUN_ONCE);
+        able |= store_able(store);
+    }
+    ck_assert(has_asked(4));
+    ck_assert_msg(!able, "an old beat was taken for a new one");
+    peer.fresh = true;
+    while (!store_able(store) && time(NULL) < end)
+        ev_run(loop, EVRUN_ONCE);
+    unlink(peer.path);
+    ck_assert(store_able(store));
+}
+END_TEST
+
 TCase *store_tests(void)
 {
     TCase *t = tcase_create("store");
     tcase_add_test(t, test_what_is_submitted_leaves_before_the_loop_waits);
+    tcase_add_test(t, test_a_beat_is_as_old_as_the_question_that_it_answers);
     tcase_set_timeout(t, 120);
     return t;
 }
