@@ -561,6 +561,23 @@ def test_what_clients_unsubscribe_goes_everywhere_however_much_it_is(world, numb
     assert "A" in subscribed(world)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("number", [1, 2])
+def test_who_subscribes_again_wins_over_who_unsubscribes_meanwhile(world, number):
+    """Between two looks the list is as it was: only what the plugin wrote tells of it."""
+    world.settle()
+    subscribe(world[1], "A", "B")
+    world.settle()
+    subscribe(world[number], "A", on=False)
+    subscribe(world[number], "A")
+    subscribe(world[3 - number], "A", "B", on=False)
+    world.settle()
+    assert subscribed(world) & {"A", "B"} == {"A"}
+    subscribe(world[3 - number], "A", on=False)
+    world.settle()
+    assert "A" not in subscribed(world)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_old_file_of_subscriptions_is_no_users_doing(world, number):
     site = world[number]

@@ -173,11 +173,21 @@ static int went(struct subscription_scan *l, const char *vname)
     return changed(l, vname, FALSE, said);
 }
 
+/* It is listed as before, and clients unsubscribed and subscribed it since: who unsubscribes it
+ * elsewhere meanwhile has not seen that. */
+static int stays(struct subscription_scan *l, const char *vname)
+{
+    if (!journal_subscription(l->journal, vname, FALSE) ||
+        !journal_subscription(l->journal, vname, TRUE))
+        return 0;
+    return changed(l, vname, FALSE, TRUE) < 0 ? -1 : changed(l, vname, TRUE, TRUE);
+}
+
 static int compare(struct subscription_scan *l)
 {
     const char *const *n;
     array_foreach (&l->now, n) {
-        if (!has(&l->seen, *n) && came(l, *n) < 0)
+        if ((has(&l->seen, *n) ? stays(l, *n) : came(l, *n)) < 0)
             return -1;
     }
     array_foreach (&l->seen, n) {

@@ -359,6 +359,7 @@ START_TEST(a_vector_tells_whose_it_is)
     ck_assert(o.site == 8 && o.epoch == 66);
     question[sizeof question - 1] = 2; /* there is no third one */
     ck_assert(!parcel_sender(PARCEL_QUESTION, (struct text){question, sizeof question}, &o));
+    orset_buf_free(&b);
 }
 END_TEST
 
