@@ -35,7 +35,8 @@ static bool is_apart(const struct user *u, size_t peer)
 
 /* This site and others that have it on the disk are enough. A user who is replicated with fewer
  * sites than are wanted has it on all of his: there will be no more. Not where the group itself is
- * too small, or a site was taken out of it: that is to be mended. */
+ * too small, or a site was taken out of it: that is to be mended. A mail process wants another site
+ * than this one, whatever the userdb says. */
 static bool is_enough(struct questions *t, const struct question *q)
 {
     const struct user *u = user_find(t->r->users, q->asker->name, strlen(q->asker->name));
@@ -45,7 +46,7 @@ static bool is_enough(struct questions *t, const struct question *q)
         apart += counts(t, i) && is_apart(u, i);
         all += counts(t, i);
     }
-    return n >= q->is.sites || (all >= q->is.sites && n >= all - apart);
+    return n >= q->is.sites || (!q->waiter && all >= q->is.sites && n >= all - apart);
 }
 
 /* That site is heard with this epoch: what it confirmed in another one does not count any more. */

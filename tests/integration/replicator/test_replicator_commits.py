@@ -136,6 +136,16 @@ def test_nothing_to_wait_for_is_said_at_once(two):
     assert Process(w[0]).ask(1).answer() == "-the user is replicated with no other site"
 
 
+def test_a_user_without_another_site_is_not_told_that_one_has_his_mail(two):
+    w = two
+    w[0].site.apart = {OTHER: [2]}
+    here(w, 1, user=OTHER, sites=(0,))
+    first = Process(w[0]).ask(1, user=OTHER)    # nothing is known of him yet
+    eventually("a look", lambda: looks(w[0], OTHER) >= 1)
+    assert Process(w[0]).ask(1, user=OTHER).answer() == "-the user is replicated with no other site"
+    assert first.waits() and w[0].metric("replicator_commits_safe") == 0
+
+
 @pytest.mark.test
 def test_who_has_another_id_is_told_nothing(two):
     """And, once found out, costs no worker. Of his own users he is told."""
