@@ -235,7 +235,7 @@ def code_faults(tree, text):
 def rule_faults(tree, path, text):
     for match in re.finditer(r"\b[Rr]ules? (\d+(?:(?:,| and) \d+)*)", text):
         before, behind = text[max(0, match.start() - 60):match.start()], text[match.end():]
-        linked = re.match(r"\]\([\w/-]*replication-protocol\.md#the-rules\)", behind)
+        linked = re.match(r"\]\([\w./-]*replication-protocol\.md#the-rules\)", behind)
         protocol = path == PROTOCOL or PROTOCOL in before or linked
         book = PROTOCOL if protocol else CORE if path.startswith(CORE_FOLDERS) else None
         for number in re.findall(r"\d+", match[1]):
