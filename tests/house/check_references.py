@@ -169,7 +169,7 @@ def notes(path, text):
 def document_faults(tree, text):
     """docs/NAME.md, "Section" and "Other one", 3 and 4"""
     guide = rf'\b({"|".join(GUIDES)})(?=, ")'
-    for match in re.finditer(rf"\b(docs/[\w-]+\.md)(?!\w)|{guide}", text):
+    for match in re.finditer(rf"\b(docs/(?:[\w-]+/)*[\w-]+\.md)(?!\w)|{guide}", text):
         path, title, at = match[1] or GUIDES[match[2]], None, match.end()
         while path in tree.files:  # else file_faults tells it
             named = re.match(r'[,;]?\s+\(?(?:and\s+)?"([^"]{1,80})"'

@@ -24,6 +24,7 @@ READABILITY = ROOT / "docs/lab/readability.md"
 WORDS = 25
 MADE = {
     "COMPATIBILITY.md",
+    "docs/benchmarks.md",
     "docs/lab/readability.md",
     "docs/log-fields.md",
     "docs/metrics.md",
