@@ -129,6 +129,12 @@ def cells(row):
     return [plain(row["measure"]), value, plain(against), ratio, (row.get("goal") or "") + met]
 
 
+def number(text):
+    """The number in what a program says of its version."""
+    found = re.search(r"\d+(\.\d+)+", text)
+    return found[0] if found else text
+
+
 def machine_of(result):
     where = result.get("machine") or {}
     said = f"{where['cores']} x {where['cpu']}" if where.get("cpu") else "machine not noted"
@@ -139,7 +145,7 @@ def machine_of(result):
         load = f"load average {where['load_at_start']:.1f} at the start"
     named = [("system", ""), ("postfix", "Postfix "), ("dovecot", "Dovecot "), ("redis", "Redis ")]
     known = result.get("versions") or {}
-    versions = [known[key] if known[key].startswith(name) else name + known[key]
+    versions = [name + number(known[key]) if name else known[key]
                 for key, name in named if known.get(key)]
     return ", ".join([said, *versions]) + (f"; {load}" if load else "")
 

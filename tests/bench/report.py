@@ -47,6 +47,7 @@ def machine():
 def versions():
     return {"system": first_match("/etc/os-release", r'^PRETTY_NAME="(.*)"'),
             "postfix": output("/usr/sbin/postconf", "-dh", "mail_version"),
+            "dovecot": output("/usr/sbin/dovecot", "--version"),
             "redis": output(os.environ.get("DOVELANE_REDIS_SERVER") or "redis-server", "--version"),
             "gcc": output("gcc", "-dumpfullversion"), "python": platform.python_version()}
 
