@@ -24,6 +24,7 @@ WALLS = {
     "lib/base": "",
     "lib/mail": "lib/base",
     "lib/cluster": "lib/base",
+    "lib/shape": "lib/base",
     "lib/config/acting_plugins.h": "",
     "lib/config": "lib/base lib/cluster",
     "lib/redis": "lib/base lib/cluster lib/config",

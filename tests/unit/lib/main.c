@@ -23,6 +23,8 @@ int main(void)
     suite_add_tcase(s, placement_tests());
     suite_add_tcase(s, queue_tests());
     suite_add_tcase(s, listener_tests());
+    suite_add_tcase(s, backoff_tests());
+    suite_add_tcase(s, shape_tests());
     suite_add_tcase(s, store_tests());
     suite_add_tcase(s, subprocess_tests());
     suite_add_tcase(s, verdict_tests());
