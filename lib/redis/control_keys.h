@@ -13,6 +13,8 @@
  *   dovelane.site:S   string   S's replicator       the same, ctl      who runs as replica S, for some seconds (dovecot-plugin/replicator/lanes/claims.h);
  *                                                                      :second behind it: who was refused because of that
  *   dovelane.facts:S  string   ctl at S             ctl                what S's Dovecot is set to, of what must be alike (ctl/facts.h)
+ *   dovelane.bucket:D string   relays               relays             tokens of the rate to the next hop D (relay/shape/scripts.h); with
+ *                                                                      |connections or |backoff behind it a hash: who has how many, what D asked for
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full
  * node is when an admin needs them. */
@@ -30,6 +32,10 @@
 #define CONTROL_SITE "dovelane.site:"
 #define CONTROL_SITE_SECOND ":second"
 #define CONTROL_FACTS "dovelane.facts:"
+/* <next hop> behind it, and nothing, or one of these */
+#define CONTROL_BUCKET "dovelane.bucket:"
+#define CONTROL_BUCKET_CONNECTIONS "|connections"
+#define CONTROL_BUCKET_BACKOFF "|backoff"
 
 /* The name with which a relay greets reinject_port when what comes is to be held there
  * (relay/tables/poison.h): smtpd_helo_restrictions know it. */
