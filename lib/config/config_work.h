@@ -27,6 +27,14 @@ char *config_text_uncomment(const char *path, char *text);
  * is one that libconfuse has found good. */
 char *config_text_twice(const char *path, char *text);
 
+/* Sections `class`: libconfuse's check of one as it ends; all of them; and their end. */
+struct cfg_t;
+struct cfg_opt_t;
+int config_class_check(struct cfg_t *, struct cfg_opt_t *);
+void config_classes_read(struct config *, struct cfg_t *);
+void config_classes_free(struct config *);
+void config_classes_mix(const struct config *, void (*mix)(uint64_t *, const char *), uint64_t *h);
+
 void config_node_clear(struct config_node *);
 
 #endif

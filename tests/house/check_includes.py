@@ -25,7 +25,7 @@ WALLS = {
     "lib/mail": "lib/base",
     "lib/cluster": "lib/base",
     "lib/config/acting_plugins.h": "",
-    "lib/config": "lib/base lib/cluster",
+    "lib/config": "lib/base lib/mail lib/cluster",
     "lib/redis": "lib/base lib/cluster lib/config",
     "lib/postfix": "lib/base lib/config",
     "lib/daemon": "lib/base lib/config lib/redis",
