@@ -10,6 +10,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/shape/gate_work.h"
+#include "relay/tables/waiting_line.h"
 
 #define IN_HAND 2.     /* seconds that a rate's mails in hand take to leave */
 #define LOOK_AGAIN 60. /* seconds: a plan goes on with the days */
@@ -55,14 +56,12 @@ static void bucket_need(void *arg, struct bucket_need *out)
 {
     struct gate *g = arg;
     struct destination *at;
-    const struct smtp_mail *m;
     *out = (struct bucket_need){0};
     if (g->shut)
         return;
     out->mails = queued(g->head);
     for (unsigned n = 0; g->shape.byte_rate > 0. && (at = destination_hop(g->head, n)); n++)
-        TAILQ_FOREACH (m, &at->queue, link)
-            out->bytes += (double)m->body_len;
+        out->bytes += (double)waiting_bytes(at);
 }
 
 static void bucket_filled(void *arg)
