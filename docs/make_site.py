@@ -5,8 +5,8 @@
 
 Writes FOLDER/pages and FOLDER/mkdocs.yml; --build lets mkdocs make FOLDER/html of them. The README
 is the first page. The order of the others is that of docs/index.md: its sections are the site's,
-and its links their pages. A folder of docs/ belongs where its first page is linked, so a page that
-is split into a folder needs no change here.
+and its links their pages. The pages of docs/NAME/ belong where docs/NAME.md, or one of them, is
+linked. So a page that is split into a folder needs no change here.
 
 Markdown on the site is Python's, which is stricter than that of forges: lists and what is in them
 are indented by four, and a list needs an empty line before it. The copies are made so.
@@ -23,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-INDEX = "docs/index.md"
+INDEX, SITE = "docs/index.md", "Dovelane"
 KIN = ("README.md", "CHANGELOG.md", "COMPATIBILITY.md", "CONTRIBUTING.md", "SECURITY.md")
 NAMES = {"README.md": "index.md", INDEX: "roles.md"}  # else the path, without docs/
 COPIED = {".png", ".svg", ".json", ".py", ".sh", ".1", ".8"}
@@ -51,15 +51,19 @@ def sections(index):
     return list(zip(parts[1::2], parts[2::2]))
 
 
+def folders(path):
+    """The folders whose pages are a page's: the one of its name, and its own below docs/."""
+    own = os.path.dirname(path)
+    return (path.removesuffix(".md") + "/", *([own + "/"] if own.startswith("docs/") else []))
+
+
 def navigation(index, known):
     """[(section, [paths])]: each page where it is linked first, its folder's pages behind it."""
     placed, found = {"README.md", INDEX}, []
     for title, text in sections(index):
         here = []
         for path in linked(text, INDEX):
-            folder = os.path.dirname(path) + "/"
-            beside = [p for p in known if p.startswith(folder)] if folder != "docs/" else []
-            for each in [path, *(beside if folder.startswith("docs/") else [])]:
+            for each in [path, *(p for p in known if p.startswith(folders(path)))]:
                 if each in known and each not in placed:
                     placed.add(each)
                     here.append(each)
@@ -139,12 +143,29 @@ def written(path, known):
     return indented(relinked(text, path, known))
 
 
-def titled(path):
-    """A page's heading, or else its name."""
-    text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
-    heading = re.search(r"(?m)^# (.+)", text)
-    named = pathlib.Path(path).stem.replace("-", " ").capitalize()
-    return json.dumps(heading[1].replace("`", "") if heading else named, ensure_ascii=False)
+def heading(path):
+    """A page's heading, without code's marks, or else its name."""
+    found = re.search(r"(?m)^# (.+)", (ROOT / path).read_text(encoding="utf-8"))
+    name = pathlib.Path(path).stem.replace("-", " ").capitalize()
+    return found[1].replace("`", "") if found else name
+
+
+def titled(path, among=SITE):
+    """What the list of pages calls a page: the heading up to a colon. What repeats the title of
+    the pages that it is among is left out: of "Takeover: beats" there it is "Beats"."""
+    before, _, behind = heading(path).partition(": ")
+    repeats = behind and before.casefold() in among.casefold()
+    words = behind[:1].upper() + behind[1:] if repeats else before
+    return json.dumps(words, ensure_ascii=False)
+
+
+def lead(path, paths):
+    """The first page of the pages that a page is among; its own path if it is alone."""
+    inside = os.path.dirname(path)
+    if inside.startswith("docs/"):
+        index = f"{inside}/index.md"
+        return index if index in paths else f"{inside}.md"
+    return path
 
 
 def settings(found, known, folder):
@@ -153,10 +174,14 @@ def settings(found, known, folder):
              "site_dir: html", "nav:", "  - Dovelane: index.md", "  - By role: roles.md"]
     for title, paths in found:
         lines.append(f"  - {title}:")
-        for inside, group in itertools.groupby(paths, os.path.dirname):
-            grouped = inside.startswith("docs/")
-            lines += [f"    - {titled(f'{inside}/index.md')}:"] if grouped else []
-            lines += [f"    {'  ' * grouped}- {titled(path)}: {known[path]}" for path in group]
+        for first, pages_of in itertools.groupby(paths, lambda path: lead(path, paths)):
+            group = list(pages_of)
+            of = first if first in group else group[0]
+            deep = "  " if len(group) > 1 else ""
+            lines += [f"    - {titled(of)}:"] if deep else []
+            for path in group:
+                among = SITE if path == of else heading(of)
+                lines.append(f"    {deep}- {titled(path, among)}: {known[path]}")
     return "\n".join(lines) + "\n"
 
 

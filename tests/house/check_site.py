@@ -58,6 +58,8 @@ def self_test():
     index = "# I\n[x](../README.md)\n## One\n[a](a.md#h)\n## Two\n[b](b/index.md) [a](a.md)\n"
     found = make_site.navigation(index, known)
     assert found == [("One", ["docs/a.md"]), ("Two", ["docs/b/index.md", "docs/b/c.md"])], found
+    apart = make_site.navigation("## One\n[a](a.md)\n", {"docs/a.md": "", "docs/a/d.md": ""})
+    assert apart == [("One", ["docs/a.md", "docs/a/d.md"])], apart
     assert make_site.unplaced(found, {**known, "docs/d.md": "d.md"}) == ["docs/d.md"]
     text = "[c](../../README.md#a--b) [`s`](../../lib/x.c) [w](https://a.b/) ![p](../p.svg)\n"
     linked = make_site.relinked(text, "docs/b/c.md", known)
