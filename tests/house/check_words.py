@@ -32,9 +32,9 @@ MADE = {
     "docs/settings.md",
     "docs/style.md",  # it names the words
 }
-# A sentence may begin with code, the name of a page or of a program.
-END = re.compile(r"(?<=[.!?])[\")]*\s+(?=[\"(A-Z0-9]|code|[\w/-]+\.md|dovelane|doveadm)")
-SHORT = re.compile(r"\b(e\.g|i\.e|et al|cf|vs|etc|no|p)\.$", re.I)  # a full stop that ends no sentence
+# A sentence may begin with code, or the name of a page or a program, as smtp(8).
+END = re.compile(r"(?<=[.!?])[\")]*\s+(?=[\"(A-Z0-9]|code|[\w/-]+\.md|dovelane|doveadm|\w+\(\d\))")
+SHORT = re.compile(r"\b(e\.g|i\.e|et al|vs|etc)\.$", re.I)  # a full stop that ends no sentence
 
 
 def git(*words):
