@@ -98,7 +98,8 @@ void forget_living(struct user *u)
 {
     static const char living[] =
         "the userdb has this user: take him out of it at all sites first, or, where it answers for "
-        "every name (static), say --force; the replication reference tells what then becomes of his "
+        "every name (static), say --force; the replication reference tells what then becomes of "
+        "his "
         "mailboxes (Users come and go)";
     struct admin_request *q, *next;
     u->ask_userdb = false;
