@@ -53,6 +53,8 @@ ENTRIES = {
 PIECE = "a piece of its file that is tested alone: the whole reaches only some of its cases"
 JUDGE = "tests look at a state from outside"
 FOR_TESTS = {
+    ("lib/shape/backoff.c", "backoff_rules_at"): JUDGE,
+    ("lib/shape/backoff.c", "backoff_rules_count"): JUDGE,
     ("dovecot-plugin/protocol/delivery_id.c", "delivery_id_code"): PIECE,
     ("dovecot-plugin/protocol/delivery_id.c", "delivery_key_parse"): PIECE,
     ("dovecot-plugin/orset/state/life.c", "orset_remembered"): JUDGE,
