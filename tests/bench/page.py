@@ -241,7 +241,8 @@ def summary(results):
     for name, (half, _, patterns) in BENCHMARKS.items():
         if name in results:
             row = cells(chosen(results[name]["rows"], patterns)[0])
-            said = row[1] + (f" (ratio {row[3]})" if row[1] and row[3] else row[3])
+            ratio = f"ratio {row[3]}" if row[3] else ""
+            said = f"{row[1]} ({ratio})" if row[1] and ratio else row[1] or ratio
             said = f"{row[0]}: {said}" + (f", against {row[2]}" if row[2] else "")
             lines.append([f"[{name}](#{name})", half, said, goals(results[name]["rows"])])
     return table(["benchmark", "of", "its first figure", "goals met"], lines)
