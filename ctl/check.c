@@ -167,7 +167,7 @@ static void check_config(struct ctl *ctl)
                   c->nnodes, (long long)c->copies);
     for (size_t i = 0; i < c->dead.n; i++)
         check_say(ctl, FINDING_WARNING, FOUND_NODE_IN_DEAD, "config",
-                  "take it out once it is whole again (admin guide, \"When a node dies\")",
+                  "take it out once it is whole again (admin reference, \"When a node dies\")",
                   "%s is in dead", c->dead.v[i]);
     for (size_t i = 0; i < c->ndestinations; i++)
         if (!config_list_has(&c->divert, c->destination[i].name))

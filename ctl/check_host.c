@@ -387,7 +387,7 @@ static void check_redis_disk(struct ctl *ctl, size_t node)
         snprintf(what, sizeof what, "dir of the Redis of %s,", c->name);
         check_space(ctl, what, conn_text(dir, "dir"), (double)conn_number(info, "used-memory"),
                     "a clean stop writes all that it holds there, and fails without",
-                    "make room there (admin guide, \"The disk is full\")");
+                    "make room there (bad-days.md, \"The disk is full\")");
     }
     if (dir)
         freeReplyObject(dir);
@@ -409,7 +409,7 @@ static void check_disks(struct ctl *ctl)
                     1.5 * atof(postconf_get(conf, NULL, "message_size_limit")),
                     "with less than 1.5 x message_size_limit Postfix refuses all mail, that from "
                     "lanes, too",
-                    "make room there (admin guide, \"The disk is full\")");
+                    "make room there (bad-days.md, \"The disk is full\")");
     postconf_free(conf);
     free(error);
 }

@@ -20,7 +20,7 @@ static void needs_learned(const struct ctl *ctl, const char *option)
 {
     if (ctl->config->membership != MEMBERSHIP_LEARNED)
         ctl_usage("nodes %s: membership = file: which nodes there are stands in the sections of "
-                  "%s, on each host by itself; see the admin guide, \"Growing\"",
+                  "%s, on each host by itself; see the admin reference, \"Growing\"",
                   option, ctl->config_path);
 }
 

@@ -29,7 +29,9 @@ CATALOGUE, REFERENCES = "docs/failure-catalogue.md", "docs/references.md"
 PROTOCOL, CORE = "docs/replication-protocol.md", "dovecot-plugin/orset/orset.h"
 CORE_FOLDERS = ("dovecot-plugin/orset/", "tests/unit/orset/")
 CODES = 46  # the catalogue has F1 to F46
-GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/replication-guide.md"}
+GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/replication-guide.md",
+          "admin reference": "docs/admin-reference.md",
+          "replication reference": "docs/replication-reference.md"}
 TOP = ("lib|milter|proxy|relay|ctl|redis-module|dovecot-plugin|tests|docs"
        "|packaging|provision|docker|debian")
 
@@ -169,7 +171,7 @@ def notes(path, text):
 def document_faults(tree, text):
     """docs/NAME.md, "Section" and "Other one", 3 and 4"""
     guide = rf'\b({"|".join(GUIDES)})(?=, ")'
-    for match in re.finditer(rf"\b(docs/[\w/-]+\.md)(?!\w)|{guide}", text):
+    for match in re.finditer(rf"\b(docs/(?:[\w-]+/)*[\w-]+\.md)(?!\w)|{guide}", text):
         path, title, at = match[1] or GUIDES[match[2]], None, match.end()
         while path in tree.files:  # else file_faults tells it
             named = re.match(r'[,;]?\s+\(?(?:and\s+)?"([^"]{1,80})"'

@@ -175,7 +175,7 @@ class Load:
 
 
 def divert(pair, names):
-    """A name more in `divert`, as the guide's "Growing" says it."""
+    """A name more in `divert`, as the reference's "Growing" says it."""
     for machine in pair.machines.values():
         machine.run(f"sed -i 's#^divert = .*#divert = {{ {names} }}#' /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
 

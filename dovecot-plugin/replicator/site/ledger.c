@@ -385,8 +385,8 @@ static char *of_another(const char *path, int64_t site, const char *name, int64_
         return NULL;
     return mem_printf("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of "
                       "service dovelane-replicator must be this host's name, and a site's "
-                      "id stays what it is; if this host ran under a wrong name, the guide says "
-                      "what to remove (When something is damaged)",
+                      "id stays what it is; if this host ran under a wrong name, the replication "
+                      "reference says what to remove (When something is damaged)",
                       path, (long long)site, name, (long long)self);
 }
 
@@ -440,7 +440,7 @@ static void cannot_open(struct ledger *l, const char *path)
     int code = sqlite3_errcode(l->db);
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
         log_error("%s: %s: the file is damaged; it holds no mail: remove %s* and start again (the "
-                  "guide, When something is damaged, says what was lost with it)",
+                  "replication reference, When something is damaged, says what was lost with it)",
                   path, sqlite3_errmsg(l->db), path);
     else
         log_error("%s: %s: it and its directory must be there and belong to this user, uid %u",

@@ -98,8 +98,9 @@ void forget_living(struct user *u)
 {
     static const char living[] =
         "the userdb has this user: take him out of it at all sites first, or, where it answers for "
-        "every name (static), say --force; the guide tells what then becomes of his mailboxes "
-        "(Users come and go)";
+        "every name (static), say --force; the replication reference tells what then becomes of "
+        "his "
+        "mailboxes (Users come and go)";
     struct admin_request *q, *next;
     u->ask_userdb = false;
     for (q = TAILQ_FIRST(&u->forgets); q; q = next) {

@@ -1,4 +1,4 @@
-"""The admin guide's "Growing", with the real programs and under load: two nodes become three, and two others again. Nothing is lost, and what comes twice has its reason."""
+"""The admin reference's "Growing", with the real programs and under load: two nodes become three, and two others again. Nothing is lost, and what comes twice has its reason."""
 import os
 import re
 import signal

@@ -2,6 +2,7 @@
 import os
 import re
 import subprocess
+import textwrap
 import threading
 import time
 from datetime import datetime
@@ -406,7 +407,8 @@ def test_what_the_guide_says_about_tls_and_users_is_enough(stack, tmp_path):
         program = f'dovelane() {{ {BUILD}/ctl/dovelane -c {etc["mx1"]}/dovelane/dovelane.conf "$@"; }}\n'
         subprocess.run(["sh", "-e", "-c", program + text], check=True, timeout=60, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    authority_, conf, acl, copy, install, redis_conf, restart, checks = re.findall(r"```[^\n]*\n(.*?)```", section, re.S)
+    authority_, conf, acl, copy, install, redis_conf, restart, checks = map(
+        textwrap.dedent, re.findall(r"```[^\n]*\n(.*?) *```", section, re.S))
     assert "ssh mx2" in copy and "systemctl restart" in restart and "dovelane check nodes" in checks
     for directory in re.findall(r"d /etc/dovelane/(\S+)", (ROOT / "packaging" / "systemd" / "dovelane.tmpfiles").read_text()):
         (etc["mx1"] / "dovelane" / directory).mkdir(parents=True)

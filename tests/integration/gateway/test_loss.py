@@ -110,7 +110,7 @@ def lanes_empty(system, node, seconds=30):
 
 
 def hand_over(system, victim):
-    """As the admin guide says: what the dead one owned first is delivered by the other; then it may come back. Returns how many
+    """As the admin reference says: what the dead one owned first is delivered by the other; then it may come back. Returns how many
     recipients the other one has in hand at that moment: a returning relay delivers them a second time."""
     system.set_dead("mx1")
     if victim == "node":

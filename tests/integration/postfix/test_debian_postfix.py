@@ -149,7 +149,8 @@ def test_the_guide_lists_every_reason():
                     for function, name in (("cannot_store", "milter/end_of_message.c"), ("mail_entries_misfit", "lib/ingress/mail_entries.c")))
     said = {word for statement in re.findall(r"(?:return|why =) ([^;]*);", code) for word in re.findall(r'"([a-z-]+)"', statement)}
     assert {"divert-off", "map", "postfix", "not-in-divert", "notify", "too-large", "busy", "address", "no-route", "local", "hops"} <= said
-    listed = next(line for line in GUIDE.splitlines() if "action=queue reason=...`" in line)
+    reference = (debian.REPOSITORY / "docs" / "admin-reference.md").read_text()
+    listed = next(line for line in reference.splitlines() if "action=queue reason=...`" in line)
     assert {reason for reason in said if f"`{reason}`" not in listed} == set()
 
 
