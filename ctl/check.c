@@ -178,6 +178,7 @@ static void check_config(struct ctl *ctl)
                       c->destination[i].name);
     check_spread_least(ctl);
     check_classes(ctl);
+    check_backoff_rules(ctl);
     check_ports(ctl);
     check_places(ctl);
     check_authority(ctl);

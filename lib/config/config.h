@@ -81,6 +81,7 @@ struct config {
     struct config_destination other; /* "*", or the defaults */
     size_t nclasses;
     struct config_class *class; /* in the file's order */
+    char *shapes;               /* its sections `shape`: see config_shape_text */
 };
 
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
@@ -142,6 +143,10 @@ const struct config_class *config_class(const struct config *, const char *name)
  * the last one (from 0); malloc'd. */
 char *config_class_choice(const struct config_class *, size_t n);
 
+/* The sections `shape` as the lines that shapes_new (lib/shape/shape.h) reads; "" without.
+ * malloc'd. */
+char *config_shape_text(const struct config *);
+
 /* How the copies of a mail are placed. */
 struct config_placement {
     int over;     /* SPREAD_OVER_NODE... */
@@ -168,7 +173,7 @@ struct far_time config_far_time(const struct config *, enum config_far);
 const char *config_far_name(enum config_far);
 /* Copies that are older than `settle` are compared between nodes, and one that another owner lacks
  * is dropped: a promise given later than that would be worth nothing. So a mail's 250 comes within
- * this time of its begin (docs/takeover.md, "Times"). ms */
+ * this time of its begin (docs/takeover/times.md, "Times"). ms */
 int64_t config_promise(const struct config *, size_t bytes);
 /* Acks count within that time, which leaves some to revoke what failed. far: what the way to its
  * owners wants, of FAR_STORE_DEADLINE. Seconds. */

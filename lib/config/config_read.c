@@ -39,8 +39,7 @@ static const struct setting settings[] = {
     {"destination|" #name, KIND_INT, least, most, NULL},
 #define DESTINATION_TIME(name, def, least, most, help) \
     {"destination|" #name, KIND_TIME, least, most, NULL},
-#define CLASS_INT(name, unit, def, least, most, help) \
-    {"class|" #name, KIND_INT, least, most, NULL},
+#define CLASS_INT(name, unit, def, least, most, help) {"class|" #name, KIND_INT, least, most, NULL},
 #include "lib/config/settings.def"
     {NULL, KIND_OTHER, 0, 0, NULL}};
 
@@ -139,8 +138,9 @@ static const struct place {
 #define DESTINATION_TIME(name, def, least, most, help) {"destination", #name},
 #define CLASS_LIST(name, help) {"class", #name},
 #define CLASS_INT(name, unit, def, least, most, help) {"class", #name},
+#define SHAPE(name, help) {"shape", #name},
 #include "lib/config/settings.def"
-    {NULL, "node"}, {NULL, "replica"}, {NULL, "class"}, {NULL, "destination"}};
+    {NULL, "node"}, {NULL, "replica"}, {NULL, "class"}, {NULL, "destination"}, {NULL, "shape"}};
 #define PLACES (sizeof places / sizeof *places)
 
 static const struct {
@@ -262,8 +262,8 @@ static void our_words(cfg_t *cfg, char *text, size_t size)
     if (strcmp(name, END_OF_FILE))
         unknown_setting(section, name, text, size);
     else if (section)
-        snprintf(text, size, "section %s \"%s\" is not closed: a } is missing", section,
-                 cfg_title(cfg));
+        snprintf(text, size, "section %s \"%.*s\" is not closed: a } is missing", section,
+                 (int)strcspn(cfg_title(cfg), CONFIG_TEXT_APART), cfg_title(cfg));
     else
         *text = '\0';
 }
@@ -432,6 +432,10 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define CLASS_INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
 #include "lib/config/settings.def"
         CFG_END()};
+    cfg_opt_t shape_opts[] = {
+#define SHAPE(name, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
+#include "lib/config/settings.def"
+        CFG_END()};
     cfg_opt_t opts[] = {
 #define INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
 #define TIME(name, def, least, most, help) CFG_STR(#name, #def "ms", CFGF_NONE),
@@ -444,22 +448,27 @@ static void parse(const char *path, cfg_t **cfg_r)
         CFG_SEC("class", class_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("replica", replica_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+        CFG_SEC("shape", shape_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_END()};
     first_error = NULL;
-    char *text = text_of(path);
+    char *text = text_of(path), *apart = text ? config_text_apart(text) : NULL;
     cfg_t *cfg = text ? cfg_init(opts, CFGF_NONE) : NULL;
     if (!cfg)
         return;
     for (const struct setting *s = settings; s->name; s++)
         /* "section|name" is one inside a section */
         cfg_set_validate_func(cfg, s->name, check_value);
+#define SHAPE(name, help) cfg_set_validate_func(cfg, "shape|" #name, config_shape_check_word);
+#include "lib/config/settings.def"
+    cfg_set_validate_func(cfg, "shape", config_shape_check);
     cfg_set_validate_func(cfg, "replica", check_replica);
     cfg_set_validate_func(cfg, "class", config_class_check);
-    int r = parse_text(cfg, path, text);
+    int r = parse_text(cfg, path, apart);
     if (r == CFG_SUCCESS && !first_error)
-        check_closed(path, text, opts);
+        check_closed(path, apart, opts);
     if (r == CFG_SUCCESS && !first_error)
         first_error = config_text_twice(path, text);
+    free(apart);
     free(text);
     if (r == CFG_SUCCESS && !first_error) {
         *cfg_r = cfg;
@@ -544,6 +553,7 @@ static void fill(struct config *c, cfg_t *cfg)
 {
     fill_destinations(c, cfg);
     config_classes_read(c, cfg);
+    c->shapes = config_shape_read(cfg);
 #define INT(name, unit, def, least, most, help) c->name = cfg_getint(cfg, #name);
 #define TIME(name, def, least, most, help) c->name = time_value(cfg_getstr(cfg, #name));
 #define SIZE(name, def, least, most, help) c->name = size_value(cfg_getstr(cfg, #name));
@@ -636,6 +646,7 @@ void config_free(struct config *c)
     for (size_t i = 0; i < c->ndestinations; i++)
         destination_clear(&c->destination[i]);
     free(c->destination);
+    free(c->shapes);
     destination_clear(&c->other);
     config_classes_free(c);
 #define TEXT(name, def, help) free(c->name);

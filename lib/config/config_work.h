@@ -35,6 +35,17 @@ void config_classes_read(struct config *, struct cfg_t *);
 void config_classes_free(struct config *);
 void config_classes_mix(const struct config *, void (*mix)(uint64_t *, const char *), uint64_t *h);
 
+/* The same text with another title for each section `shape`: its own, CONFIG_TEXT_APART and a
+ * number. Of two sections with one title libconfuse would forget the first. malloc'd. */
+#define CONFIG_TEXT_APART "\t"
+char *config_text_apart(const char *text);
+
+/* Sections `shape`. libconfuse's checks of a word, and of a section as it ends; and all of them as
+ * the lines of lib/shape/shape_rules.h, malloc'd. */
+int config_shape_check_word(struct cfg_t *section, struct cfg_opt_t *);
+int config_shape_check(struct cfg_t *, struct cfg_opt_t *);
+char *config_shape_read(struct cfg_t *);
+
 void config_node_clear(struct config_node *);
 
 #endif
