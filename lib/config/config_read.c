@@ -139,6 +139,7 @@ static const struct place {
 #define SHAPE(name, help) {"shape", #name},
 #define CLASS_LIST(name, help) {"class", #name},
 #define CLASS_INT(name, unit, def, least, most, help) {"class", #name},
+#define SHAPE(name, help) {"shape", #name},
 #include "lib/config/settings.def"
     {NULL, "node"}, {NULL, "replica"}, {NULL, "class"}, {NULL, "destination"}, {NULL, "shape"}};
 #define PLACES (sizeof places / sizeof *places)
