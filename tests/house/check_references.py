@@ -31,7 +31,7 @@ CORE_FOLDERS = ("dovecot-plugin/orset/", "tests/unit/orset/")
 CODES = 46  # the catalogue has F1 to F46
 GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/replication-guide.md"}
 TOP = ("lib|milter|proxy|relay|ctl|redis-module|dovecot-plugin|tests|docs"
-       "|packaging|provision|docker|debian")
+       "|packaging|provision|docker|debian|clients")
 
 # Files that are cited and are not ours: whose they are. One that nobody cites any more is a fault.
 FOREIGN = {
