@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     milter.store = store_open_on(milter.loop, p.config, p.node, &error);
     if (!milter.store)
         log_fatal("%s", error);
-    divert_switch_open(p.config, NULL); /* before the first mail */
+    divert_switch_open(p.config, NULL, NULL); /* before the first mail */
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
     milter_session_open();

@@ -70,6 +70,7 @@ struct config {
     size_t ndestinations;
     struct config_destination *destination;
     struct config_destination other; /* "*", or the defaults */
+    char *shapes;                    /* its sections `shape`: see config_shape_text */
 };
 
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
@@ -124,6 +125,10 @@ const struct config_destination *config_destination(const struct config *, const
 /* True when that setting of a section ("tls") is other than its default. False for "". */
 bool config_destination_says(const struct config_destination *, const char *setting);
 
+/* The sections `shape` as the lines that shapes_new (lib/shape/shape.h) reads; "" without.
+ * malloc'd. */
+char *config_shape_text(const struct config *);
+
 /* How the copies of a mail are placed. */
 struct config_placement {
     int over;     /* SPREAD_OVER_NODE... */
@@ -150,7 +155,7 @@ struct far_time config_far_time(const struct config *, enum config_far);
 const char *config_far_name(enum config_far);
 /* Copies that are older than `settle` are compared between nodes, and one that another owner lacks
  * is dropped: a promise given later than that would be worth nothing. So a mail's 250 comes within
- * this time of its begin (docs/takeover.md, "Times"). ms */
+ * this time of its begin (docs/takeover/times.md, "Times"). ms */
 int64_t config_promise(const struct config *, size_t bytes);
 /* Acks count within that time, which leaves some to revoke what failed. far: what the way to its
  * owners wants, of FAR_STORE_DEADLINE. Seconds. */

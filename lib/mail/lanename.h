@@ -3,8 +3,8 @@
  *   dovelane:<transport>:<next hop>|<owner>><owner>...[|<origin>.<generation>]
  *
  * The last part makes it an ordered lane: of one origin's mail to one destination, what has a
- * lower generation goes first (docs/takeover.md, "Order"). Bytes outside [!-~] and '%', '|', '>'
- * inside a part are percent-encoded. */
+ * lower generation goes first (docs/takeover/order.md, "Order"). Bytes outside [!-~] and '%', '|',
+ * '>' inside a part are percent-encoded. */
 #ifndef DOVELANE_LIB_MAIL_LANENAME_H
 #define DOVELANE_LIB_MAIL_LANENAME_H
 

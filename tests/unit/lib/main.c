@@ -7,6 +7,7 @@ int main(void)
     Suite *s = suite_create("lib");
     suite_add_tcase(s, address_tests());
     suite_add_tcase(s, beat_reader_tests());
+    suite_add_tcase(s, config_shape_tests());
     suite_add_tcase(s, config_tests());
     suite_add_tcase(s, disk_question_tests());
     suite_add_tcase(s, envelope_tests());
@@ -23,6 +24,8 @@ int main(void)
     suite_add_tcase(s, placement_tests());
     suite_add_tcase(s, queue_tests());
     suite_add_tcase(s, listener_tests());
+    suite_add_tcase(s, backoff_tests());
+    suite_add_tcase(s, shape_tests());
     suite_add_tcase(s, store_tests());
     suite_add_tcase(s, subprocess_tests());
     suite_add_tcase(s, verdict_tests());

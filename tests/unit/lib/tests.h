@@ -3,7 +3,9 @@
 TCase *address_tests(void);
 TCase *agents_tests(void);
 TCase *assert_tests(void);
+TCase *backoff_tests(void);
 TCase *beat_reader_tests(void);
+TCase *config_shape_tests(void);
 TCase *config_tests(void);
 TCase *disk_question_tests(void);
 TCase *envelope_tests(void);
@@ -20,6 +22,7 @@ TCase *metrics_http_tests(void);
 TCase *placement_tests(void);
 TCase *queue_tests(void);
 TCase *listener_tests(void);
+TCase *shape_tests(void);
 TCase *store_tests(void);
 TCase *subprocess_tests(void);
 TCase *verdict_tests(void);
