@@ -1,6 +1,9 @@
 """Three real servers with lane.so, and clients of clients/python for them."""
 import asyncio
+import os
+import shlex
 import shutil
+import signal
 import sys
 import time
 
@@ -21,9 +24,11 @@ QUICK = {"takeover": 0.3, "timeout": 10.0, "retry_after": 0.1, "poll": 0.1}
 
 
 def pytest_generate_tests(metafunc):
-    """Tests that name `product` run with each server that this host has."""
+    """Tests that name `product` run with each server that this host has, or with the one named."""
     if "product" in metafunc.fixturenames:
-        found = [name for name in ("redis-server", "valkey-server") if shutil.which(name)]
+        named = os.environ.get("DOVELANE_REDIS_SERVER")
+        found = [named] if named else [name for name in ("redis-server", "valkey-server")
+                                       if shutil.which(name)]
         metafunc.parametrize("product", found)
 
 
@@ -55,13 +60,13 @@ def nodes(tmp_path):
     finally:
         for server in made.values():
             if server.process.poll() is None:
-                server.process.send_signal(18)  # SIGCONT: a test may have failed while it stood
+                server.process.send_signal(signal.SIGCONT)  # a test may have failed before
             server.stop()
 
 
 @pytest.fixture
 def products(product, monkeypatch):
-    monkeypatch.setattr(lane_server, "SERVER", [product])
+    monkeypatch.setattr(lane_server, "SERVER", shlex.split(product))
 
 
 @pytest.fixture

@@ -125,7 +125,8 @@ class AsyncLaneClient:
 
 
 class AsyncConsumer:
-    """Consumer for asyncio: the same methods, to be awaited. Of several tasks one takes at a time."""
+    """Consumer for asyncio: the same methods, to be awaited. Of several tasks one takes at a
+    time."""
 
     def __init__(self, taker: Taker, runner: AsyncRunner) -> None:
         self._taker, self._runner = taker, runner
