@@ -12,6 +12,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/ingress/membership_watch.h"
+#include "lib/ingress/receipt.h"
 #include "lib/cluster/admin_notice.h"
 #include "lib/redis/control_keys.h"
 #include "lib/redis/wire.h"
@@ -167,6 +168,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
         if (wire_up(sw.ear[i].wire))
             membership_watch_look(sw.membership_watch, i, sw.ear[i].wire);
     }
+    receipt_look();
 }
 
 static void on_wire(struct wire *w, bool up, const char *why, void *arg)
@@ -188,6 +190,7 @@ static void *listen_to_nodes(void *arg)
             sw.ear[i].question[k] = (struct question){.ear = &sw.ear[i], .notice = &sw.notice[k]};
         struct config_link link = config_node_link(sw.config, i);
         sw.ear[i].wire = wire_open(sw.loop, &link, false, on_wire, &sw.ear[i]);
+        receipt_node(i, sw.ear[i].wire);
     }
     ev_timer_init(&timer, on_look, LOOK, LOOK);
     ev_timer_start(sw.loop, &timer);
@@ -200,6 +203,10 @@ void divert_switch_open(const struct config *config, const char *part)
     char *directory =
         mem_printf("%s%s%s", config->state_directory, part ? "/" : "", part ? part : "");
     pthread_t thread;
+    sw.loop = ev_loop_new(0);
+    if (!sw.loop)
+        log_fatal("libev finds no way to wait for events");
+    receipt_open(config, sw.loop);
     sw.config = config;
     config_digest(config, sw.digest);
     sw.ear = mem_zero(config->nnodes * sizeof *sw.ear);
@@ -230,11 +237,12 @@ void divert_switch_open(const struct config *config, const char *part)
             sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
     sw.membership_watch =
         membership_watch_open(config, part ? "dovelane-proxy" : "dovelane-milter");
-    sw.loop = ev_loop_new(0);
-    if (!sw.loop || pthread_create(&thread, NULL, listen_to_nodes, NULL))
+    if (pthread_create(&thread, NULL, listen_to_nodes, NULL))
         log_fatal("no thread for the switch");
     pthread_detach(thread);
     free(directory);
-    for (int i = 0; i < FIRST_WAIT / 10 && atomic_load(&sw.heard) < NOTICES * config->nnodes; i++)
+    for (int i = 0; i < FIRST_WAIT / 10 &&
+                    (atomic_load(&sw.heard) < NOTICES * config->nnodes || !receipt_ready());
+         i++)
         usleep(10000);
 }
