@@ -41,8 +41,8 @@
 #define MAIL(how) how "~dovelane:lmtp:* " how "~dovelane:smtp:* " how "~dovelane:relay:*"
 #define STORES                                                                             \
     CONNECTION " +lane.push +lane.revoke +lane.beats +lane.list " MAIL("%W") " (" MAIL(    \
-        "%R") " +lane.info) (%R~" CONTROL_DIVERT " %R~" CONTROL_HOLDS " %R~" CONTROL_NODES \
-              " +get)"
+        "%R") " +lane.info) (%R~" CONTROL_DIVERT " %R~" CONTROL_HOLDS " %R~" CONTROL_SHAPE \
+              " %R~" CONTROL_NODES " +get)"
 
 static const struct rights {
     const char *program, *may;
@@ -54,15 +54,17 @@ static const struct rights {
      "+lane.ids +lane.len +lane.list +lane.ready "
      "+lane.move +multi +exec +lane.beat +lane.whole " MAIL(
          "") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK
-             " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES
-             " +get +set +eval) (~" CONTROL_AWAY " ~" CONTROL_CONFIG
-             " +eval +del +hset +pexpire) (%W~" DISK_ASKED "* +lane.push) (~" DISK_ANSWERED
-             "* +lane.take +lane.ack)"},
+             " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_SHAPE " ~" CONTROL_NODES
+             " +get +set +eval) (~" CONTROL_BUCKET
+             "* +eval +get +set +hgetall +hset +hdel +pexpire +pexpireat +time) (~" CONTROL_AWAY
+             " ~" CONTROL_CONFIG " +eval +del +hset +pexpire) (%W~" DISK_ASKED
+             "* +lane.push) (~" DISK_ANSWERED "* +lane.take +lane.ack)"},
     {"dovelane", CONNECTION
      " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL(
          "") " +client|list +config|get +info +time +acl|getuser "
-             "(~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " ~" CONTROL_DRAIN
-             " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG " ~" CONTROL_GROUP
+             "(~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_SHAPE " ~" CONTROL_NODES
+             " ~" CONTROL_DRAIN " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG
+             " ~" CONTROL_GROUP
              " +get +set +del +exists +sadd +hget +hgetall +eval) (~" CONTROL_FACTS
              "* %R~" CONTROL_SITE "* +get +set)"},
     {"dovelane-replicator", CONNECTION

@@ -221,7 +221,7 @@ static void open_all(struct relay *r)
     r->owners = owners_open(r);
     retained_looks_open(r);
     r->membership = membership_open(r);
-    r->notices = notices_open(r);
+    r->notices = notices_open(r, NULL);
     r->heartbeat = heartbeat_open(r);
     r->stall = stall_open(r);
     r->pressure = pressure_open(r);

@@ -70,6 +70,7 @@ struct config {
     size_t ndestinations;
     struct config_destination *destination;
     struct config_destination other; /* "*", or the defaults */
+    char *shapes;                    /* its sections `shape`: see config_shape_text */
 };
 
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
@@ -123,6 +124,10 @@ size_t config_sets(const struct config *);
 const struct config_destination *config_destination(const struct config *, const char *name);
 /* True when that setting of a section ("tls") is other than its default. False for "". */
 bool config_destination_says(const struct config_destination *, const char *setting);
+
+/* The sections `shape` as the lines that shapes_new (lib/shape/shape.h) reads; "" without.
+ * malloc'd. */
+char *config_shape_text(const struct config *);
 
 /* How the copies of a mail are placed. */
 struct config_placement {

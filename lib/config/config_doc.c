@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/shape/shape_rules.h"
+
 enum kind {
     KIND_HEAD,
     KIND_INT,
@@ -16,6 +18,7 @@ enum kind {
     KIND_LIST,
     KIND_NODE_TEXT,
     KIND_REPLICA,
+    KIND_SHAPE,
     KIND_DESTINATION_WORD,
     KIND_DESTINATION_TEXT,
     KIND_DESTINATION_LIST,
@@ -40,6 +43,7 @@ static const struct setting {
 #define NODE_TEXT(name, def, help) {KIND_NODE_TEXT, #name, 0, 0, 0, def, help},
 #define REPLICA_TEXT(name, def, help) {KIND_REPLICA, #name, 0, 0, 0, def, help},
 #define REPLICA_INT(name, unit, least, most, help) {KIND_REPLICA, #name, 0, least, most, "", help},
+#define SHAPE(name, help) {KIND_SHAPE, #name, 0, 0, 0, "", help},
 #define DESTINATION_WORD(name, def, words, help) \
     {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
 #define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
@@ -57,13 +61,14 @@ static const char *section(const struct setting *s)
 {
     return s->kind == KIND_NODE_TEXT          ? "node"
            : s->kind == KIND_REPLICA          ? "replica"
+           : s->kind == KIND_SHAPE            ? "shape"
            : s->kind >= KIND_DESTINATION_WORD ? "destination"
                                               : NULL;
 }
 
 static bool has_default(const struct setting *s)
 {
-    return s->kind != KIND_NODE_TEXT && s->kind != KIND_REPLICA;
+    return s->kind != KIND_NODE_TEXT && s->kind != KIND_REPLICA && s->kind != KIND_SHAPE;
 }
 
 /* ---- values and ranges as one writes them ---- */
@@ -121,6 +126,9 @@ static void range(const struct setting *s, char *out, size_t size)
         snprintf(out, size, "a list of %s", s->text);
     } else if (s->kind == KIND_LIST) {
         snprintf(out, size, "a list: { \"one\", \"two\" }");
+    } else if (s->kind == KIND_SHAPE) {
+        const char *like = shape_word_like(s->name);
+        snprintf(out, size, "%s", like ? like : "a class's name");
     } else if (s->kind == KIND_REPLICA && s->most) {
         snprintf(out, size, "%lld to %lld", s->least, s->most);
     } else if (s->kind == KIND_INT || s->kind == KIND_TIME || s->kind == KIND_SIZE ||
@@ -165,6 +173,8 @@ static void sample(const struct setting *s, const char *value, const char *limit
     else if (s->kind == KIND_NODE_TEXT)
         printf("#node mx1 { %s = \"10.0.0.1:7001\" }\n#node mx2 { %s = \"10.0.0.2:7001\" }\n\n",
                s->name, s->name);
+    else if (s->kind == KIND_SHAPE)
+        printf("#shape \"smtp:[mx1.example.net]:25\" { %s = ... }\n\n", s->name);
     else if (section(s))
         printf("#destination \"lmtp:[10.0.0.5]:24\" { %s = %s }\n\n", s->name, value);
     else
@@ -252,7 +262,7 @@ static const struct form {
 
 int main(int argc, char **argv)
 {
-    char value[128], limits[128];
+    char value[128], limits[256];
     for (size_t f = 0; argc == 2 && f < sizeof forms / sizeof *forms; f++) {
         if (strcmp(argv[1], forms[f].name))
             continue;

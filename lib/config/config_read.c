@@ -135,8 +135,9 @@ static const struct place {
 #define DESTINATION_LIST(name, words, help) {"destination", #name},
 #define DESTINATION_INT(name, unit, def, least, most, help) {"destination", #name},
 #define DESTINATION_TIME(name, def, least, most, help) {"destination", #name},
+#define SHAPE(name, help) {"shape", #name},
 #include "lib/config/settings.def"
-    {NULL, "node"}, {NULL, "replica"}, {NULL, "destination"}};
+    {NULL, "node"}, {NULL, "replica"}, {NULL, "destination"}, {NULL, "shape"}};
 #define PLACES (sizeof places / sizeof *places)
 
 static const struct {
@@ -258,8 +259,8 @@ static void our_words(cfg_t *cfg, char *text, size_t size)
     if (strcmp(name, END_OF_FILE))
         unknown_setting(section, name, text, size);
     else if (section)
-        snprintf(text, size, "section %s \"%s\" is not closed: a } is missing", section,
-                 cfg_title(cfg));
+        snprintf(text, size, "section %s \"%.*s\" is not closed: a } is missing", section,
+                 (int)strcspn(cfg_title(cfg), CONFIG_TEXT_APART), cfg_title(cfg));
     else
         *text = '\0';
 }
@@ -423,6 +424,10 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define DESTINATION_TIME(name, def, least, most, help) CFG_STR(#name, #def "ms", CFGF_NONE),
 #include "lib/config/settings.def"
         CFG_END()};
+    cfg_opt_t shape_opts[] = {
+#define SHAPE(name, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
+#include "lib/config/settings.def"
+        CFG_END()};
     cfg_opt_t opts[] = {
 #define INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
 #define TIME(name, def, least, most, help) CFG_STR(#name, #def "ms", CFGF_NONE),
@@ -434,21 +439,25 @@ static void parse(const char *path, cfg_t **cfg_r)
         CFG_SEC("node", node_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("replica", replica_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
-        CFG_END()};
+        CFG_SEC("shape", shape_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
     first_error = NULL;
-    char *text = text_of(path);
+    char *text = text_of(path), *apart = text ? config_text_apart(text) : NULL;
     cfg_t *cfg = text ? cfg_init(opts, CFGF_NONE) : NULL;
     if (!cfg)
         return;
     for (const struct setting *s = settings; s->name; s++)
         /* "section|name" is one inside a section */
         cfg_set_validate_func(cfg, s->name, check_value);
+#define SHAPE(name, help) cfg_set_validate_func(cfg, "shape|" #name, config_shape_check_word);
+#include "lib/config/settings.def"
+    cfg_set_validate_func(cfg, "shape", config_shape_check);
     cfg_set_validate_func(cfg, "replica", check_replica);
-    int r = parse_text(cfg, path, text);
+    int r = parse_text(cfg, path, apart);
     if (r == CFG_SUCCESS && !first_error)
-        check_closed(path, text, opts);
+        check_closed(path, apart, opts);
     if (r == CFG_SUCCESS && !first_error)
         first_error = config_text_twice(path, text);
+    free(apart);
     free(text);
     if (r == CFG_SUCCESS && !first_error) {
         *cfg_r = cfg;
@@ -532,6 +541,7 @@ static void fill_destinations(struct config *c, cfg_t *cfg)
 static void fill(struct config *c, cfg_t *cfg)
 {
     fill_destinations(c, cfg);
+    c->shapes = config_shape_read(cfg);
 #define INT(name, unit, def, least, most, help) c->name = cfg_getint(cfg, #name);
 #define TIME(name, def, least, most, help) c->name = time_value(cfg_getstr(cfg, #name));
 #define SIZE(name, def, least, most, help) c->name = size_value(cfg_getstr(cfg, #name));
@@ -624,6 +634,7 @@ void config_free(struct config *c)
     for (size_t i = 0; i < c->ndestinations; i++)
         destination_clear(&c->destination[i]);
     free(c->destination);
+    free(c->shapes);
     destination_clear(&c->other);
 #define TEXT(name, def, help) free(c->name);
 #define LIST(name, help) list_free(&c->name);

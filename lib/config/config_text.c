@@ -96,6 +96,40 @@ char *config_text_uncomment(const char *path, char *text)
                : NULL;
 }
 
+/* ---- sections with one title ---- */
+
+/* The title that was read last, with the number behind it: in its quotes, or in new ones. */
+static void number_title(struct buf *out, const struct scan *s, unsigned number)
+{
+    bool quotes = *s->word == '"' || *s->word == '\'';
+    buf_printf(out, "%s%.*s" CONFIG_TEXT_APART "%u%c", quotes ? "" : "\"", (int)s->len - quotes,
+               s->word, number, quotes ? *s->word : '"');
+}
+
+char *config_text_apart(const char *text)
+{
+    char *copy = mem_strdup(text);
+    struct scan s = {.at = copy, .line = 1};
+    struct buf out = {0};
+    const char *from = copy;
+    unsigned number = 0;
+    bool value = false; /* of a setting: not the name of a section */
+    for (enum token t = next(&s); t != TOKEN_END && t != TOKEN_OPEN;) {
+        bool section = t == TOKEN_WORD && !value && s.len == 5 && !strncmp(s.word, "shape", 5);
+        value = t == TOKEN_SIGN && s.word[s.len - 1] == '=';
+        t = next(&s);
+        if (!section || t != TOKEN_WORD)
+            continue;
+        buf_add(&out, from, (size_t)(s.word - from));
+        number_title(&out, &s, ++number);
+        from = s.word + s.len;
+        t = next(&s);
+    }
+    buf_adds(&out, from);
+    free(copy);
+    return out.data ? out.data : mem_strdup("");
+}
+
 /* ---- settings that stand twice ---- */
 
 struct seen {

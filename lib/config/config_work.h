@@ -27,6 +27,19 @@ char *config_text_uncomment(const char *path, char *text);
  * is one that libconfuse has found good. */
 char *config_text_twice(const char *path, char *text);
 
+/* The same text with another title for each section `shape`: its own, CONFIG_TEXT_APART and a
+ * number. Of two sections with one title libconfuse would forget the first. malloc'd. */
+#define CONFIG_TEXT_APART "\t"
+char *config_text_apart(const char *text);
+
+/* Sections `shape`. libconfuse's checks of a word, and of a section as it ends; and all of them as
+ * the lines of lib/shape/shape_rules.h, malloc'd. */
+struct cfg_t;
+struct cfg_opt_t;
+int config_shape_check_word(struct cfg_t *section, struct cfg_opt_t *);
+int config_shape_check(struct cfg_t *, struct cfg_opt_t *);
+char *config_shape_read(struct cfg_t *);
+
 void config_node_clear(struct config_node *);
 
 #endif

@@ -496,6 +496,9 @@ static char *check_places(const struct config *c, const char *path)
     if (c->state_directory[0] != '/')
         return mem_printf("%s: state_directory = %s must be an absolute path", path,
                           c->state_directory);
+    if (c->backoff_rules[0] != '/')
+        return mem_printf("%s: backoff_rules = %s must be an absolute path", path,
+                          c->backoff_rules);
     if (c->milter_socket[0] != '/')
         return mem_printf("%s: milter_socket = %s must be the absolute path of a UNIX socket", path,
                           c->milter_socket);

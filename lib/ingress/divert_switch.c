@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/ingress/hold_rules.h"
+#include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/ingress/membership_watch.h"
@@ -19,9 +20,11 @@
 
 #define LOOK 0.25       /* seconds between two looks into a node */
 #define FIRST_WAIT 1000 /* milliseconds for hearing all nodes at the start */
+/* seconds until a node is asked again that has refused: its users are older */
+#define REFUSED 30.
 
 /* One thing that is said, in every node and in a file. */
-enum { DIVERT, HOLDS, NOTICES };
+enum { DIVERT, HOLDS, SHAPE, NOTICES };
 struct notice {
     const char *key, *what;
     struct admin_notice said;
@@ -34,6 +37,7 @@ struct question {
     struct ear *ear;
     struct notice *notice;
     bool asked, heard;
+    double paused; /* clock_monotonic: until then it is not asked: its node refused */
 };
 
 struct ear {
@@ -53,8 +57,9 @@ static struct {
     atomic_size_t heard; /* answers to a first question */
     struct ev_loop *loop;
     struct membership_watch *membership_watch;
-} sw = {
-    .notice = {{.key = CONTROL_DIVERT, .what = "divert"}, {.key = CONTROL_HOLDS, .what = "holds"}}};
+} sw = {.notice = {{.key = CONTROL_DIVERT, .what = "divert"},
+                   {.key = CONTROL_HOLDS, .what = "holds"},
+                   {.key = CONTROL_SHAPE, .what = "shape"}}};
 
 bool divert_switch_on(void)
 {
@@ -78,7 +83,7 @@ static void read_file(struct notice *n)
         return;
     log_error("%s cannot be understood: %s", n->file,
               n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`"
-                                      : "it counts as no standing rules");
+                                      : "it counts as no rules");
     n->said = (struct admin_notice){.on = false};
 }
 
@@ -89,8 +94,10 @@ static void obey(struct notice *n)
     const char *rules = n->said.text ? strchr(n->said.text, '\n') : NULL;
     if (n == &sw.notice[DIVERT])
         atomic_store(&sw.on, n->said.on);
-    else
+    else if (n == &sw.notice[HOLDS])
         hold_rules_set(rules ? rules + 1 : "");
+    else
+        receipt_rules_set(NULL, rules ? rules + 1 : "");
 }
 
 static void adopt(struct notice *n, struct admin_notice *s, const char *node)
@@ -103,6 +110,8 @@ static void adopt(struct notice *n, struct admin_notice *s, const char *node)
     if (n == &sw.notice[HOLDS])
         log_info("standing rules of `dovelane hold` changed (%.*s)", admin_notice_first_line(s),
                  s->text);
+    else if (n == &sw.notice[SHAPE])
+        log_info("rules of `dovelane shape` changed (%.*s)", admin_notice_first_line(s), s->text);
     else if (s->on != was)
         log_warning("diverting is %s, says node %s (%.*s)",
                     s->on ? "on" : "off: all mail goes to Postfix's queue", node,
@@ -121,13 +130,21 @@ static void ignore(struct wire *w, redisReply *reply, void *arg)
 static void name_connection(struct ear *ear)
 {
     char name[sizeof ear->name];
-    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu%s", sw.host,
+    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu:%llu%s", sw.host,
              divert_switch_on() ? "on" : "off", sw.notice[DIVERT].said.serial, sw.digest,
-             sw.notice[HOLDS].said.serial, wire_on_standby(ear->wire) ? ":standby" : "");
+             sw.notice[HOLDS].said.serial, sw.notice[SHAPE].said.serial,
+             wire_on_standby(ear->wire) ? ":standby" : "");
     if (!strcmp(name, ear->name))
         return;
     snprintf(ear->name, sizeof ear->name, "%s", name);
     wire_sendf(ear->wire, ignore, ear, "CLIENT SETNAME %s", name);
+}
+
+static void note_heard(struct question *q)
+{
+    if (!q->heard)
+        atomic_fetch_add(&sw.heard, 1);
+    q->heard = true;
 }
 
 static void on_value(struct wire *w, redisReply *reply, void *arg)
@@ -136,6 +153,11 @@ static void on_value(struct wire *w, redisReply *reply, void *arg)
     struct admin_notice theirs = {.on = true};
     const struct admin_notice *ours = &q->notice->said;
     q->asked = false;
+    /* Users of an earlier version know fewer notices; the start does not wait for those. */
+    if (reply && reply->type == REDIS_REPLY_ERROR) {
+        q->paused = clock_monotonic() + REFUSED;
+        note_heard(q);
+    }
     if (!reply || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
         return;
     /* A node that knows less is told by the relays: this program may only read. */
@@ -145,9 +167,7 @@ static void on_value(struct wire *w, redisReply *reply, void *arg)
         adopt(q->notice, &theirs, q->ear->node);
     else
         free(theirs.text);
-    if (!q->heard)
-        atomic_fetch_add(&sw.heard, 1);
-    q->heard = true;
+    note_heard(q);
 }
 
 static void look(struct ear *ear)
@@ -156,7 +176,7 @@ static void look(struct ear *ear)
         return;
     name_connection(ear);
     for (size_t i = 0; i < NOTICES; i++)
-        if (!ear->question[i].asked)
+        if (!ear->question[i].asked && clock_monotonic() >= ear->question[i].paused)
             ear->question[i].asked = wire_sendf(ear->wire, on_value, &ear->question[i], "GET %s",
                                                 ear->question[i].notice->key);
 }
@@ -222,7 +242,7 @@ void divert_switch_open(const struct config *config, const char *part)
             *p = '-';
     if (access(directory, W_OK) < 0)
         log_warning("%s (state_directory): %s: after a restart only the nodes know what `dovelane "
-                    "divert` and `hold --add` said",
+                    "divert`, `hold --add` and `shape` said",
                     directory, strerror(errno));
     for (size_t i = 0; i < NOTICES; i++) {
         sw.notice[i].said.on = true;

@@ -319,6 +319,9 @@ void receipt_open(const struct config *c, struct ev_loop *loop)
     static const struct depth_watch_calls calls = {wanted, wants_age, looked};
     all.depth = depth_new(c->nnodes);
     all.watch = depth_watch_open(c, loop, all.depth, &calls);
+    char *text = config_shape_text(c);
+    receipt_rules_set(text, "");
+    free(text);
 }
 
 void receipt_node(size_t node, struct wire *wire)

@@ -20,7 +20,8 @@
 /* ---- for divert_switch.c, whose thread and connections are used ---- */
 
 void receipt_open(const struct config *, struct ev_loop *);
-/* Lines as shapes_new reads them: of the file, and of `dovelane shape`. NULL: as before. */
+/* Lines as shapes_new reads them: of the file, and of `dovelane shape`. NULL: as before. The file's
+ * are those of the config first. */
 void receipt_rules_set(const char *file, const char *said);
 void receipt_node(size_t node, struct wire *);
 void receipt_look(void);

@@ -4,15 +4,19 @@
  *   key               type     who writes            who reads          what
  *   dovelane.divert   string   ctl, relays           milters, relays    "<serial> on|off <who>": the highest serial counts, off before on
  *   dovelane.holds    string   ctl, relays           milters, relays    "<serial> on <who>", then the rules of `dovelane hold` (lib/ingress/hold_rules.h)
+ *   dovelane.shape    string   ctl, relays           relays, milters    "<serial> on <who>", then the rules of `dovelane shape` (lib/shape/shape_rules.h)
  *   dovelane.nodes    string   relays, ctl           relays, milters    the nodes of the group that joined or were taken out (lib/cluster/members.h)
  *   dovelane.drain    string   ctl, for seconds      that node's relay  there: everything goes to Postfix's queue
  *   dovelane.look     set      ctl                   that node's relay  lanes of which entries were marked (a hint: the marks are in the entries)
  *   dovelane.away     hash     that node's relay     ctl                next hop -> why it cannot be reached
- *   dovelane.config   hash     that node's relay     ctl                "relay" -> config_digest of the file that it has read
+ *   dovelane.config   hash     that node's relay     ctl                "relay" -> config_digest of the file that it has read,
+ *                                                                      "shape" -> serial of dovelane.shape that it obeys
  *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
  *   dovelane.site:S   string   S's replicator       the same, ctl      who runs as replica S, for some seconds (dovecot-plugin/replicator/lanes/claims.h);
  *                                                                      :second behind it: who was refused because of that
  *   dovelane.facts:S  string   ctl at S             ctl                what S's Dovecot is set to, of what must be alike (ctl/facts.h)
+ *   dovelane.bucket:D string   relays               relays             tokens of the rate to the next hop D; with
+ *                                                                      |connections or |backoff behind it a hash: who has how many, what D asked for
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full
  * node is when an admin needs them. */
@@ -21,6 +25,7 @@
 
 #define CONTROL_DIVERT "dovelane.divert"
 #define CONTROL_HOLDS "dovelane.holds"
+#define CONTROL_SHAPE "dovelane.shape"
 #define CONTROL_NODES "dovelane.nodes"
 #define CONTROL_DRAIN "dovelane.drain"
 #define CONTROL_LOOK "dovelane.look"
@@ -30,6 +35,10 @@
 #define CONTROL_SITE "dovelane.site:"
 #define CONTROL_SITE_SECOND ":second"
 #define CONTROL_FACTS "dovelane.facts:"
+/* <next hop> behind it, and nothing, or one of these */
+#define CONTROL_BUCKET "dovelane.bucket:"
+#define CONTROL_BUCKET_CONNECTIONS "|connections"
+#define CONTROL_BUCKET_BACKOFF "|backoff"
 
 /* The name with which a relay greets reinject_port when what comes is to be held there
  * (relay/tables/poison.h): smtpd_helo_restrictions know it. */

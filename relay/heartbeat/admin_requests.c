@@ -1,9 +1,11 @@
 #include "relay/heartbeat/admin_requests.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "relay/delivery/connections.h"
+#include "relay/heartbeat/notices.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/acks/owners.h"
@@ -20,7 +22,8 @@ struct admin_requests {
     struct relay *relay;
     ev_timer ask;
     unsigned turn;
-    bool told; /* something stands in CONTROL_AWAY */
+    bool told;                /* something stands in CONTROL_AWAY */
+    unsigned long long shape; /* serial of the rules of `dovelane shape` that was told last */
 };
 
 static void on_drain(struct wire *w, redisReply *reply, void *arg)
@@ -79,24 +82,29 @@ static void tell(struct admin_requests *o)
 
 static void tell_config(struct admin_requests *o)
 {
-    char digest[CONFIG_DIGEST];
+    char digest[CONFIG_DIGEST], serial[24];
     config_digest(o->relay->config, digest);
-    wire_sendf(owners_wire(o->relay), on_told, o, "EVAL %s 1 " CONTROL_CONFIG " %d relay %s",
-               CONTROL_FIELDS, TOLD, digest);
+    notices_shape(o->relay, &o->shape);
+    snprintf(serial, sizeof serial, "%llu", o->shape);
+    wire_sendf(owners_wire(o->relay), on_told, o,
+               "EVAL %s 1 " CONTROL_CONFIG " %d relay %s shape %s", CONTROL_FIELDS, TOLD, digest,
+               serial);
 }
 
 static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)
 {
     struct admin_requests *o = timer->data;
+    unsigned long long shape;
     /* While answers are owed there is no use in asking for more of them. */
     if (o->relay->stopping || !owners_ready(o->relay) || wire_silence(owners_wire(o->relay)) > ASK)
         return;
     wire_sendf(owners_wire(o->relay), on_drain, o, "GET " CONTROL_DRAIN);
     wire_sendf(owners_wire(o->relay), on_looks, o, "SPOP " CONTROL_LOOK " %d", LOOKS);
-    if (o->turn++ % TELL == 0) {
+    notices_shape(o->relay, &shape);
+    if (o->turn % TELL == 0)
         tell(o);
+    if (o->turn++ % TELL == 0 || shape != o->shape)
         tell_config(o);
-    }
 }
 
 struct admin_requests *admin_requests_open(struct relay *r)

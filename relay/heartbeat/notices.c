@@ -16,22 +16,24 @@
 /* seconds until a node is asked again when one has refused: its users are older */
 #define REFUSED 30.
 
-enum { DIVERT, HOLDS, NOTICES };
+enum { DIVERT, HOLDS, SHAPE, NOTICES };
 
 struct notice {
-    const char *key, *what;
+    const char *key, *what, *command;
     struct admin_notice said;
     char *file;
-    bool changed; /* since it was kept in the file */
-    bool unkept;  /* the file cannot be written, and that was logged */
+    bool changed;  /* since it was kept in the file */
+    bool unkept;   /* the file cannot be written, and that was logged */
+    bool refused;  /* a node did not let us, and that was logged */
+    double paused; /* clock_monotonic: until then no node is asked */
 };
 
 struct notices {
     struct relay *relay;
     struct notice notice[NOTICES];
     ev_timer look;
-    bool refused;  /* a node did, and that was logged */
-    double paused; /* clock_monotonic: until then none is asked */
+    notices_shape_fn *on_shape;
+    unsigned long long shape; /* its serial that on_shape was told */
 };
 
 /* A GET under way. */
@@ -39,6 +41,24 @@ struct asked {
     struct notices *all;
     struct notice *notice;
 };
+
+static const char *lines_of(const struct notice *n)
+{
+    const char *lines = n->said.text ? strchr(n->said.text, '\n') : NULL;
+    return lines ? lines + 1 : "";
+}
+
+static void tell_shape(struct notices *all)
+{
+    const struct notice *n = &all->notice[SHAPE];
+    if (n->said.serial == all->shape)
+        return;
+    all->shape = n->said.serial;
+    log_info("rules of `dovelane shape` changed (%.*s)", admin_notice_first_line(&n->said),
+             n->said.text);
+    if (all->on_shape)
+        all->on_shape(all->relay, lines_of(n), all->shape);
+}
 
 /* ---- files ---- */
 
@@ -79,25 +99,27 @@ static void keep(struct notice *n)
 
 /* ---- nodes ---- */
 
+/* Users of an earlier version know fewer notices: one that is refused does not hold up the
+ * others. */
 static void on_told(struct wire *w, redisReply *reply, void *arg)
 {
-    struct notices *all = arg;
+    struct notice *n = arg;
     bool refused = reply && reply->type == REDIS_REPLY_ERROR && !strncmp(reply->str, "NOPERM", 6);
-    if (refused && !all->refused)
-        log_warning("a node may not be told what `dovelane divert` and `dovelane hold --add` said: "
-                    "%s. `dovelane acl` again, into its aclfile, and ACL LOAD",
-                    reply->str);
-    all->refused |= refused;
+    if (refused && !n->refused)
+        log_warning("a node may not be told what `%s` said: %s. `dovelane acl` again, into its "
+                    "aclfile, and ACL LOAD",
+                    n->command, reply->str);
+    n->refused |= refused;
     if (refused)
-        all->paused = clock_monotonic() + REFUSED;
+        n->paused = clock_monotonic() + REFUSED;
 }
 
-static void tell(struct notices *all, struct wire *w, const struct notice *n)
+static void tell(struct wire *w, struct notice *n)
 {
     char serial[24];
     snprintf(serial, sizeof serial, "%llu", n->said.serial);
-    wire_sendf(w, on_told, all, "EVAL %s 1 %s %s %s %s", CONTROL_NEWER, n->key, n->said.text,
-               serial, n->said.on ? "on" : "off");
+    wire_sendf(w, on_told, n, "EVAL %s 1 %s %s %s %s", CONTROL_NEWER, n->key, n->said.text, serial,
+               n->said.on ? "on" : "off");
 }
 
 static void on_value(struct wire *w, redisReply *reply, void *arg)
@@ -105,7 +127,7 @@ static void on_value(struct wire *w, redisReply *reply, void *arg)
     struct asked a = *(struct asked *)arg;
     struct admin_notice theirs = {.on = true};
     free(arg);
-    on_told(w, reply, a.all);
+    on_told(w, reply, a.notice);
     if (!reply || a.all->relay->stopping ||
         (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
         return;
@@ -115,13 +137,16 @@ static void on_value(struct wire *w, redisReply *reply, void *arg)
     bool less = admin_notice_counts_more(&a.notice->said, &theirs);
     take(a.notice, &theirs);
     if (less && a.notice->said.serial)
-        tell(a.all, w, a.notice);
+        tell(w, a.notice);
+    tell_shape(a.all);
 }
 
 static void ask(const char *node, struct wire *w, void *arg)
 {
     struct notices *all = arg;
     for (size_t i = 0; i < NOTICES && wire_silence(w) <= LOOK; i++) {
+        if (clock_monotonic() < all->notice[i].paused)
+            continue;
         struct asked *a = mem_alloc(sizeof *a);
         *a = (struct asked){.all = all, .notice = &all->notice[i]};
         if (!wire_sendf(w, on_value, a, "GET %s", all->notice[i].key))
@@ -136,22 +161,33 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
         return;
     for (size_t i = 0; i < NOTICES; i++)
         keep(&all->notice[i]);
-    if (clock_monotonic() >= all->paused)
-        owners_each_node(all->relay, ask, all);
+    owners_each_node(all->relay, ask, all);
 }
 
-struct notices *notices_open(struct relay *r)
+struct notices *notices_open(struct relay *r, notices_shape_fn *on_shape)
 {
     struct notices *all = mem_zero(sizeof *all);
-    all->relay = r;
-    all->notice[DIVERT] = (struct notice){.key = CONTROL_DIVERT, .what = "divert", .said.on = true};
-    all->notice[HOLDS] = (struct notice){.key = CONTROL_HOLDS, .what = "holds", .said.on = true};
-    for (size_t i = 0; i < NOTICES; i++)
+    *all = (struct notices){
+        .relay = r,
+        .on_shape = on_shape,
+        .notice = {{.key = CONTROL_DIVERT, .what = "divert", .command = "dovelane divert"},
+                   {.key = CONTROL_HOLDS, .what = "holds", .command = "dovelane hold --add"},
+                   {.key = CONTROL_SHAPE, .what = "shape", .command = "dovelane shape"}}};
+    for (size_t i = 0; i < NOTICES; i++) {
+        all->notice[i].said.on = true;
         load(&all->notice[i], r->config->state_directory);
+    }
+    tell_shape(all);
     ev_timer_init(&all->look, on_look, 0.2, LOOK);
     all->look.data = all;
     ev_timer_start(r->loop, &all->look);
     return all;
+}
+
+const char *notices_shape(const struct relay *r, unsigned long long *serial_r)
+{
+    *serial_r = r->notices ? r->notices->notice[SHAPE].said.serial : 0;
+    return r->notices ? lines_of(&r->notices->notice[SHAPE]) : "";
 }
 
 void notices_close(struct notices *all)

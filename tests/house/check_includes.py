@@ -26,13 +26,14 @@ WALLS = {
     "lib/cluster": "lib/base",
     "lib/shape": "lib/base",
     "lib/config/acting_plugins.h": "",
-    "lib/config": "lib/base lib/cluster",
+    "lib/config": "lib/base lib/cluster lib/shape",
     "lib/redis": "lib/base lib/cluster lib/config",
     "lib/postfix": "lib/base lib/config",
     "lib/daemon": "lib/base lib/config lib/redis",
     "lib/store": "lib/base lib/mail lib/cluster lib/config lib/redis",
     "lib/ingress":
-        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/daemon lib/store",
+        "lib/base lib/mail lib/cluster lib/shape lib/config lib/redis lib/postfix lib/daemon "
+        "lib/store",
     "redis-module/core": "",
     "redis-module/server": "redis-module/core",
     "redis-module/propagate": "redis-module/server",

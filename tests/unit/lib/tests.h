@@ -5,6 +5,7 @@ TCase *agents_tests(void);
 TCase *assert_tests(void);
 TCase *backoff_tests(void);
 TCase *beat_reader_tests(void);
+TCase *config_shape_tests(void);
 TCase *config_tests(void);
 TCase *disk_question_tests(void);
 TCase *envelope_tests(void);
