@@ -35,7 +35,7 @@ struct key {
     long long storing; /* begun, and not over */
     long long stored;  /* by this process since it began */
     long long before;  /* of them, what the nodes' answers have */
-    long long asked;   /* the same for the round that is under way */
+    long long heard;   /* the same as of the last answer: what the next count has */
 };
 
 struct depth {
@@ -125,14 +125,6 @@ static struct key *key_of(struct depth *d, const char *destination, const char *
 
 /* ---- what the nodes say ---- */
 
-void depth_begin(struct depth *d)
-{
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n; i++)
-        d->key[i].asked = d->key[i].stored;
-    pthread_mutex_unlock(&d->lock);
-}
-
 /* The class behind a lane's name, cut off; "" without. */
 static char *class_of(const char *name, size_t *len)
 {
@@ -193,6 +185,10 @@ void depth_heard(struct depth *d, size_t node, double now)
     n->said = n->saying;
     n->saying = (struct lanes){0};
     n->heard = now;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n; i++)
+        d->key[i].heard = d->key[i].stored;
+    pthread_mutex_unlock(&d->lock);
 }
 
 void depth_broken(struct depth *d, size_t node)
@@ -268,7 +264,7 @@ static void count(struct depth *d, const struct lane *const *lane, size_t n)
     for (size_t i = 0; i < d->n; i++) {
         d->key[i].listed = 0;
         d->key[i].measured = false;
-        d->key[i].before = d->key[i].asked;
+        d->key[i].before = d->key[i].heard;
     }
     for (size_t i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && !strcmp(lane[k]->name, lane[i]->name);)

@@ -3,8 +3,9 @@
  *
  * The copies of an entry lie in lanes of one name, at all its owners. Of a name the largest lane
  * counts, so each entry counts once, and an owner that is lost or came back empty makes nothing
- * less. Rounds of questions tell what was there at their begin. What this process stored since
- * then, or is storing, counts on top. A node that was not heard for DEPTH_KEEP counts no more.
+ * less. What this process is storing, or has stored since the last answer of a round of questions,
+ * counts on top: of what was stored while the answer was under way nothing counts twice, and some
+ * of it not at all until the next round. A node that was not heard for DEPTH_KEEP counts no more.
  * No clock is read here: `now` is seconds that never jump. */
 #ifndef DOVELANE_LIB_INGRESS_DEPTH_H
 #define DOVELANE_LIB_INGRESS_DEPTH_H
@@ -20,9 +21,6 @@ struct depth *depth_new(size_t nnodes);
 void depth_free(struct depth *);
 
 /* ---- what the nodes say: one thread's ---- */
-
-/* A round begins. */
-void depth_begin(struct depth *);
 
 /* One lane of the answer that is being heard from that node; the answer's n-th, from 0. A name
  * that is none of a mail lane is left out: false. */

@@ -188,7 +188,6 @@ static void begin_round(struct depth_watch *w)
 {
     bool any = false;
     w->began = clock_monotonic();
-    depth_begin(w->depth);
     for (size_t i = 0; i < w->n; i++) {
         struct asked_node *n = &w->node[i];
         n->asked = n->wire && wire_up(n->wire) && !n->open;

@@ -212,6 +212,21 @@ static enum receipt judge_entry(const struct store_entry *e, char *detail, size_
     return pass ? RECEIPT_OPEN : l.over == SHAPE_OVER_QUEUE ? RECEIPT_QUEUE : RECEIPT_DEFER;
 }
 
+/* The proxy forgets its recipients before the entries: copies. */
+struct receipt_count {
+    char *destination, *class;
+};
+
+static void count_on_top(struct mail_entries *m)
+{
+    m->counted = mem_zero((m->request.nentries + 1) * sizeof *m->counted);
+    for (size_t i = 0; i < m->request.nentries; i++) {
+        const struct store_entry *e = &m->request.entry[i];
+        m->counted[i] = (struct receipt_count){mem_strdup(e->destination), mem_strdup(class_of(e))};
+        depth_storing(all.depth, e->destination, class_of(e));
+    }
+}
+
 enum receipt receipt_judge(struct mail_entries *m, char *detail, size_t size)
 {
     enum receipt worst = RECEIPT_OPEN;
@@ -228,19 +243,22 @@ enum receipt receipt_judge(struct mail_entries *m, char *detail, size_t size)
         snprintf(detail, size, "%s", about);
     }
     pthread_mutex_unlock(&all.lock);
-    m->counted = worst == RECEIPT_OPEN;
-    for (size_t i = 0; m->counted && i < m->request.nentries; i++)
-        depth_storing(all.depth, m->request.entry[i].destination, class_of(&m->request.entry[i]));
+    if (worst == RECEIPT_OPEN)
+        count_on_top(m);
     return worst;
 }
 
 void receipt_over(struct mail_entries *m)
 {
     for (size_t i = 0; m->counted && i < m->request.nentries; i++) {
-        const struct store_entry *e = &m->request.entry[i];
-        depth_over(all.depth, e->destination, class_of(e), e->outcome == STORE_STORED);
+        struct receipt_count *c = &m->counted[i];
+        depth_over(all.depth, c->destination, c->class,
+                   m->request.entry[i].outcome == STORE_STORED);
+        free(c->destination);
+        free(c->class);
     }
-    m->counted = false;
+    free(m->counted);
+    m->counted = NULL;
 }
 
 /* ---- rules ---- */
