@@ -164,6 +164,7 @@ static void check_config(struct ctl *ctl)
                       "still in lanes only",
                       c->destination[i].name);
     check_spread_least(ctl);
+    check_backoff_rules(ctl);
     check_ports(ctl);
     check_places(ctl);
     check_authority(ctl);

@@ -38,6 +38,9 @@ void check_nodes(struct ctl *);
 /* whether the times that are set are long enough for how far that node is */
 void check_times(struct ctl *, struct conn *, size_t node);
 void check_spread(struct ctl *); /* what the loss of a zone or a site would cost */
+/* check_shape.c */
+void check_backoff_rules(struct ctl *); /* the file that dovelane.conf names */
+void check_suspended(struct ctl *);     /* next hops to which nothing is sent */
 /* check_state.c */
 void check_states(struct ctl *); /* of all nodes that are connected */
 void check_clock(struct ctl *, struct conn *);

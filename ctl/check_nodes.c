@@ -386,6 +386,7 @@ void check_nodes(struct ctl *ctl)
                           facts[i].version, ctl->config->node[k].name, facts[k].version);
         freeReplyObject(info);
     }
+    check_suspended(ctl);
     check_spread(ctl);
     check_states(ctl);
     check_replica_nodes(ctl);

@@ -7,6 +7,7 @@
 #include "ctl/commands.h"
 #include "ctl/out.h"
 #include "lib/base/mem.h"
+#include "lib/shape/shape_rules.h"
 
 enum value {
     VALUE_ANY,
@@ -26,6 +27,7 @@ static const struct {
     {"--dest", VALUE_HOP},
     {"--destination", VALUE_HOP},
     {"--next-hop", VALUE_HOP},
+    {"--explain", VALUE_HOP},
     {"--forget", VALUE_NODE},
     {"--join", VALUE_NODE},
     {"--lost", VALUE_NODE},
@@ -140,6 +142,18 @@ static void offer_of_group(struct completion *c, int n, char **word)
         offer_values(c, VALUE_HOP);
 }
 
+/* `shape PATTERN WORD=VALUE`. */
+static void offer_of_shape(struct completion *c, int n)
+{
+    if (n == 2)
+        offer_values(c, VALUE_HOP);
+    for (size_t i = 0; n > 2 && shape_word_name(i); i++) {
+        char *word = mem_printf("%s=", shape_word_name(i));
+        offer(c, word, shape_word_like(shape_word_name(i)));
+        free(word);
+    }
+}
+
 /* word[0] is the command's name. */
 static void offer_of(struct completion *c, const struct command *command, int n, char **word)
 {
@@ -158,6 +172,8 @@ static void offer_of(struct completion *c, const struct command *command, int n,
         offer_options(c, command);
     } else if (command->own_help && n > 2) {
         offer_of_group(c, n, word);
+    } else if (command->run == shape_command) {
+        offer_of_shape(c, n);
     } else {
         offer_words(c, command->words, false);
         if (!command->words || *command->words == '-')

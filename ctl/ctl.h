@@ -34,13 +34,13 @@ typedef void command_fn(struct ctl *, int argc, char **argv);
 command_fn mailq_command, show_command, cat_command, qshape_command;
 command_fn flush_command, hold_command, release_command, requeue_command, delete_command;
 command_fn trace_command, divert_command, drain_command, check_command, capacity_command,
-    nodes_command, acl_command, route_command, top_command;
+    nodes_command, acl_command, route_command, top_command, shape_command;
 
 /* The long options of each; those of `change`: hold, release, flush, requeue, delete. */
 
 extern const struct option mailq_options[], show_options[], qshape_options[], change_options[],
     check_options[], top_options[], nodes_options[], acl_options[], route_options[],
-    capacity_options[], trace_options[];
+    capacity_options[], trace_options[], shape_options[];
 
 /* Remembers the worse of the two. */
 void ctl_status(struct ctl *, int status);

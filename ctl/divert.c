@@ -26,8 +26,9 @@ struct admin_notice {
 struct milter {
     char host[80];
     bool on;
-    unsigned long long serial, rules; /* of the switch, of the hold rules */
-    size_t nodes;                     /* that it is connected to */
+    unsigned long long serial; /* of the switch */
+    unsigned long long rules[DIVERT_RULES];
+    size_t nodes; /* that it is connected to */
 };
 
 struct picture {
@@ -54,19 +55,21 @@ static void add_milter(struct picture *p, const char *name)
 {
     struct milter m = {.nodes = 1};
     char word[8];
-    if (sscanf(name, "dovelane-switch:%79[^:]:%7[a-z]:%20llu:%*[0-9a-f]:%20llu", m.host, word,
-               &m.serial, &m.rules) < 3)
+    /* Earlier versions have no rules there, or those of hold only. */
+    if (sscanf(name, "dovelane-switch:%79[^:]:%7[a-z]:%20llu:%*[0-9a-f]:%20llu:%20llu", m.host,
+               word, &m.serial, &m.rules[DIVERT_HOLDS], &m.rules[DIVERT_SHAPE]) < 3)
         return;
     m.on = !strcmp(word, "on");
     for (size_t i = 0; i < p->nmilters; i++)
         if (!strcmp(p->milter[i].host, m.host)) {
             p->milter[i].nodes++;
-            if (m.rules < p->milter[i].rules)
-                p->milter[i].rules = m.rules;
+            for (size_t k = 0; k < DIVERT_RULES; k++)
+                if (m.rules[k] < p->milter[i].rules[k])
+                    p->milter[i].rules[k] = m.rules[k];
             /* the slower of two on one host, or a name that changes this moment */
             if (m.serial < p->milter[i].serial) {
                 m.nodes = p->milter[i].nodes;
-                m.rules = p->milter[i].rules;
+                memcpy(m.rules, p->milter[i].rules, sizeof m.rules);
                 p->milter[i] = m;
             }
             return;
@@ -222,7 +225,8 @@ bool divert_say(struct ctl *ctl, bool on)
     return obeyed;
 }
 
-bool divert_rules_obeyed(struct ctl *ctl, unsigned long long serial)
+enum divert_obeyed divert_rules_obeyed(struct ctl *ctl, enum divert_rules which,
+                                       unsigned long long serial)
 {
     struct picture p = {0};
     double until = clock_monotonic() + PATIENCE;
@@ -231,12 +235,13 @@ bool divert_rules_obeyed(struct ctl *ctl, unsigned long long serial)
         read_picture(ctl, &p);
         all = p.nmilters > 0;
         for (size_t i = 0; i < p.nmilters; i++)
-            all &= p.milter[i].rules >= serial;
+            all &= p.milter[i].rules[which] >= serial;
         if (!all)
             usleep(50000);
     } while (!all && p.nmilters && clock_monotonic() < until);
+    enum divert_obeyed obeyed = all ? DIVERT_OBEYED : p.nmilters ? DIVERT_NOT_YET : DIVERT_NOBODY;
     free(p.milter);
-    return all;
+    return obeyed;
 }
 
 bool divert_is_on(struct ctl *ctl)

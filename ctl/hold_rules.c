@@ -85,7 +85,7 @@ static bool write_rules(struct ctl *ctl, unsigned long long before, const char *
     ctl_log(ctl, "hold: standing rule %s by %s", what, caller);
     free(caller);
     print_rules(rules);
-    bool obeyed = divert_rules_obeyed(ctl, serial);
+    bool obeyed = divert_rules_obeyed(ctl, DIVERT_HOLDS, serial) == DIVERT_OBEYED;
     json_t *row = row_new();
     row_add_is(row, "obeyed", obeyed);
     out_facts(show_knowledge, row);

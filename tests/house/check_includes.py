@@ -71,8 +71,8 @@ WALLS = {
         "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
         "relay/acks relay/delivery relay/intake relay/retained relay/heartbeat relay/gauges",
     "ctl":
-        "lib/base lib/mail lib/cluster lib/config lib/config/acting_plugins.h lib/redis lib/postfix "
-        "lib/ingress",
+        "lib/base lib/mail lib/cluster lib/shape lib/config lib/config/acting_plugins.h lib/redis "
+        "lib/postfix lib/ingress",
     "dovecot-plugin/compat.h": "",
     "dovecot-plugin/orset": "",
     "dovecot-plugin/orset/base": "dovecot-plugin/orset",

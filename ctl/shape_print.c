@@ -1,0 +1,143 @@
+/* Rules of shapes, and what follows from them, as rows. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ctl/out.h"
+#include "ctl/row.h"
+#include "ctl/shape.h"
+#include "lib/base/clock.h"
+
+/* " by root (uid 0), 2026-12-01 12:00:00", or " by dovelane.conf". */
+static void show_source(const json_t *row)
+{
+    char when[40] = "";
+    time_t at = (time_t)(row_get_time(row, "said_at") / 1000000);
+    struct tm tm;
+    if (at && localtime_r(&at, &tm))
+        strftime(when, sizeof when, ", %Y-%m-%d %H:%M:%S", &tm);
+    if (row_has(row, "by"))
+        out("  (%s%s)\n", row_get_text(row, "by"), when);
+    else
+        out("  (dovelane.conf)\n");
+}
+
+static void show_pattern(const json_t *row)
+{
+    out("%s", row_get_text(row, "pattern"));
+    if (row_has(row, "class"))
+        out(", class %s", row_get_text(row, "class"));
+}
+
+static void show_word(const char *word, const char *value)
+{
+    bool blank = strchr(value, ' ') != NULL;
+    out("%s=%s%s%s", word, blank ? "\"" : "", value, blank ? "\"" : "");
+}
+
+static void show_rule(const json_t *row)
+{
+    show_pattern(row);
+    show_source(row);
+    out("   ");
+    for (size_t i = 0; i < row_size(row, "words"); i++) {
+        const json_t *word = row_item(row, "words", i);
+        out(" ");
+        show_word(row_get_text(word, "word"), row_get_text(word, "value"));
+    }
+    out("\n");
+}
+
+/* Whose rule it is. */
+static void add_rule(json_t *row, const struct shape_rule *r, bool said)
+{
+    row_add_text(row, "pattern", r->pattern);
+    row_add_text(row, "class", *r->class ? r->class : NULL);
+    row_add_text(row, "from", said ? "said" : "file");
+    row_add_text(row, "by", said ? r->by : NULL);
+    if (said)
+        row_add_time(row, "said_at", r->at);
+}
+
+void shape_print(const struct shape_rules *all, bool said)
+{
+    static const struct out_kind rules = {"rules", show_rule};
+    for (size_t i = 0; i < all->n; i++) {
+        const struct shape_rule *r = &all->rule[i];
+        json_t *row = row_new(), *words = json_array();
+        add_rule(row, r, said);
+        for (size_t k = 0; k < r->n; k++) {
+            json_t *word = row_new();
+            row_add_text(word, "word", r->setting[k].word);
+            row_add_text(word, "value", r->setting[k].value);
+            json_array_append_new(words, word);
+        }
+        row_add(row, "words", words);
+        out_row(&rules, row);
+    }
+}
+
+/* ---- one next hop ---- */
+
+static void show_explained(const json_t *row)
+{
+    out("  ");
+    show_word(row_get_text(row, "word"), row_get_text(row, "value"));
+    out("  by ");
+    show_pattern(row);
+    show_source(row);
+}
+
+static void explain_word(void *arg, const char *word, const struct shape_rule *r, bool said)
+{
+    static const struct out_kind words = {"words", show_explained};
+    json_t *row = row_new();
+    size_t *n = arg;
+    row_add_text(row, "word", word);
+    row_add_text(row, "value", shape_rule_value(r, word));
+    add_rule(row, r, said);
+    out_row(&words, row);
+    ++*n;
+}
+
+static void show_state(const json_t *row)
+{
+    if (!row_get_number(row, "words_count"))
+        out("  no rule is for it: the general settings count\n");
+    if (row_get_is(row, "suspended"))
+        out("nothing is sent to it: %s\n", row_get_text(row, "suspended_why"));
+    if (row_has(row, "suspended_until_at"))
+        out("that ends by itself\n");
+    if (row_has(row, "rate_per_second"))
+        out("now at most %.6g mails a second, %.6g at once\n", row_get_real(row, "rate_per_second"),
+            row_get_real(row, "burst"));
+}
+
+void shape_print_explained(struct ctl *ctl, const struct shape_known *k, const char *next_hop,
+                           const char *class)
+{
+    struct shapes *shapes = shape_known_shapes(ctl, k);
+    struct shape s;
+    double burst;
+    size_t n = 0;
+    out("%s%s%s\n", next_hop, class ? ", class " : "", class ? class : "");
+    shape_explain(shapes, next_hop, class, explain_word, &n);
+    shape_of(shapes, next_hop, class, &s);
+    bool suspended = shape_suspended_at(&s, clock_wall());
+    double rate = shape_rate_at(&s, clock_wall(), &burst);
+    json_t *row = row_new();
+    row_add_text(row, "next_hop", next_hop);
+    row_add_text(row, "class", class);
+    row_add_number(row, "words_count", (long long)n);
+    row_add_is(row, "suspended", suspended);
+    row_add_text(row, "suspended_why", suspended ? s.suspended_why : NULL);
+    if (suspended)
+        row_add_time(row, "suspended_until_at", s.suspended_until);
+    if (rate > 0) {
+        row_add_real(row, "rate_per_second", rate);
+        row_add_real(row, "burst", burst);
+    }
+    out_facts(show_state, row);
+    shapes_free(shapes);
+}
