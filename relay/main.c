@@ -13,6 +13,7 @@
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/gauges/gauges.h"
+#include "relay/tables/classes.h"
 #include "relay/tables/inflight.h"
 #include "relay/tables/lanes.h"
 #include "lib/base/log.h"
@@ -192,6 +193,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     config_free(r->config);
     r->config = config;
     r->config_turn++;
+    classes_reload(r);
     if (program_log(config, NAME) < 0)
         log_error("log = %s cannot be opened: %s", config->log, strerror(errno));
     log_info("config read again");
@@ -208,6 +210,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
 
 static void open_all(struct relay *r)
 {
+    r->classes = classes_open(class_weight);
     r->destinations = destinations_open();
     r->intake = intake_open(r);
     r->poison = poison_open();
@@ -260,6 +263,7 @@ static void close_all(struct relay *r)
     lane_pauses_close(r->lane_pauses);
     ordered_close(r->ordered_lanes);
     destinations_close(r);
+    classes_close(r->classes);
     intake_close(r->intake);
     whole_sets_close(r->whole_sets);
     reinject_close(r->reinject);

@@ -40,6 +40,7 @@ struct relay {
     bool stopping;         /* nothing is taken any more, what is in flight is finished */
     unsigned kicked;       /* enum relay_kick */
 
+    struct classes *classes;
     struct lanes *lanes;
     struct admin_requests *admin_requests;
     struct poison *poison;

@@ -10,6 +10,7 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/tables/agent_settings.h"
+#include "relay/tables/waiting_line.h"
 #include "relay/acks/owners.h"
 
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
@@ -108,11 +109,8 @@ static void go_down(struct destination *d, const char *dsn, const char *why)
     free(title);
     start_probe(d);
     struct smtp_mail *m;
-    while ((m = TAILQ_FIRST(&d->queue))) {
-        ASSERT(m->waiting && d->queued);
-        TAILQ_REMOVE(&d->queue, m, link);
-        d->queued--;
-        m->waiting = false;
+    while ((m = waiting_any(d))) {
+        waiting_remove(d, m);
         m->done(m, "none");
     }
 }
@@ -257,9 +255,7 @@ static void on_ready(struct smtp_session *s)
 static void give_to_another(struct destination *d, struct smtp_mail *m)
 {
     m->again = true;
-    m->waiting = true;
-    TAILQ_INSERT_HEAD(&d->queue, m, link);
-    d->queued++;
+    waiting_put_back(d, m);
     /* Its connection was kept for too long, and so were the other idle ones. */
     struct connection *c;
     while ((c = TAILQ_FIRST(&d->idle)))
@@ -421,9 +417,7 @@ static void open_more(struct destination *d)
 static void give_mail(struct destination *d, struct connection *c, struct smtp_mail *m)
 {
     ASSERT(m->waiting && d->queued && c->greeted && c->idle && !c->carrying);
-    TAILQ_REMOVE(&d->queue, m, link);
-    d->queued--;
-    m->waiting = false;
+    waiting_leaves(d, m);
     TAILQ_REMOVE(&d->idle, c, link);
     TAILQ_INSERT_TAIL(&d->busy, c, link);
     c->idle = false;
@@ -456,7 +450,7 @@ static void pump(struct destination *d)
     d->pumping = true;
     struct smtp_mail *m;
     struct connection *c;
-    while ((double)d->ncarrying < d->window && (m = TAILQ_FIRST(&d->queue)) &&
+    while ((double)d->ncarrying < d->window && (m = waiting_next(d)) &&
            (c = TAILQ_FIRST(&d->idle))) {
         if (worn(c))
             smtp_quit(c->session);
@@ -479,9 +473,7 @@ void destination_submit(struct destination *d, struct smtp_mail *m)
         m->done(m, "none");
         return;
     }
-    m->waiting = true;
-    TAILQ_INSERT_TAIL(&d->queue, m, link);
-    d->queued++;
+    waiting_add(d, m);
     pump(d);
 }
 
@@ -489,10 +481,7 @@ bool destination_withdraw(struct destination *d, struct smtp_mail *m)
 {
     if (!m->waiting)
         return false;
-    ASSERT(d->queued);
-    TAILQ_REMOVE(&d->queue, m, link);
-    d->queued--;
-    m->waiting = false;
+    waiting_remove(d, m);
     return true;
 }
 

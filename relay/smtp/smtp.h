@@ -86,6 +86,7 @@ struct smtp_mail {
     void (*done)(struct smtp_mail *, const char *relay); /* relay: "host[addr]:port" or "none" */
     TAILQ_ENTRY(smtp_mail) link;
     double queued; /* when it came */
+    unsigned class; /* of its lane (relay/tables/classes.h) */
     bool waiting;  /* in the queue */
     bool again;    /* was stale once */
 };

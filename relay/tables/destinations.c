@@ -375,6 +375,7 @@ static void free_destination(struct destination *d)
     free(d->trouble);
     free(d->name);
     free(d->metrics);
+    free(d->classes);
     free(d);
 }
 

@@ -46,7 +46,7 @@ struct destination {
     size_t address_at; /* the one to connect to */
     double resolved;   /* when, 0: not */
 
-    struct mail_queue queue;
+    struct mail_queue queue; /* waiting_line.h */
     size_t queued;
     struct connection_list idle, busy; /* busy: carrying a mail, or not greeted yet */
     size_t nopening, nready;           /* not greeted yet; greeted */
@@ -70,6 +70,7 @@ struct destination {
 
     /* what is taken for it */
     struct lane_list lanes;
+    struct destination_classes *classes; /* classes.h; NULL: all its mail has none */
     size_t in_flight, in_hand_bytes;
     bool taking;
     bool wanted;

@@ -26,7 +26,7 @@ WALLS = {
     "lib/cluster": "lib/base",
     "lib/shape": "lib/base",
     "lib/config/acting_plugins.h": "",
-    "lib/config": "lib/base lib/cluster lib/shape",
+    "lib/config": "lib/base lib/mail lib/cluster lib/shape",
     "lib/redis": "lib/base lib/cluster lib/config",
     "lib/postfix": "lib/base lib/config",
     "lib/daemon": "lib/base lib/config lib/redis",
