@@ -7,8 +7,6 @@
 #include "lib/base/mem.h"
 #include "lib/mail/lanename.h"
 
-#define CLASS_MARK "|+" /* before the class in a lane's name */
-
 struct lane {
     char *name, *destination, *class;
     size_t len;
@@ -125,36 +123,19 @@ static struct key *key_of(struct depth *d, const char *destination, const char *
 
 /* ---- what the nodes say ---- */
 
-/* The class behind a lane's name, cut off; "" without. */
-static char *class_of(const char *name, size_t *len)
-{
-    for (size_t i = *len; i-- > 1;) {
-        if (name[i - 1] != CLASS_MARK[0] || name[i] != CLASS_MARK[1])
-            continue;
-        char *class = mem_strndup(name + i + 1, *len - i - 1);
-        *len = i - 1;
-        return class;
-    }
-    return mem_strdup("");
-}
-
 bool depth_lane(struct depth *d, size_t node, const char *name, size_t len, long long entries)
 {
     struct lanes *l = &d->node[node].saying;
     struct lanename parsed;
-    size_t without = len;
-    char *class = class_of(name, &without);
-    if (!lanename_parse(name, without, &parsed)) {
-        free(class);
+    if (!lanename_parse(name, len, &parsed))
         return false;
-    }
     if (l->n == l->size) {
         l->size = l->size ? 2 * l->size : 16;
         l->v = mem_grow(l->v, l->size * sizeof *l->v);
     }
     l->v[l->n++] = (struct lane){.name = mem_strndup(name, len),
                                  .destination = mem_strdup(parsed.destination),
-                                 .class = class,
+                                 .class = mem_strdup(parsed.class ? parsed.class : ""),
                                  .len = len,
                                  .entries = entries};
     lanename_free(&parsed);

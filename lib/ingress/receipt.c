@@ -37,6 +37,7 @@ struct passed {
 
 static struct {
     pthread_mutex_t lock;
+    const struct config *config;
     char *file, *said;
     struct shapes *shapes;
     size_t npassed;
@@ -152,10 +153,12 @@ static void review(void)
 
 /* ---- a mail ---- */
 
+/* That of its lane; "": none. */
 static const char *class_of(const struct store_entry *e)
 {
-    (void)e;
-    return "";
+    bool ordered =
+        e->class && config_destination(all.config, e->destination)->placement == PLACEMENT_ORDERED;
+    return e->class && !ordered ? e->class : "";
 }
 
 /* Once for each time that nothing is known. */
@@ -335,6 +338,7 @@ bool receipt_ready(void)
 void receipt_open(const struct config *c, struct ev_loop *loop)
 {
     static const struct depth_watch_calls calls = {wanted, wants_age, looked};
+    all.config = c;
     all.depth = depth_new(c->nnodes);
     all.watch = depth_watch_open(c, loop, all.depth, &calls);
     char *text = config_shape_text(c);

@@ -129,6 +129,37 @@ def test_4xx_of_one_next_hop_counts_more_than_the_queue_of_another(stack, way):
     assert len(admin.queue(system)) == lanes
 
 
+# ---- classes ----
+
+
+def test_a_class_over_its_limit_gets_4xx_and_other_mail_goes_on(stack, way):
+    few = 20
+    system = begin(stack, way, {"class": "bulk", "accept_entries": few}, settings={"classes": {"bulk": {"match": ["sender *@bulk.example"]}}})
+    code = 250
+    for number in range(few + 2 * MORE):
+        if (code := send(system, f"u{number}@a.example", sender="list@bulk.example", content=message(f"mail-{number}"))[0]) != 250:
+            break
+    assert code == 451 and few - MORE <= number <= few + MORE
+    others = [f"mail-{number}" for number in range(100, 100 + few + MORE)]
+    for name in others:
+        assert send(system, "u@a.example", content=message(name))[0] == 250
+    assert send(system, "u@a.example", sender="list@bulk.example")[0] == 451
+    assert len([each for each in admin.queue(system)]) == number + len(others)
+    assert re.search(rf"over-limit \S+, class bulk: \d+ entries wait \(accept_entries = {few}\)", text_of(system))
+    all_arrive(system, [f"mail-{each}" for each in range(number)] + others)
+
+
+def test_a_limit_without_a_class_counts_the_mail_of_all(stack):
+    system = begin(stack, "divert", {"accept_entries": LIMIT}, settings={"classes": {"bulk": {"match": ["sender *@bulk.example"]}}})
+    accepted = 0
+    for number in range(LIMIT):
+        answers = [send(system, f"u{number}@a.example", sender=sender)[0] for sender in ("s@bulk.example", "s@x.example")]
+        accepted += answers.count(250)
+        if answers == [451, 451]:
+            break
+    assert answers == [451, 451] and LIMIT - MORE <= accepted <= LIMIT + MORE
+
+
 # ---- age ----
 
 
@@ -143,6 +174,18 @@ def test_mail_gets_4xx_once_the_oldest_has_waited_too_long(stack, way):
 
 
 # ---- rules that change ----
+
+
+def test_what_dovelane_shape_says_holds_within_a_second_and_until_it_is_taken_back(stack, way):
+    system = begin(stack, way)
+    hop = system.destinations["a"]
+    for number in range(10):
+        assert send(system, f"u{number}@a.example")[0] == 250
+    admin.done(system, "shape", hop, "accept_entries=5")
+    eventually("the limit holds", lambda: send(system, "u@a.example")[0] == 451)
+    admin.done(system, "shape", hop, "--remove")
+    eventually("the limit is gone", lambda: send(system, "u@a.example")[0] == 250)
+    assert "the limit is gone: mail for it is accepted again" in text_of(system)
 
 
 def test_no_rule_asks_the_nodes_nothing(stack):
