@@ -3,7 +3,7 @@ PYTHON := /usr/bin/python3
 BUILD  := build
 
 .PHONY: all install uninstall deb run stop check test test-long test-machines test-packages chaos histories week fuzz \
-	bench matrix compatibility clean format tidy coverage
+	bench matrix compatibility clean format tidy coverage pictures bench-page
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -99,10 +99,19 @@ bench:
 	$(MAKE) --no-print-directory all
 	$(PYTHON) tests/bench/run.py
 
+# docs/benchmarks.md and its plots, from the newest figures of build/bench and docs/lab/results.
+bench-page:
+	$(PYTHON) tests/bench/page.py --take
+
 bench-%:
 	./setup bench
 	$(MAKE) --no-print-directory all
 	$(PYTHON) tests/bench/run.py $*
+
+# The drawings of the documents: docs/pictures/NAME.svg from NAME.dot.
+pictures:
+	./setup docs
+	$(PYTHON) tests/house/check_pictures.py --write
 
 # C sources, as .clang-format and .clang-tidy want them: Debian 12's versions of both (14).
 format:

@@ -8,7 +8,7 @@
  * that nothing but the end of a message is answered, and that DATA, the header's end and commands
  * that Postfix does not know are not sent at all: Postfix then gathers what it has to say, and
  * writes it in two pieces, the envelope at DATA and the content at the last dot (measured;
- * docs/benchmarks.md).
+ * docs/lab/gateway.md).
  *
  * Bounded: a packet's length; a body's bytes are passed on as they come, and never kept here. */
 #ifndef DOVELANE_MILTER_PROTOCOL_H

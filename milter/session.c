@@ -26,7 +26,7 @@
 /* While so many mails are being stored the loop waits for so long before it looks for events:
  * then the pushes of several leave together, and so do the nodes' answers. A mail that is alone,
  * or one of two, waits for nothing. Longer, and 20 sessions leave the cores idle
- * (docs/benchmarks.md). */
+ * (docs/lab/gateway.md). */
 #define GATHER_MAILS 3
 #define GATHER_SECONDS .0008
 #define LONG_TURN 1. /* seconds; the store's watch turns the loop ten times a second */

@@ -6,8 +6,8 @@
  * it, the only witness of an expunge or a cleared flag that the replicator has not read yet, is
  * not kept as at a rotation. Without it such a mail would merely be missing, and come back from
  * the peers. It gets a second name beside the first, by link(2), one for each rebuild; the
- * replicator removes it when it has read it (docs/replicator.md). Maildir's log goes on through
- * a rebuild. */
+ * replicator removes it when it has read it (docs/replicator/recording.md). Maildir's log goes on
+ * through a rebuild. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_INDEXLOG_INDEX_LOG_BACKUP_H
 #define DOVELANE_DOVECOT_PLUGIN_INDEXLOG_INDEX_LOG_BACKUP_H
 

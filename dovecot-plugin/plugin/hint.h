@@ -2,8 +2,8 @@
  * be told at once.
  *
  * Never blocks, never fails an IMAP command: a hint is a reason to look and nothing else
- * (docs/replicator.md). State is per process, not per user: the FIFO's descriptor, since all
- * users share base_dir. */
+ * (docs/replicator/recording.md). State is per process, not per user: the FIFO's descriptor, since
+ * all users share base_dir. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_HINT_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_HINT_H
 

@@ -1,5 +1,5 @@
 /* delivery_id - the line by which the gateway's relay names a mail, and the GUID that follows from
- * it (docs/replicator.md).
+ * it (docs/delivery.md, "Dovelane-Id").
  *
  *     Dovelane-Id: <entry>
  *      <code> <code> ...

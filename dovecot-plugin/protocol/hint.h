@@ -1,5 +1,5 @@
-/* hint - what the plugin writes: hint lines and names of dirty marks (docs/replicator.md). Pure: no
- * I/O.
+/* hint - what the plugin writes: hint lines and names of dirty marks
+ * (docs/replicator/recording.md). Pure: no I/O.
  *
  * A hint is a reason to look and nothing else, so what is odd but harmless is taken as "look at
  * all of that user". */

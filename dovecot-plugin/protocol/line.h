@@ -3,7 +3,7 @@
  *
  * Fields are escaped as Dovecot's tab-separated protocols do it: \001 is written "\0011", TAB
  * "\001t", LF "\001n", CR "\001r"; so a line never holds a separator that is not one. Formats:
- * docs/replicator.md. */
+ * docs/replicator/recording.md. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
 

@@ -2,7 +2,7 @@
  *
  * A parcel is a lane entry: id 16 random bytes, meta as below (read and written by main alone),
  * body by kind (read and written by the workers; main only passes it on). Grammar:
- * docs/replicator.md, "Parcels".
+ * docs/replicator/sending.md, "Parcels".
  *
  * Decoding copies nothing, all bounds are checked, what is left over at the end makes it
  * malformed. */

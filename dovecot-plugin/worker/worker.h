@@ -17,9 +17,9 @@
  *         session/  the user: mailboxes, the connection with main, what this program remembers
  *
  * Reasons in the comments (F1 ...) are rows of docs/failure-catalogue.md; the order of commits
- * is that of docs/replicator.md. Everything here runs with the user's privileges. Functions
- * return 0 (or more) or -1; then why is in session_error(). What concerns one mail, folder or
- * name only is logged and retried, it stops nobody else (F14). */
+ * is that of docs/replicator/applying.md. Everything here runs with the user's privileges.
+ * Functions return 0 (or more) or -1; then why is in session_error(). What concerns one mail,
+ * folder or name only is logged and retried, it stops nobody else (F14). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_WORKER_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_WORKER_H
 

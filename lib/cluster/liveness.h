@@ -1,5 +1,5 @@
-/* liveness - who is alive, as one listener hears it (docs/takeover.md, "BEAT" and "Who is dead").
- * Pure: it reads no clock and sends nothing.
+/* liveness - who is alive, as one listener hears it (docs/takeover/beats.md, "BEAT" and "Who is
+ * dead"). Pure: it reads no clock and sends nothing.
  *
  * A listener looks at the beats that lie in each server. One that changed since the last look is
  * news; how old the server says that it is does not matter. Silence is timed by the listener's
@@ -120,7 +120,7 @@ bool liveness_others_hear(const struct liveness *, size_t node, double now);
 /* Seconds for which nobody at all was heard. */
 double liveness_silence_of_all(const struct liveness *, double now);
 
-/* docs/takeover.md, "Who is dead", 2, 3 and 5. */
+/* docs/takeover/beats.md, "Who is dead", 2, 3 and 5. */
 bool liveness_dead(const struct liveness *, size_t node, double now);
 
 /* Another relay beats in our name. */

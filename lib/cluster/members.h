@@ -1,5 +1,5 @@
 /* members - the nodes of a group that stand in no file of this host: what nodes say of themselves,
- * and which were taken out for good (docs/takeover.md, "Membership").
+ * and which were taken out for good (docs/takeover/membership.md, "Membership").
  *
  * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and
  * `--join` write one in another's name. Of two records of one name the one of the higher epoch

@@ -173,7 +173,7 @@ struct far_time config_far_time(const struct config *, enum config_far);
 const char *config_far_name(enum config_far);
 /* Copies that are older than `settle` are compared between nodes, and one that another owner lacks
  * is dropped: a promise given later than that would be worth nothing. So a mail's 250 comes within
- * this time of its begin (docs/takeover.md, "Times"). ms */
+ * this time of its begin (docs/takeover/times.md, "Times"). ms */
 int64_t config_promise(const struct config *, size_t bytes);
 /* Acks count within that time, which leaves some to revoke what failed. far: what the way to its
  * owners wants, of FAR_STORE_DEADLINE. Seconds. */

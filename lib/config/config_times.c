@@ -1,7 +1,8 @@
 /* config_times - the times that follow the round-trip time, and their bounds.
  *
- * What keeps mail from being lost or doubled does not change with them (docs/takeover.md, "Times"):
- * acks may come later, but a 250 may not, and a node is suspected early enough before it is dead. */
+ * What keeps mail from being lost or doubled does not change with them (docs/takeover/times.md,
+ * "Times"): acks may come later, but a 250 may not, and a node is suspected early enough before it
+ * is dead. */
 #include "lib/config/config_work.h"
 
 #define COMPARED 500 /* ms between the last promise and the first comparison of copies */

@@ -1,7 +1,7 @@
-/* The owners of mail for ordered destinations (docs/takeover.md, "Order"): one list for all that
- * this program stores for them, as long as its nodes can be used without a break. When it cannot,
- * another generation begins, with those that are left in their order and others behind them. The
- * generation stands in the lanes' names, and relays deliver a lower one first.
+/* The owners of mail for ordered destinations (docs/takeover/order.md, "Order"): one list for all
+ * that this program stores for them, as long as its nodes can be used without a break. When it
+ * cannot, another generation begins, with those that are left in their order and others behind
+ * them. The generation stands in the lanes' names, and relays deliver a lower one first.
  *
  * A generation that was left never gets another mail: what is still being stored in it then is
  * given up. And none is ever used again, even with the same owners: a copy that was refilled

@@ -1,6 +1,6 @@
-/* Who may be owner of a new mail, with takeover = automatic (docs/takeover.md, "Return"): the
- * nodes' beats are read from every server, with what each is whole for. A milter leaves no beats
- * itself. */
+/* Who may be owner of a new mail, with takeover = automatic (docs/takeover/return.md, "Return"):
+ * the nodes' beats are read from every server, with what each is whole for. A milter leaves no
+ * beats itself. */
 #include "lib/store/store_work.h"
 
 #include <stdlib.h>

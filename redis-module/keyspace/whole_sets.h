@@ -1,4 +1,4 @@
-/* whole_sets - for which sets of owners this server is whole (docs/takeover.md, "Whole").
+/* whole_sets - for which sets of owners this server is whole (docs/takeover/return.md, "Whole").
  *
  * They live in module memory: maxmemory never refuses them, nothing expires, and a server that was
  * restarted knows none. That is the point: whatever may take entries away (a restart with an old

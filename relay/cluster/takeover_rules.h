@@ -1,5 +1,6 @@
 /* takeover_rules - the role of this node (returning, ready, alive, leaving), whom it took over, and
- * what follows: the rules of docs/takeover.md, "Who is dead", "Who serves a lane" and "Return".
+ * what follows: the rules of docs/takeover/beats.md, "Who is dead" and
+ * "Who serves a lane", and docs/takeover/return.md, "Return".
  * Pure: whoever calls role_next() often enough tells what it sees, and obeys what comes out.
  * tests/model walks through the same rules. */
 #ifndef DOVELANE_RELAY_CLUSTER_TAKEOVER_RULES_H

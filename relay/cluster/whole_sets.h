@@ -1,6 +1,6 @@
 /* whole_sets - for which sets of owners the own server is whole, as it said last, and since when
- * (docs/takeover.md, "Whole"). relay/repair/resync.h asks it and makes it so; everybody may look
- * here. Nothing is known with takeover = manual. */
+ * (docs/takeover/return.md, "Whole"). relay/repair/resync.h asks it and makes it so; everybody may
+ * look here. Nothing is known with takeover = manual. */
 #ifndef DOVELANE_RELAY_CLUSTER_WHOLE_SETS_H
 #define DOVELANE_RELAY_CLUSTER_WHOLE_SETS_H
 

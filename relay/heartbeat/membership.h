@@ -1,4 +1,4 @@
-/* membership - who belongs to the group, with membership = learned (docs/takeover.md,
+/* membership - who belongs to the group, with membership = learned (docs/takeover/membership.md,
  * "Membership"): this relay's own record goes to every node's server, and the records of others
  * are learned from there, kept in a file, and then used, without a restart. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H

@@ -1,5 +1,5 @@
-/* membership_contact - which nodes a joining node has no contact with yet (docs/takeover.md,
- * "Membership", 0), as beats say. */
+/* membership_contact - which nodes a joining node has no contact with yet
+ * (docs/takeover/membership.md, "What makes it safe", 0), as beats say. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_CONTACT_H
 #define DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_CONTACT_H
 

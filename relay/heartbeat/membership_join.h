@@ -1,6 +1,6 @@
-/* membership_join - nodes that say they join, and are not in the group yet (docs/takeover.md,
- * "Membership"). This relay connects to their servers and leaves its beat there: so they see who
- * reaches them, which each of them waits for. They count nowhere else. */
+/* membership_join - nodes that say they join, and are not in the group yet
+ * (docs/takeover/membership.md, "Membership"). This relay connects to their servers and leaves its
+ * beat there: so each of them sees who reaches it, and waits for that. They count nowhere else. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_JOIN_H
 #define DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_JOIN_H
 

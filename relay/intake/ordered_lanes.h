@@ -1,5 +1,5 @@
-/* ordered_lanes - ordered lanes (docs/takeover.md, "Order"): all lanes of one origin's mail to one
- * destination are a series, of generations that come one after the other.
+/* ordered_lanes - ordered lanes (docs/takeover/order.md, "Order"): all lanes of one origin's mail
+ * to one destination are a series, of generations that come one after the other.
  *
  * Its turn: nothing is taken from a lane before what has a lower generation in the series is
  * delivered, or has stepped aside. This relay may be no owner of that, so all nodes are asked for

@@ -1,7 +1,7 @@
 /* backfill - the bodies that are missing here, from another owner's server into the own one (or
  * from the own one into another's: rereplicate.h), in blocks: READ there, PUSH here under the same
- * ids, and META where the envelope was changed since it was stored (docs/takeover.md, "Comparing
- * with a whole owner", step 4).
+ * ids, and META where the envelope was changed since it was stored (docs/takeover/return.md,
+ * "Comparing with a whole owner", step 4).
  *
  * What was acked here meanwhile is answered DONE and not stored; the server remembers that for
  * `settle`. Of a block that was under way for more than half of it (a large mail, a slow link)

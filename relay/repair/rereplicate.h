@@ -1,6 +1,6 @@
 /* rereplicate - another owner in the place of one that is lost for good, so that there are `copies`
- * of its mail again (docs/takeover.md, "Copying what a lost node held"; tests/model/copying.h walks
- * through it).
+ * of its mail again (docs/takeover/copying.md, "Copying what a lost node held";
+ * tests/model/copying.h walks through it).
  *
  * The relay that serves a lane does it, block by block:
  *

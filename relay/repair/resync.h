@@ -1,5 +1,5 @@
 /* resync - for which sets of owners the own server is whole, and the comparison that makes it so
- * (docs/takeover.md, "Whole").
+ * (docs/takeover/return.md, "Whole").
  *
  * A round goes through these steps, and everything else may happen between any two of them. Data
  * flows down only.

@@ -59,7 +59,7 @@ DIVERTED = "dovelane_mails_diverted_total"
 
 # What makes stock Postfix fastest for one near next hop; the stack itself sets in_flow_delay = 0, max_use = 100000, no peer name
 # lookups and no client limits (tests/support/stack/postfix.py). The connection cache is off because it costs more CPU (scache, passing
-# descriptors) than a new connection on loopback: docs/benchmarks.md.
+# descriptors) than a new connection on loopback: docs/lab/gateway.md.
 TUNED = {
     "default_destination_concurrency_limit": 20,
     "initial_destination_concurrency": 20,

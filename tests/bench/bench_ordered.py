@@ -1,4 +1,4 @@
-"""What order costs (docs/takeover.md, "Order"): mail in lanes of two nodes, delivered by one relay to smtp-sink, acked on both.
+"""What order costs (docs/takeover/order.md, "Order"): mail in lanes of two nodes, delivered by one relay to smtp-sink, acked on both.
 
     next hops   so many next hops (names of one sink) with so many mails each: in ordered lanes, one mail of each in flight, and in lanes that are spread
     depth       one ordered lane with so many mails: how many leave in a window of so many seconds, from a full lane and from a short one

@@ -47,6 +47,7 @@ def machine():
 def versions():
     return {"system": first_match("/etc/os-release", r'^PRETTY_NAME="(.*)"'),
             "postfix": output("/usr/sbin/postconf", "-dh", "mail_version"),
+            "dovecot": output("/usr/sbin/dovecot", "--version"),
             "redis": output(os.environ.get("DOVELANE_REDIS_SERVER") or "redis-server", "--version"),
             "gcc": output("gcc", "-dumpfullversion"), "python": platform.python_version()}
 
@@ -114,13 +115,17 @@ class Report:
         held = [row["met"] for row in self.rows if row["goal"]]
         return f"{sum(held)} of {len(held)} goals met" if held else "no goals"
 
+    def as_dict(self):
+        """What is kept of it; page.py makes docs/benchmarks.md of such."""
+        return {"name": self.name, "about": self.about, "machine": self.machine,
+                "versions": self.versions, "date": self.date, "commit": self.commit,
+                "rows": self.rows, "remarks": self.remarks, "details": self.details}
+
     def write(self):
         """build/bench/NAME.json."""
         path = BUILD / "bench" / f"{self.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = {"name": self.name, "about": self.about, "machine": self.machine, "versions": self.versions, "date": self.date,
-                "commit": self.commit, "rows": self.rows, "remarks": self.remarks, "details": self.details}
-        path.write_text(json.dumps(text, indent=1) + "\n")
+        path.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
         return path
 
     def text(self):

@@ -37,7 +37,6 @@ KNOWN = {
     r"systemctl (start docker|disable --now redis-server)": "Debian's own",
     r"apt install \./redis-module-lane_\*\.deb .*": PAIR,
     r"dovelane init --address \S+": PAIR,
-    r"dovelane init": PAIR,
     r"dovelane join \S+ --token \.\.\.": PAIR,
     r"dovelane group (divert add \S+|replicate on)": PAIR,
     r"dovelane init --undo": "tests/machines/test_init.py::test_an_undo_leaves_the_host_as_it_was",

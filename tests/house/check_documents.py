@@ -7,7 +7,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLUMNS = 100
-MADE = {"log-fields.md", "metrics.md", "postfix-parameters.md", "settings.md"}
+MADE = {"benchmarks.md", "log-fields.md", "metrics.md", "postfix-parameters.md", "settings.md"}
 
 
 def documents():

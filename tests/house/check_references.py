@@ -169,7 +169,7 @@ def notes(path, text):
 def document_faults(tree, text):
     """docs/NAME.md, "Section" and "Other one", 3 and 4"""
     guide = rf'\b({"|".join(GUIDES)})(?=, ")'
-    for match in re.finditer(rf"\b(docs/[\w-]+\.md)(?!\w)|{guide}", text):
+    for match in re.finditer(rf"\b(docs/[\w/-]+\.md)(?!\w)|{guide}", text):
         path, title, at = match[1] or GUIDES[match[2]], None, match.end()
         while path in tree.files:  # else file_faults tells it
             named = re.match(r'[,;]?\s+\(?(?:and\s+)?"([^"]{1,80})"'
@@ -235,7 +235,7 @@ def code_faults(tree, text):
 def rule_faults(tree, path, text):
     for match in re.finditer(r"\b[Rr]ules? (\d+(?:(?:,| and) \d+)*)", text):
         before, behind = text[max(0, match.start() - 60):match.start()], text[match.end():]
-        linked = re.match(r"\]\([\w/-]*replication-protocol\.md#the-rules\)", behind)
+        linked = re.match(r"\]\([\w./-]*replication-protocol\.md#the-rules\)", behind)
         protocol = path == PROTOCOL or PROTOCOL in before or linked
         book = PROTOCOL if protocol else CORE if path.startswith(CORE_FOLDERS) else None
         for number in re.findall(r"\d+", match[1]):
@@ -296,7 +296,8 @@ def faults(files, foreign):
 
 ROWS = ["| F1 | h | r | `test_a.py` `test_one` |",
         *(f"| F{n} | h | r | none |" for n in range(2, CODES + 1))]
-GOOD = """/* docs/a.md, "In" 1, and docs/a.md, "Bold one"; F2 and F3's; RFC 5321, Meyer
+GOOD = """/* docs/a.md, "In" 1, and docs/a.md, "Bold one"; docs/a/b.md, "Part"; F2 and F3's;
+ * RFC 5321, Meyer
  * et al.; test_one, test_a.py, ../tests/test_a.py, lib/good.*, tests;
  * docs/replication-protocol.md, rule 2; alien.h */
 call("F99", "docs/none.md", "RFC 9999");
@@ -306,6 +307,7 @@ HOUSE = {
     REFERENCES: "| RFC 5321 | SMTP |\n| Meyer et al. | a work |\n",
     PROTOCOL: "# P\n## The rules\n1. One.\n2. Two.\n",
     CORE: "/* orset\n *\n *  1 Dots.\n */\n",
+    "docs/a/b.md": "# B\n## Part\n",
     "docs/a.md": "# A\n## In, out\n1. First.\n\n**Bold one.** Text.\n"
                  "[a](#in-out) [b](replication-protocol.md#the-rules)\n",
     "tests/test_a.py": "def test_one():\n    pass\n",
@@ -314,7 +316,8 @@ HOUSE = {
 }
 # Each is found when a comment of lib/bad.c, or a document, has it.
 PLANTED = [
-    "docs/none.md", 'docs/a.md, "None"', 'docs/a.md ("None")', 'docs/a.md, "In" 1 and 7.',
+    "docs/none.md", "docs/a/none.md", 'docs/a/b.md, "None"', 'docs/a.md, "None"',
+    'docs/a.md ("None")', 'docs/a.md, "In" 1 and 7.',
     'docs/a.md, "In" and\n * "None"', "none.c", "lib/none", "../none.h", "test_none",
     "F47.", "F47's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
     "docs/replication-protocol.md, rule 3", "RFC 9999", "Mayer et al.", "the paper",

@@ -62,7 +62,7 @@ FOR_TESTS = {
         "docs/replication-protocol.md offers it to callers of the core; the replicator is none",
     ("dovecot-plugin/orset/exchange/exchange.c", "orset_raise"): PIECE,
     ("dovecot-plugin/orset/state/prefetch.c", "orset_prefetch"):
-        "the figures of docs/benchmarks.md are measured with it",
+        "the figures of docs/lab are measured with it",
     ("dovecot-plugin/store/state_sqlite.c", "state_sqlite_rows"): JUDGE,
     ("lib/mail/mime.c", "mime_says_8bit"): PIECE,
     ("relay/delivery/bounce.c", "bounce_body"): PIECE,

@@ -1,5 +1,5 @@
-/* beginning - checks the rule by which nodes that start together become a group (docs/takeover.md,
- * "Membership", 0), whatever their files name.
+/* beginning - checks the rule by which nodes that start together become a group
+ * (docs/takeover/membership.md, "What makes it safe", 0), whatever their files name.
  *
  *     beginning-model            all states of three nodes, with all files and all ways closed or open; four in a ring and in a chain; and each rule left out once
  *

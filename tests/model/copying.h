@@ -1,5 +1,5 @@
 /* copying - what a node held that is lost for good gets another owner, as a state machine
- * (docs/takeover.md, "Copying what a lost node held").
+ * (docs/takeover/copying.md, "Copying what a lost node held").
  *
  * One message and three nodes, two copies. It lies in lane L of A and B, in this or the other
  * order; when B is lost, A copies it to C, and moves it at home to lane L' of A and C. Liveness is

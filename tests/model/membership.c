@@ -1,5 +1,5 @@
 /* membership - checks the rules by which a group learns of nodes, and forgets them
- * (docs/takeover.md, "Membership"), and that each of them is needed.
+ * (docs/takeover/membership.md, "Membership"), and that each of them is needed.
  *
  *     membership-model            all states of three nodes; and every rule left out once
  *     membership-model try RUN [RULE]    one run

@@ -1,5 +1,5 @@
-/* order - checks the rules of ordered destinations (docs/takeover.md, "Order"), and that each of
- * them is needed.
+/* order - checks the rules of ordered destinations (docs/takeover/order.md, "Order"), and that each
+ * of them is needed.
  *
  *     order-model                 all states, with three and with four nodes, and while a lane is copied to another owner; and every rule left out once
  *     order-model try NODES [RULE [copying]]    one run

@@ -12,7 +12,7 @@
  *   node      one Redis with its relay; up, paused (SIGSTOP, a suspended VM), or down (what it held is lost)
  *   milter    pushes to every owner, and promises (250) when all have acked, whatever became of them since; or gives up and revokes
  *   links     all there, or one of the partitions below. A link has a direction: who may open a connection to whom
- *   excuse    an event after which a second delivery is allowed: what takeover.md says each failure may cost, and nothing else, counts one */
+ *   excuse    an event after which a second delivery is allowed: what takeover/costs.md says each failure may cost, and nothing else, counts one */
 #ifndef DOVELANE_TESTS_MODEL_RULES_H
 #define DOVELANE_TESTS_MODEL_RULES_H
 

@@ -1,6 +1,6 @@
 """How this project's programs write numbers, texts, frames and batches: one writer, one reader.
 
-docs/envelope.md, docs/replicator.md and docs/replication-protocol.md say what is in them.
+docs/envelope.md, docs/replicator/worker.md and docs/replication-protocol.md say what is in them.
 """
 import struct
 

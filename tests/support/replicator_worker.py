@@ -1,4 +1,4 @@
-"""A scripted dovelane-worker: speaks the frames of docs/replicator.md, and keeps a toy state per user instead of mailboxes.
+"""A scripted dovelane-worker: speaks the frames of docs/replicator/worker.md, and keeps a toy state per user instead of mailboxes.
 
 A user's state is, per site, a list of items in order. A batch has the vector, the number of its first item and the items; a gap
 is refused; an exchange gives all of it. That is enough to tell whether main loses, forgets, mixes up or wrongly orders anything."""

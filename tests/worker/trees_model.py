@@ -121,7 +121,7 @@ class Run:
                        if f == folder and folder in t.renamed | t.created}
             gone = [t for t in holders if folder in t.deleted]
             # A folder that was renamed, and then deleted, may live on under either name; so may
-            # one whose name another one got before that was looked at (docs/replicator.md, "What
+            # one whose name another one got before that was looked at (docs/replicator/limits.md, "What
             # is missing").
             alive = {m for t in trees.values() if folder in t.mails for m in t.mails[folder]}
             for t in gone:

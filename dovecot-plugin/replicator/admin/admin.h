@@ -1,4 +1,4 @@
-/* admin - the socket of "doveadm dovelane ..." (docs/replicator.md, protocol/admin_reply.h):
+/* admin - the socket of "doveadm dovelane ..." (docs/replicator/main.md, protocol/admin_reply.h):
  *
  *     verb TAB user TAB argument... LF           user: empty: the replicator itself; "*": all users known here
  *     # TAB title TAB title...                    at most one

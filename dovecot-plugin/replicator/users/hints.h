@@ -1,4 +1,5 @@
-/* hints - the FIFO and the directory by which the plugin tells who changed (docs/replicator.md). */
+/* hints - the FIFO and the directory by which the plugin tells who changed
+ * (docs/replicator/recording.md). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HINTS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HINTS_H
 

@@ -1,4 +1,4 @@
-/* turn - users take turns to exchange (docs/replicator.md, Turns).
+/* turn - users take turns to exchange (docs/replicator/joining.md, Turns).
  *
  * An exchange lives in its worker's memory, so the worker is kept from the question to the
  * answer. All users at once, their questions and answers would lie behind each other for longer

@@ -1,5 +1,7 @@
 """dovelane route: what would become of a mail, asked of a running Postfix, and true when the mail is sent."""
+import contextlib
 import re
+import shutil
 import smtplib
 import subprocess
 from pathlib import Path
@@ -20,6 +22,30 @@ def running():
         keys = ("milter_socket", "postfix_config", "divert", "ignore")
         programs.write_settings(ours, {key: milters[key] for key in keys if key in milters})
         yield entry
+
+
+@contextlib.contextmanager
+def settings(entry, **changes):
+    """Of the relay's host, with these changes. Each test finds them as the others did: which ran
+    before it depends on the share of the tier."""
+    host = entry["relay-mx1"]
+    before = {name: host.note["settings"][name] for name in changes if name in host.note["settings"]}
+    programs.write_settings(host, changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            host.note["settings"].pop(name)
+        programs.write_settings(host, before)
+
+
+@contextlib.contextmanager
+def divert_off(entry):
+    admin.done(entry, "divert", "off")
+    try:
+        yield
+    finally:
+        admin.done(entry, "divert", "on")
 
 
 def route(entry, *words):
@@ -48,18 +74,15 @@ def test_a_mail_that_is_diverted(running):
 
 
 def test_divert_off_is_a_reason(running):
-    admin.done(running, "divert", "off")
-    said = route(running, "x@a.example")
-    assert said.status == 1 and "reason=divert-off" in said.out and "diverted   no: Postfix's own queue" in said.out, said
-    assert fate(running, "x@a.example") == "divert-off"
-    admin.done(running, "divert", "on")
+    with divert_off(running):
+        said = route(running, "x@a.example")
+        assert said.status == 1 and "reason=divert-off" in said.out and "diverted   no: Postfix's own queue" in said.out, said
+        assert fate(running, "x@a.example") == "divert-off"
 
 
 def test_a_next_hop_that_is_not_in_divert(running):
-    before = running["relay-mx1"].note["settings"]["divert"]
-    programs.write_settings(running["relay-mx1"], {"divert": "{}"})
-    said = route(running, "x@a.example")
-    programs.write_settings(running["relay-mx1"], {"divert": before})
+    with settings(running, divert="{}"):
+        said = route(running, "x@a.example")
     assert said.status == 1 and re.search(r'because +reason=not-in-divert: `divert` has no "smtp:\[127\.0\.0\.1\]:\d+"', said.out), said
 
 
@@ -90,20 +113,20 @@ def test_hold_rules_that_would_hold_it_or_may(running):
     admin.done(running, "hold", "--add", "--recipient", "*@a.example")
     admin.done(running, "hold", "--add", "--rcpt", "*@a.example", "--header", "^subject: .*invoice")
     admin.done(running, "hold", "--add", "--rcpt", "*@b.example")
-    said = route(running, "x@a.example")
+    try:
+        said = route(running, "x@a.example")
+    finally:
+        for number in (3, 2, 1):
+            admin.done(running, "hold", "--remove", number)
     assert said.out.index("held ") < said.out.index("diverted ")
-    for number in (3, 2, 1):
-        admin.done(running, "hold", "--remove", number)
     assert said.status == 0 and re.findall(r"held +(yes|perhaps), by rule (\d)", said.out) == [("yes", "1"), ("perhaps", "2")], said
 
 
 def test_postfix_settings_and_maps_that_keep_it_from_lanes(running, tmp_path):
     """By the milter's own eyes (postfix_config), on a copy of the configuration, which names the running Postfix's queue directory."""
-    import shutil
     copy = tmp_path / "conf"
     shutil.copytree(running["postfix"].note["config_directory"], copy)
-    programs.write_settings(running["relay-mx1"], {"postfix_config": str(copy)})
-    try:
+    with settings(running, postfix_config=str(copy)):
         assert admin.run(running, "route", "x@a.example").status == 0
         (tmp_path / "virtual").write_text("/^x@a\\.example$/ y@a.example\n")
         subprocess.run(["postconf", "-c", copy, "-e", f"virtual_alias_maps=regexp:{tmp_path}/virtual"], check=True, timeout=60)
@@ -113,17 +136,13 @@ def test_postfix_settings_and_maps_that_keep_it_from_lanes(running, tmp_path):
         subprocess.run(["postconf", "-c", copy, "-e", "always_bcc=archive@example.org"], check=True, timeout=60)
         said = admin.run(running, "route", "z@a.example")
         assert said.status == 1 and "reason=postfix: always_bcc" in said.out, said
-    finally:
-        programs.write_settings(running["relay-mx1"], {"postfix_config": ""})
 
 
 def test_a_milter_that_no_smtpd_asks(running, tmp_path):
     """Named nowhere, or named by a service that is told to ask none."""
-    import shutil
     copy = tmp_path / "conf"
     shutil.copytree(running["postfix"].note["config_directory"], copy)
-    programs.write_settings(running["relay-mx1"], {"postfix_config": str(copy)})
-    try:
+    with settings(running, postfix_config=str(copy)):
         assert admin.run(running, "route", "x@a.example").status == 0
         for line in ("receive_override_options=no_milters", "smtpd_milters=unix:/nowhere"):
             subprocess.run(["postconf", "-c", copy, "-e", line], check=True, timeout=60)
@@ -131,8 +150,6 @@ def test_a_milter_that_no_smtpd_asks(running, tmp_path):
             assert said.status == 1 and "reason=unasked: no smtpd(8)" in said.out, said
             subprocess.run(["postconf", "-c", copy, "-X", line.split("=")[0]], check=True,
                            timeout=60)
-    finally:
-        programs.write_settings(running["relay-mx1"], {"postfix_config": ""})
 
 
 def test_what_it_cannot_know_is_said(running, tmp_path):
@@ -168,10 +185,10 @@ def test_a_sender_that_postfix_writes_anew(running):
 
 def test_the_proxys_way_goes_by_the_setting_route(running):
     """Postfix is not asked where it goes, and need not run; what follows is what dovelane-proxy does (test_proxy.py: its reasons)."""
-    relay = running["relay-mx1"]
     hop = re.search(r"next hop +(\S+)", route(running, "x@a.example").out)[1]
-    programs.write_settings(relay, {"route": f'{{ "a.example={hop}", ".b.example=smtp:[192.0.2.1]:25" }}'})
-    try:
+    table = f'{{ "a.example={hop}", ".b.example=smtp:[192.0.2.1]:25" }}'
+    # This Postfix is the milter's: by it diverted mail would miss a milter on the proxy's way.
+    with settings(running, postfix_config="", route=table):
         for words, status, what in ((("x@a.example",), 0, f"next hop   {hop}\n"), (("x@A.EXAMPLE",), 0, f"next hop   {hop}\n"),
                                     (("x@c.b.example",), 1, 'reason=not-in-divert: `divert` has no "smtp:[192.0.2.1]:25"'),
                                     (("x@elsewhere.example",), 1, "reason=no-route: `route` has nothing for <x@elsewhere.example>"),
@@ -180,11 +197,8 @@ def test_the_proxys_way_goes_by_the_setting_route(running):
             said = admin.run(running, "route", "--proxy", *words)
             assert said.status == status and what in said.out, said
             assert re.match("  diverted   (yes|no): ", said.out.splitlines()[-1]), said
-        admin.done(running, "divert", "off")
-        assert "reason=divert-off" in admin.run(running, "route", "--proxy", "x@a.example").out
-    finally:
-        admin.done(running, "divert", "on")
-        programs.write_settings(relay, {"route": "{}"})
+        with divert_off(running):
+            assert "reason=divert-off" in admin.run(running, "route", "--proxy", "x@a.example").out
 
 
 def test_nothing_of_an_address_drives_the_terminal(running):

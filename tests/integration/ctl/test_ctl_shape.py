@@ -1,13 +1,13 @@
 """dovelane shape: what next hops get is said to all relays, obeyed within a second, and forgotten by none."""
 import json
 import re
-import time
+import signal
 from pathlib import Path
 
 import pytest
 from support import admin
 from support.mends import Check, mends
-from support.stack import SinkShape, Stack, programs, resp
+from support.stack import SinkShape, Stack, resp
 from support.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -60,8 +60,6 @@ def test_what_is_said_reaches_every_relay_and_milter_and_stays(running, shape):
     assert all(said(running, node).split()[0] == serial and obeyed(running, node).decode() == serial for node in running.nodes)
     for program in ("milter", "relay-mx1", "relay-mx2"):
         assert f"rules of `dovelane shape` changed ({serial} on root" in Path(running[program].log).read_text()
-    assert "shape smtp:[mx1.example.net]:25: rate=100/s burst=20, by root (uid 0" in Path(running["relay-mx1"].note["settings"]["log"].removeprefix("file:")).read_text() if \
-        running["relay-mx1"].note["settings"].get("log", "").startswith("file:") else True
     # Two nodes' servers forget it, and so does a relay's memory.
     for node in running.nodes:
         running.kill(f"relay-{node}")
@@ -207,7 +205,7 @@ def filed(running):
         for node in running.nodes:
             conf = Path(running[f"relay-{node}"].note["conf"])
             conf.write_text(re.sub(r"\n# shapes(.|\n)*", "", conf.read_text()) + "\n# shapes\n" + text)
-            running.hangup(f"relay-{node}") if hasattr(running, "hangup") else None
+            running[f"relay-{node}"].send(signal.SIGHUP)
     yield write
     write("")
 

@@ -1,4 +1,4 @@
-"""Faults that hit nodes at work, and the most that each may cost (docs/takeover.md, "What each failure costs").
+"""Faults that hit nodes at work, and the most that each may cost (docs/takeover/costs.md, "What each failure costs").
 
 Three nodes on hosts of their own, a milter, next hops that take a tenth of a second, and a load. A fault is a function that first makes sure, from outside, that
 the victim has work in flight, and says which pairs (mail, recipient) may come twice for it; then it strikes, and leaves everything as it shall stay. What is asserted is

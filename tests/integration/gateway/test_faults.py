@@ -1,4 +1,4 @@
-"""What fails, and what it costs: one row per fault and way in which the nodes keep what they hold (faults.py; docs/design.md, "When something fails")."""
+"""What fails, and what it costs: one row per fault and way in which the nodes keep what they hold (faults.py; docs/failures.md)."""
 import pytest
 
 import faults

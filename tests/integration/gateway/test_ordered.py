@@ -1,4 +1,4 @@
-"""Ordered lanes, one by one: a lane's mails leave in its order, a lower generation before a higher one, whoever owns them (docs/takeover.md, "Order")."""
+"""Ordered lanes, one by one: a lane's mails leave in its order, a lower generation before a higher one, whoever owns them (docs/takeover/order.md, "Order")."""
 import time
 
 import pytest

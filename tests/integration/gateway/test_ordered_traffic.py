@@ -1,5 +1,5 @@
 """Under load, ordered destinations beside others: whatever happens to nodes and relays, first copies come in the order of the 250s, but for those that a log calls out of
-order; and nothing is lost (docs/takeover.md, "Order")."""
+order; and nothing is lost (docs/takeover/order.md, "Order")."""
 import re
 
 import pytest

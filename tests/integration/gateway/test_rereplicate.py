@@ -1,4 +1,4 @@
-"""What a node held that is lost for good gets another owner, so that the next loss costs no mail either (docs/takeover.md, "Copying what a lost node held")."""
+"""What a node held that is lost for good gets another owner, so that the next loss costs no mail either (docs/takeover/copying.md, "Copying what a lost node held")."""
 import re
 
 import pytest

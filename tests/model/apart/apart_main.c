@@ -7,7 +7,7 @@
  * What it assumes: mails do not differ; a node's server and links have no bound but `capacity`,
  * the mails a second that it delivers; comparing copies takes no time; a region is lost or cut off
  * as a whole and at once; whoever cannot reach an owner puts the mail into Postfix's queue. Its
- * figures are held against real nodes where there are such (docs/benchmarks.md, "geo"). */
+ * figures are held against real nodes where there are such (docs/lab/geo.md, "geo"). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -70,7 +70,7 @@ class Flag:
 
 class Keyword(Flag):
     """As Flag; but who clears a keyword and sets it again before his site has looked has done
-    nothing (docs/replicator.md, "Not there yet")."""
+    nothing (docs/replicator/limits.md, "What is missing")."""
 
     undoes = True
 

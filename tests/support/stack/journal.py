@@ -25,7 +25,7 @@ A Maildir whose imap process was killed while it gave a mail a keyword that was 
 the file has the letter before dovecot-keywords tells what it means. Of such a mail no keyword that nobody set is a complaint.
 
 A CREATE of a name that nobody else makes may be answered ALREADYEXISTS: another session of the user's that brings the list index up to
-date completes what it finds half made (docs/replicator.md has figures of Dovecot alone). The folder is there, and its GUID tells whose
+date completes what it finds half made (docs/replicator/sweeping.md has figures of Dovecot alone). The folder is there, and its GUID tells whose
 process completed it: a client's counts as created, any other one's is a refusal.
 """
 import threading
@@ -297,7 +297,7 @@ class Journal:
 
     def moving(self, rebuilt):
         """For digest.wait_equal: says which mails that were added once are shown under several UIDs. A mail that gets another UID has two for
-        a moment (docs/replicator.md, Renumbering), and where it gets it at all replicas at once they all show both. What stays so is no moment:
+        a moment (docs/replicator/applying.md, Renumbering), and where it gets it at all replicas at once they all show both. What stays so is no moment:
         then the replicas never come to rest. rebuilt(): users whose mdbox Dovecot rebuilt somewhere, where it may stay so."""
         def told(user, digests):
             lines = [f"{name} in {path} at {replica}: UIDs {' '.join(map(str, uids))}, and it was added once"

@@ -612,7 +612,7 @@ END_TEST
 
 #define NODE "node mx1 { redis = \"127.0.0.1:7001\" }\n"
 
-/* Every condition of docs/takeover.md, "Times", at the largest that the times may become. */
+/* Every condition of docs/takeover/times.md, "Times", at the largest that the times may become. */
 static void keeps_the_conditions(void)
 {
     double suspect = config_far_time(c, FAR_SUSPECT_AFTER).most,

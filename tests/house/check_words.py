@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Documents are in the plain English of docs/style.md: short sentences, and no word of its list.
+
+    usage: check_words.py [--pages | --write | --readability COMMIT]
+
+Counted are sentences of more than 25 words, and words to avoid. Code, tables, headings and pages
+that are made do not count. words_allowed.txt says how many a page may have that is not rewritten
+yet: more is a fault, and so is a page without a row that has any. --write counts anew. It refuses
+where the sum of all pages would grow, so that a page may be split, and nothing becomes worse.
+--pages prints each page's words per sentence; --readability writes docs/lab/readability.md, beside
+what the pages were at COMMIT.
+"""
+
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STYLE = ROOT / "docs/style.md"
+ALLOWED = pathlib.Path(__file__).with_name("words_allowed.txt")
+READABILITY = ROOT / "docs/lab/readability.md"
+WORDS = 25
+MADE = {
+    "COMPATIBILITY.md",
+    "docs/benchmarks.md",
+    "docs/lab/readability.md",
+    "docs/log-fields.md",
+    "docs/metrics.md",
+    "docs/postfix-parameters.md",
+    "docs/settings.md",
+    "docs/style.md",  # it names the words
+}
+# A sentence may begin with code, the name of a page or of a program.
+END = re.compile(r"(?<=[.!?])[\")]*\s+(?=[\"(A-Z0-9]|code|[\w/-]+\.md|dovelane|doveadm)")
+SHORT = re.compile(r"\b(e\.g|i\.e|et al|cf|vs|etc|no|p)\.$", re.I)  # a full stop that ends no sentence
+
+
+def git(*words):
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def names():
+    listed = git("ls-files", "--cached", "--others", "--exclude-standard", "*.md").split()
+    there = [name for name in listed if (ROOT / name).exists()]
+    found = there or [
+        path.relative_to(ROOT).as_posix()
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    ]
+    return sorted(name for name in set(found) if name not in MADE)
+
+
+def plain(line):
+    """A line as a reader hears it: a link is its text, code is one word."""
+    line = re.sub(r"!\[[^\]]*\](\([^)]*\)|\[[^\]]*\])?", "", line)
+    line = re.sub(r"`[^`]*`", "code", line)
+    return re.sub(r"\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])?", r"\1", line).replace("*", "")
+
+
+def paragraphs(text):
+    """What is prose; a list's item is a paragraph of its own."""
+    text = re.sub(r"^ *(```|~~~).*?^ *\1[^\n]*", "", text, flags=re.M | re.S)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    block = []
+    for line in [*text.split("\n"), ""]:
+        bare = line.strip()
+        item = re.match(r"([-*+]|\d+\.)\s+", bare)
+        left_out = re.match(r"\||#|<|\[[^\]]+\]: ", bare)
+        if (not bare or item or left_out) and block:
+            yield plain(" ".join(block))
+            block = []
+        if bare and not left_out:
+            block.append(bare[item.end():] if item else bare)
+
+
+def sentences(text):
+    """(words, text) of each sentence."""
+    for paragraph in paragraphs(text):
+        begun = ""
+        for part in END.split(paragraph):
+            begun = f"{begun} {part}".strip()
+            if SHORT.search(part):
+                continue
+            count = len(re.findall(r"\S*\w\S*", begun))
+            if count:
+                yield count, begun
+            begun = ""
+        if begun:
+            yield len(begun.split()), begun
+
+
+def avoided(style):
+    """{word to avoid: what to write}, from the table of docs/style.md."""
+    table = style.partition("| avoid | write |\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.M)
+    return {word.strip(): instead.strip() for word, instead in rows if "---" not in word}
+
+
+def found_words(text, words):
+    """(word, how often) in the prose."""
+    prose = "\n".join(paragraphs(text))
+    for word in words:
+        count = len(re.findall(rf"\b{re.escape(word)}\b", prose, re.I))
+        if count:
+            yield word, count
+
+
+def longest_line(text):
+    code, most = False, 0
+    for line in text.split("\n"):
+        code ^= line.lstrip().startswith("```")
+        if not code and " " in line.strip() and line.lstrip()[0] not in "|<":
+            most = max(most, len(line))
+    return most
+
+
+def figures(text):
+    """(sentences, words per sentence, share of long ones in %, longest line) of a page."""
+    counts = [count for count, _ in sentences(text)]
+    long = sum(count > WORDS for count in counts)
+    mean = statistics.fmean(counts) if counts else 0
+    return len(counts), mean, 100 * long / len(counts) if counts else 0, longest_line(text)
+
+
+def measured(text, words):
+    long = sum(count > WORDS for count, _ in sentences(text))
+    return long, sum(count for _, count in found_words(text, words))
+
+
+def allowances(text):
+    rows = (line.split() for line in text.split("\n") if line and line[0] != "#")
+    return {name: (int(long), int(avoid)) for name, long, avoid in rows}
+
+
+def faults(pages, allowed, words):
+    for name, text in pages.items():
+        long, avoid = measured(text, words)
+        may_long, may_avoid = allowed.get(name, (0, 0))
+        if long > may_long:
+            worst = max(sentences(text))
+            yield (f"{name}: {long} sentences of more than {WORDS} words, {may_long} are allowed;"
+                   f" the longest has {worst[0]}: {worst[1][:70]}...")
+        if avoid > may_avoid:
+            said = ", ".join(f'{n} x "{w}" (write {words[w]})' for w, n in found_words(text, words))
+            yield f"{name}: {avoid} words to avoid, {may_avoid} are allowed: {said}"
+    for name in sorted(allowed.keys() - pages.keys()):
+        yield f"{ALLOWED.name}: there is no page {name}: check_words.py --write"
+
+
+HEAD = """# What a page may have that is not rewritten yet (check_words.py): sentences of more than 25
+# words, words to avoid. `check_words.py --write` counts anew, and lets no sum grow.
+"""
+
+
+def write(pages, allowed, words):
+    rows = {name: measured(text, words) for name, text in pages.items()}
+    for column, what in ((0, "long sentences"), (1, "words to avoid")):
+        now, was = (sum(row[column] for row in each.values()) for each in (rows, allowed))
+        if allowed and now > was:
+            sys.exit(f"check_words: {now} {what}, and {was} are allowed: shorten, then write")
+    kept = [f"{name} {long} {avoid}\n" for name, (long, avoid) in rows.items() if long or avoid]
+    ALLOWED.write_text(HEAD + "".join(kept), encoding="utf-8")
+
+
+def row(name, text):
+    count, mean, share, line = figures(text)
+    return f"{name:40} {count:5} {mean:6.1f} {share:5.0f} % {line:5}"
+
+
+def cells(text):
+    if not text:
+        return "| - | - | - "
+    _, mean, share, line = figures(text)
+    return f"| {mean:.1f} | {share:.0f} % | {line} "
+
+
+def readability(pages, commit):
+    """The page that shows what has become of each page since COMMIT."""
+    before = {name: git("show", f"{commit}:{name}") for name in pages}
+    for name in git("ls-tree", "-r", "--name-only", commit).split():
+        if name.endswith(".md") and name not in MADE | before.keys():
+            before[name] = git("show", f"{commit}:{name}")
+    before["docs/benchmarks.md"] = git("show", f"{commit}:docs/benchmarks.md")
+    lines = [
+        f"| {name} {cells(before[name])}{cells(pages.get(name))}|" for name in sorted(before)
+    ]
+    all_before, all_now = "\n\n".join(before.values()), "\n\n".join(pages.values())
+    lines.append(f"| **all** {cells(all_before)}{cells(all_now)}|")
+    READABILITY.parent.mkdir(exist_ok=True)
+    READABILITY.write_text(PAGE.format(commit=commit[:8], words=WORDS, rows="\n".join(lines)),
+                           encoding="utf-8")
+
+
+PAGE = """# How easy the pages are to read
+
+For who rewrites a page. `tests/house/check_words.py --readability {commit}` makes this page:
+the pages at commit {commit}, and as they are now. Code, tables and headings do not count. A page
+that did not exist then, or does not now, has a dash. Pages that are made are left out.
+
+Per page: words per sentence (the mean), the share of sentences of more than {words} words, and the
+longest line of prose.
+
+| page | then: words | long | line | now: words | long | line |
+|---|---:|---:|---:|---:|---:|---:|
+{rows}
+"""
+
+
+def self_test():
+    words = {"whoever": "each"}
+    text = "# Whoever\n\n" + "word " * 26 + "e.g. this.\n- Whoever `is` there.\n\n| whoever |\n"
+    assert measured(text, words) == (1, 1), measured(text, words)
+    assert [count for count, _ in sentences("One two. Three `x y` [four](a b). 5")] == [2, 3, 1]
+    assert len(list(faults({"a": text}, {"a": (1, 1)}, words))) == 0
+    assert len(list(faults({"a": text}, {"a": (0, 0)}, words))) == 2
+    assert len(list(faults({}, {"a": (1, 1)}, words))) == 1
+
+
+def main():
+    self_test()
+    words = avoided(STYLE.read_text(encoding="utf-8"))
+    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names()}
+    allowed = allowances(ALLOWED.read_text(encoding="utf-8")) if ALLOWED.exists() else {}
+    if "--pages" in sys.argv:
+        print(f"{'page':40} sent. w/sent.  long  line")
+        print(*(row(name, text) for name, text in pages.items()), sep="\n")
+        return 0
+    if "--readability" in sys.argv:
+        readability(pages, sys.argv[-1])
+        return 0
+    if "--write" in sys.argv:
+        write(pages, allowed, words)
+        allowed = allowances(ALLOWED.read_text(encoding="utf-8"))
+    said = list(faults(pages, allowed, words))
+    print(*said, sep="\n")
+    sums = [sum(each) for each in zip(*allowed.values())] or [0, 0]
+    print(f"words: {len(pages)} pages read, {len(words)} words to avoid; allowed are {sums[0]} long"
+          f" sentences and {sums[1]} words; {len(said)} complaints")
+    return bool(said) or len(words) < 10
+
+
+if __name__ == "__main__":
+    sys.exit(main())
