@@ -187,6 +187,18 @@ def test_hold_rules(mails):
     assert ask(mails.stack, "hold", "--remove", "1", status=1)["rules"] == []
 
 
+def test_shape(mails):
+    assert ask(mails.stack, "shape")["rules"] == []
+    # No relay is here.
+    made = ask(mails.stack, "shape", ".example.net", "--class", "bulk", "rate=1/s", status=1)
+    assert made["rules"][0]["words"] == [{"word": "rate", "value": "1/s"}] and made["not_obeying"]
+    made = ask(mails.stack, "shape", "--explain", "smtp:[a.example.net]:25", "--class", "bulk")
+    assert made["words"][0]["pattern"] == ".example.net" and not made["suspended"]
+    made = ask(mails.stack, "shape", "*", "--suspend", "x", "--for", "1h", "--dry-run")
+    assert made["dry_run"] and len(made["rules"]) == 2
+    assert ask(mails.stack, "shape", ".example.net", "--class", "bulk", "--remove", status=1)
+
+
 def test_divert_and_drain(mails):
     made = ask(mails.stack, "divert", "status", status=1)
     assert made["on"] and "since_at" not in made and made["milters"] == []
