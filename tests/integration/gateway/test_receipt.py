@@ -188,14 +188,19 @@ def test_what_dovelane_shape_says_holds_within_a_second_and_until_it_is_taken_ba
     assert "the limit is gone: mail for it is accepted again" in text_of(system)
 
 
-def test_no_rule_asks_the_nodes_nothing(stack):
-    system = begin(stack, "divert", {"rate": "100000/s"})
-    for number in range(3):
-        assert send(system, f"u{number}@a.example")[0] == 250
-    with resp.Connection(system.nodes["mx1"]) as redis:
-        clients = redis.call("CLIENT", "LIST").decode()
-    switch = [line for line in clients.splitlines() if "name=dovelane-switch" in line]
-    assert switch and not any("lane.list" in line for line in switch)
+@pytest.mark.parametrize("words, asks", [({"rate": "100000/s"}, False), ({"accept_entries": LIMIT}, True)])
+def test_the_nodes_are_asked_only_while_a_rule_limits(stack, words, asks):
+    system = begin(stack, "divert", words, relays=False)
+
+    def times():
+        with resp.Connection(system.nodes["mx1"]) as redis:
+            stats = redis.call("INFO", "commandstats").decode().lower()
+        count = {name: int(calls) for name, calls in re.findall(r"cmdstat_(\S+?):calls=(\d+)", stats)}
+        return count.get("lane.list", 0), count.get("get", 0)
+
+    _, looks = times()
+    eventually("the milter has looked for notices for two seconds", lambda: times()[1] > looks + 8 * 3)
+    assert bool(times()[0]) == asks
 
 
 # ---- failures ----
