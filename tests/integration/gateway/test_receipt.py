@@ -1,6 +1,7 @@
 """What is accepted for a next hop: accept_entries, accept_age and over (docs/receipt.md), with real clients, Postfix, milter or proxy, and relays.
 
 How long a round of questions takes is nobody's promise: a limit is passed by what came within one. So the tests allow MORE above a limit."""
+import concurrent.futures
 import re
 import subprocess
 from pathlib import Path
@@ -56,6 +57,20 @@ def fill(system, most=LIMIT + 3 * MORE, recipient="u{}@a.example"):
             return accepted, (code, text)
         accepted.append(f"mail-{number}")
     return accepted, (code, text)
+
+
+def asked(system, node="mx1"):
+    """How often the node was asked for its lanes, and for a notice."""
+    with resp.Connection(system.nodes[node]) as redis:
+        stats = redis.call("INFO", "commandstats").decode().lower()
+    count = {name: int(calls) for name, calls in re.findall(r"cmdstat_(\S+?):calls=(\d+)", stats)}
+    return count.get("lane.list", 0), count.get("get", 0)
+
+
+def asked_anew(system):
+    """Waits until an answer that was asked for from now on is counted."""
+    before, _ = asked(system)
+    eventually("the nodes were asked thrice", lambda: asked(system)[0] >= before + 3)
 
 
 def message(name):
@@ -129,6 +144,32 @@ def test_4xx_of_one_next_hop_counts_more_than_the_queue_of_another(stack, way):
     assert len(admin.queue(system)) == lanes
 
 
+def test_mail_is_accepted_again_below_90_percent_and_not_before(stack):
+    few = 20
+    system = begin(stack, "divert", {"accept_entries": few})
+    fill(system)
+    mails = [each["queue_id"] for each in admin.queue(system)]
+
+    def leave(most):
+        while len(mails) > most:
+            admin.done(system, "delete", mails.pop())
+        eventually("they are gone", lambda: len(admin.queue(system)) == most)
+        asked_anew(system)
+
+    leave(19)
+    assert send(system, "u@a.example")[0] == 451 and len(admin.queue(system)) == 19
+    leave(17)
+    assert send(system, "u@a.example")[0] == 250
+
+
+def test_many_sessions_at_once_pass_the_limit_by_little(stack, way):
+    system = begin(stack, way, {"accept_entries": LIMIT}, relays=False)
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        codes = list(pool.map(lambda number: send(system, f"u{number}@a.example")[0], range(6 * LIMIT)))
+    assert set(codes) == {250, 451} and LIMIT - MORE <= codes.count(250) <= LIMIT + MORE
+    assert len(admin.queue(system)) == codes.count(250)
+
+
 # ---- classes ----
 
 
@@ -192,15 +233,35 @@ def test_what_dovelane_shape_says_holds_within_a_second_and_until_it_is_taken_ba
 def test_the_nodes_are_asked_only_while_a_rule_limits(stack, words, asks):
     system = begin(stack, "divert", words, relays=False)
 
-    def times():
-        with resp.Connection(system.nodes["mx1"]) as redis:
-            stats = redis.call("INFO", "commandstats").decode().lower()
-        count = {name: int(calls) for name, calls in re.findall(r"cmdstat_(\S+?):calls=(\d+)", stats)}
-        return count.get("lane.list", 0), count.get("get", 0)
+    _, looks = asked(system)
+    eventually("the milter has looked for notices for two seconds", lambda: asked(system)[1] > looks + 8 * 3)
+    assert bool(asked(system)[0]) == asks
 
-    _, looks = times()
-    eventually("the milter has looked for notices for two seconds", lambda: times()[1] > looks + 8 * 3)
-    assert bool(times()[0]) == asks
+
+# ---- rights ----
+
+
+def test_limits_hold_with_the_rights_of_the_programs_user(stack, way):
+    system = begin(stack, way, {"accept_entries": 5, "accept_age": "1h"}, secure=True)
+    accepted, (code, _) = fill(system)
+    assert code == 451 and len(accepted) <= 5 + MORE
+    assert "NOPERM" not in text_of(system)
+    for node in system.nodes:
+        with resp.Connection(system.nodes[node]) as connection:
+            assert connection.call("ACL", "LOG") == []
+
+
+def test_users_of_an_older_version_limit_nothing_and_the_log_says_how_to_mend_it(stack):
+    system = begin(stack, "divert", {"accept_entries": 3}, secure=True)
+    for node in system.nodes:
+        with resp.Connection(system.nodes[node]) as connection:
+            connection.call("ACL", "SETUSER", "dovelane-milter", "-lane.list")
+    said = r"node mx1 does not say how many entries wait in its lanes \(NOPERM.*\): .*`dovelane acl`"
+    eventually("the milter says so", lambda: re.search(said, text_of(system)))
+    eventually("what was known is too old", lambda: send(system, "u@a.example")[0] == 250 and "no node says how many" in text_of(system))
+    for number in range(3 + MORE):
+        assert send(system, f"u{number}@a.example")[0] == 250
+    assert len(re.findall(said, text_of(system))) == 1
 
 
 # ---- failures ----
