@@ -209,8 +209,8 @@ void config_digest(const struct config *c, char out[CONFIG_DIGEST])
     for (size_t i = 0; i < c->ndestinations; i++)
         mix_destination(&h, &c->destination[i]);
     mix_destination(&h, &c->other);
-    mix_if(&h, "shape", c->shapes);
     config_classes_mix(c, mix, &h);
+    mix_if(&h, "shape", c->shapes);
     for (size_t i = 0; i < c->nreplicas; i++)
         if (*c->replica[i].lmtp) {
             mix(&h, c->replica[i].lmtp);

@@ -79,9 +79,9 @@ struct config {
     size_t ndestinations;
     struct config_destination *destination;
     struct config_destination other; /* "*", or the defaults */
-    char *shapes;                    /* its sections `shape`: see config_shape_text */
     size_t nclasses;
     struct config_class *class; /* in the file's order */
+    char *shapes;               /* its sections `shape`: see config_shape_text */
 };
 
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
@@ -136,16 +136,16 @@ const struct config_destination *config_destination(const struct config *, const
 /* True when that setting of a section ("tls") is other than its default. False for "". */
 bool config_destination_says(const struct config_destination *, const char *setting);
 
-/* The sections `shape` as the lines that shapes_new (lib/shape/shape.h) reads; "" without.
- * malloc'd. */
-char *config_shape_text(const struct config *);
-
 /* The section of a class; NULL: there is none. The config's. */
 const struct config_class *config_class(const struct config *, const char *name);
 
 /* The choices of a class's `match`: each as lines for match_parse (lib/mail/match.h). NULL behind
  * the last one (from 0); malloc'd. */
 char *config_class_choice(const struct config_class *, size_t n);
+
+/* The sections `shape` as the lines that shapes_new (lib/shape/shape.h) reads; "" without.
+ * malloc'd. */
+char *config_shape_text(const struct config *);
 
 /* How the copies of a mail are placed. */
 struct config_placement {

@@ -18,9 +18,9 @@ enum kind {
     KIND_LIST,
     KIND_NODE_TEXT,
     KIND_REPLICA,
-    KIND_SHAPE,
     KIND_CLASS_LIST,
     KIND_CLASS_INT,
+    KIND_SHAPE,
     KIND_DESTINATION_WORD,
     KIND_DESTINATION_TEXT,
     KIND_DESTINATION_LIST,
@@ -45,10 +45,10 @@ static const struct setting {
 #define NODE_TEXT(name, def, help) {KIND_NODE_TEXT, #name, 0, 0, 0, def, help},
 #define REPLICA_TEXT(name, def, help) {KIND_REPLICA, #name, 0, 0, 0, def, help},
 #define REPLICA_INT(name, unit, least, most, help) {KIND_REPLICA, #name, 0, least, most, "", help},
-#define SHAPE(name, help) {KIND_SHAPE, #name, 0, 0, 0, "", help},
 #define CLASS_LIST(name, help) {KIND_CLASS_LIST, #name, 0, 0, 0, "", help},
 #define CLASS_INT(name, unit, def, least, most, help) \
     {KIND_CLASS_INT, #name, def, least, most, unit, help},
+#define SHAPE(name, help) {KIND_SHAPE, #name, 0, 0, 0, "", help},
 #define DESTINATION_WORD(name, def, words, help) \
     {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
 #define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
@@ -71,8 +71,8 @@ static const char *section(const struct setting *s)
 {
     return s->kind == KIND_NODE_TEXT          ? "node"
            : s->kind == KIND_REPLICA          ? "replica"
-           : s->kind == KIND_SHAPE            ? "shape"
            : is_class(s)                      ? "class"
+           : s->kind == KIND_SHAPE            ? "shape"
            : s->kind >= KIND_DESTINATION_WORD ? "destination"
                                               : NULL;
 }
@@ -187,10 +187,10 @@ static void sample(const struct setting *s, const char *value, const char *limit
     else if (s->kind == KIND_NODE_TEXT)
         printf("#node mx1 { %s = \"10.0.0.1:7001\" }\n#node mx2 { %s = \"10.0.0.2:7001\" }\n\n",
                s->name, s->name);
-    else if (s->kind == KIND_SHAPE)
-        printf("#shape \"smtp:[mx1.example.net]:25\" { %s = ... }\n\n", s->name);
     else if (is_class(s))
         printf("#class bulk { %s = %s }\n\n", s->name, has_default(s) ? value : "...");
+    else if (s->kind == KIND_SHAPE)
+        printf("#shape \"smtp:[mx1.example.net]:25\" { %s = ... }\n\n", s->name);
     else if (section(s))
         printf("#destination \"lmtp:[10.0.0.5]:24\" { %s = %s }\n\n", s->name, value);
     else

@@ -136,9 +136,9 @@ static const struct place {
 #define DESTINATION_LIST(name, words, help) {"destination", #name},
 #define DESTINATION_INT(name, unit, def, least, most, help) {"destination", #name},
 #define DESTINATION_TIME(name, def, least, most, help) {"destination", #name},
-#define SHAPE(name, help) {"shape", #name},
 #define CLASS_LIST(name, help) {"class", #name},
 #define CLASS_INT(name, unit, def, least, most, help) {"class", #name},
+#define SHAPE(name, help) {"shape", #name},
 #include "lib/config/settings.def"
     {NULL, "node"}, {NULL, "replica"}, {NULL, "class"}, {NULL, "destination"}, {NULL, "shape"}};
 #define PLACES (sizeof places / sizeof *places)
@@ -427,13 +427,13 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define DESTINATION_TIME(name, def, least, most, help) CFG_STR(#name, #def "ms", CFGF_NONE),
 #include "lib/config/settings.def"
         CFG_END()};
-    cfg_opt_t shape_opts[] = {
-#define SHAPE(name, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
-#include "lib/config/settings.def"
-        CFG_END()};
     cfg_opt_t class_opts[] = {
 #define CLASS_LIST(name, help) CFG_STR_LIST(#name, "{}", CFGF_NONE),
 #define CLASS_INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
+#include "lib/config/settings.def"
+        CFG_END()};
+    cfg_opt_t shape_opts[] = {
+#define SHAPE(name, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
 #include "lib/config/settings.def"
         CFG_END()};
     cfg_opt_t opts[] = {
@@ -552,8 +552,8 @@ static void fill_destinations(struct config *c, cfg_t *cfg)
 static void fill(struct config *c, cfg_t *cfg)
 {
     fill_destinations(c, cfg);
-    c->shapes = config_shape_read(cfg);
     config_classes_read(c, cfg);
+    c->shapes = config_shape_read(cfg);
 #define INT(name, unit, def, least, most, help) c->name = cfg_getint(cfg, #name);
 #define TIME(name, def, least, most, help) c->name = time_value(cfg_getstr(cfg, #name));
 #define SIZE(name, def, least, most, help) c->name = size_value(cfg_getstr(cfg, #name));

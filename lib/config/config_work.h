@@ -27,6 +27,14 @@ char *config_text_uncomment(const char *path, char *text);
  * is one that libconfuse has found good. */
 char *config_text_twice(const char *path, char *text);
 
+/* Sections `class`: libconfuse's check of one as it ends; all of them; and their end. */
+struct cfg_t;
+struct cfg_opt_t;
+int config_class_check(struct cfg_t *, struct cfg_opt_t *);
+void config_classes_read(struct config *, struct cfg_t *);
+void config_classes_free(struct config *);
+void config_classes_mix(const struct config *, void (*mix)(uint64_t *, const char *), uint64_t *h);
+
 /* The same text with another title for each section `shape`: its own, CONFIG_TEXT_APART and a
  * number. Of two sections with one title libconfuse would forget the first. malloc'd. */
 #define CONFIG_TEXT_APART "\t"
@@ -34,17 +42,9 @@ char *config_text_apart(const char *text);
 
 /* Sections `shape`. libconfuse's checks of a word, and of a section as it ends; and all of them as
  * the lines of lib/shape/shape_rules.h, malloc'd. */
-struct cfg_t;
-struct cfg_opt_t;
 int config_shape_check_word(struct cfg_t *section, struct cfg_opt_t *);
 int config_shape_check(struct cfg_t *, struct cfg_opt_t *);
 char *config_shape_read(struct cfg_t *);
-
-/* Sections `class`: libconfuse's check of one as it ends; all of them; and their end. */
-int config_class_check(struct cfg_t *, struct cfg_opt_t *);
-void config_classes_read(struct config *, struct cfg_t *);
-void config_classes_free(struct config *);
-void config_classes_mix(const struct config *, void (*mix)(uint64_t *, const char *), uint64_t *h);
 
 void config_node_clear(struct config_node *);
 

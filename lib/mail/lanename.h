@@ -3,9 +3,9 @@
  *   dovelane:<transport>:<next hop>|<owner>><owner>...[|<origin>.<generation>][|+<class>]
  *
  * An origin makes it an ordered lane: of one origin's mail to one destination, what has a
- * lower generation goes first (docs/takeover/order.md, "Order"). The class says how its mail shares the
- * next hop with other mail (docs/classes.md); an ordered lane has none, but its name may. Bytes
- * outside [!-~] and '%', '|', '>' inside a part are percent-encoded. */
+ * lower generation goes first (docs/takeover/order.md, "Order"). The class says how its mail
+ * shares the next hop with other mail (docs/classes.md); an ordered lane has none, but its name
+ * may. Bytes outside [!-~] and '%', '|', '>' inside a part are percent-encoded. */
 #ifndef DOVELANE_LIB_MAIL_LANENAME_H
 #define DOVELANE_LIB_MAIL_LANENAME_H
 

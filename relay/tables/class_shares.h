@@ -4,7 +4,7 @@
  * Each class has a time of its own, which goes on by 1/weight with each mail of it; the class with
  * the least time is next. One that comes anew, or again, begins at the time of the last one that
  * was chosen: what it did not use while nothing of it waited is gone, and it owes nothing. (Start-
- * time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996, with mails for packets.) */
+ * time fair queueing of Goyal et al., with mails for packets.) */
 #ifndef DOVELANE_RELAY_TABLES_CLASS_SHARES_H
 #define DOVELANE_RELAY_TABLES_CLASS_SHARES_H
 

@@ -31,7 +31,7 @@ struct lane {
     struct lanename parsed; /* nowners = 0: not named by our rule */
     enum ownership ownership;
     unsigned class; /* classes.h */
-    size_t place; /* owners before us: more than 0 is a takeover */
+    size_t place;   /* owners before us: more than 0 is a takeover */
     /* NULL unless ours, and to a next hop that we can reach at all */
     struct destination *destination;
 

@@ -138,6 +138,21 @@ def test_show_and_cat(mails):
     assert ask(mails.stack, "show", "nobody", status=1)["mails"] == []
 
 
+def test_the_class_of_a_mail_is_shown(mails):
+    hop = mails.peer().destination
+    lane = f"dovelane:{hop}|mx1>mx2|+bulk"
+    mails.push_everywhere(
+        ("mx1", "mx2"), lane, (envelope.entry_id(), envelope.encode(["e@example.net"], size=len(BODY), queue_id="Q4"), BODY)
+    )
+    rows = {each["queue_id"]: each for each in judged(admin.run(mails.stack, "-j", "mailq"))}
+    assert rows["Q4"]["class"] == "bulk" and rows["Q4"]["lane"] == lane and "class" not in rows["Q1"]
+    assert [each["class"] for each in ask(mails.stack, "show", "Q4")["mails"]] == ["bulk"]
+    assert re.search(r"(?m)^class +bulk$", admin.done(mails.stack, "show", "Q4"))
+    made = ask(mails.stack, "top", "--once", status=1)  # no relay beats
+    assert {each["lane"]: each.get("class") for each in made["lanes"]}[lane] == "bulk"
+    assert hop in [each["next_hop"] for each in made["next_hops"]]
+
+
 def test_qshape(mails):
     made = ask(mails.stack, "qshape")
     assert made["all"]["total"] == 3 and made["domains"][0]["domain"] == "example.net"

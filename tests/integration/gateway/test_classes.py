@@ -5,7 +5,7 @@ from support import envelope
 from support.relay_peer import Meeting
 from support.stack import lanes
 from support.waiting import eventually
-from test_takeover import ALONE, QUICK, world  # noqa: F401  (world: a fixture)
+from test_takeover import ALONE, QUICK, alive, reconnect, world  # noqa: F401  (world: a fixture)
 
 pytestmark = [pytest.mark.core, pytest.mark.long]
 
@@ -52,6 +52,24 @@ def test_a_takeover_keeps_classes(world):  # noqa: F811
     came = addresses(peer)
     assert sorted(set(came)) == expected(bulk=400, submission=40)
     assert max(i for i, address in enumerate(came) if address.startswith("submission")) < 150, "it overtook"
+
+
+def test_a_node_that_returns_empty_gets_the_lanes_of_all_classes_back(world):  # noqa: F811
+    w = world(**{**QUICK, "nodes": 3, "relays": ("mx1", "mx2", "mx3"), "retry_first": "2s", "retry_most": "2s", "classes": CLASSES})
+    peer = w.peer()
+    peer.say("MAIL", "450 4.0.0 not now")
+    fill(w, peer, 60, "bulk")
+    fill(w, peer, 20, "submission", ("mx2", "mx1"))
+    before = held(w, "mx1")
+    assert before == {"mx1>mx2|+bulk": 60, "mx2>mx1|+submission": 20}
+    w.stack.kill("redis-mx2")
+    w.stack.start("redis-mx2")
+    reconnect(w, "mx2")
+    eventually("mx2 has it all again", lambda: held(w, "mx2") == before, 120)
+    alive(w, "mx2")
+    peer.well()
+    w.empty("mx1", "mx2")
+    assert sorted(set(addresses(peer))) == expected(bulk=60, submission=20)
 
 
 @pytest.mark.test
