@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     if (!milter.store)
         log_fatal("%s", error);
     class_rules_open(p.config);
-    divert_switch_open(p.config, NULL, NULL); /* before the first mail */
+    divert_switch_open(p.config, NULL); /* before the first mail */
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
     milter_session_open();

@@ -178,7 +178,7 @@ int main(int argc, char **argv)
     if (!proxy.store)
         log_fatal("%s", error);
     class_rules_open(p.config);
-    divert_switch_open(p.config, "proxy", NULL); /* before the first mail */
+    divert_switch_open(p.config, "proxy"); /* before the first mail */
     postfix_open(p.config, POSTFIX_PROXY);
     lookup_open(proxy.loop);
     ev_timer_init(&sweep, on_sweep, 10., 10.);

@@ -9,6 +9,7 @@
 #include "lib/ingress/hold_rules.h"
 #include "lib/base/log.h"
 #include "lib/base/logline.h"
+#include "lib/ingress/receipt.h"
 
 void mail_recipient_free(struct mail_recipient *r)
 {
@@ -93,6 +94,7 @@ void mail_entries_make(struct mail_entries *m, const struct envelope *e,
 
 void mail_entries_free(struct mail_entries *m)
 {
+    receipt_over(m);
     for (size_t i = 0; i < m->request.nentries; i++)
         buf_free(&m->meta[i]);
     free(m->meta);

@@ -32,7 +32,8 @@ WALLS = {
     "lib/daemon": "lib/base lib/config lib/redis",
     "lib/store": "lib/base lib/mail lib/cluster lib/config lib/redis",
     "lib/ingress":
-        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/daemon lib/store",
+        "lib/base lib/mail lib/cluster lib/shape lib/config lib/redis lib/postfix lib/daemon "
+        "lib/store",
     "redis-module/core": "",
     "redis-module/server": "redis-module/core",
     "redis-module/propagate": "redis-module/server",

@@ -32,7 +32,7 @@ def alone(*commands):
 
 
 CONNECTION = alone("auth", "hello", "quit", "reset", "ping", "client|setname", "lane.info")
-STORES = alone("lane.beats") | on(MAIL, "lane.push", "lane.revoke") | on({"dovelane.divert", "dovelane.holds", "dovelane.shape", "dovelane.nodes"}, "get")
+STORES = alone("lane.beats", "lane.list") | on(MAIL, "lane.push", "lane.revoke", "lane.info") | on({"dovelane.divert", "dovelane.holds", "dovelane.shape", "dovelane.nodes"}, "get")
 NOTICES = {"dovelane.divert", "dovelane.holds", "dovelane.shape", "dovelane.nodes"}
 
 MAY = {
