@@ -213,7 +213,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
 
 static void open_all(struct relay *r)
 {
-    r->classes = classes_open(class_weight);
+    r->classes = classes_open(shape_class_weight);
     static const struct shape_calls shape_calls = {destination_go_on, destination_let_go};
     r->destinations = destinations_open(gate_forget);
     r->shape = shape_control_open(r, &shape_calls);
@@ -229,7 +229,7 @@ static void open_all(struct relay *r)
     r->owners = owners_open(r);
     retained_looks_open(r);
     r->membership = membership_open(r);
-    r->notices = notices_open(r, NULL);
+    r->notices = notices_open(r, shape_control_said);
     r->heartbeat = heartbeat_open(r);
     r->stall = stall_open(r);
     r->pressure = pressure_open(r);

@@ -375,7 +375,7 @@ static unsigned look_at_classes(struct destination *d, struct class_look look[CL
 static struct lane *next_by_class(struct destination *d, int64_t *n_r)
 {
     struct class_look look[CLASS_SHARES_MOST] = {0};
-    size_t most = destination_in_hand_most(d), best = CLASS_SHARES_MOST;
+    size_t most = gate_in_hand(d, destination_in_hand_most(d)), best = CLASS_SHARES_MOST;
     bool crowded = d->relay->intake->full || d->in_hand_bytes >= DESTINATION_BYTES;
     const double *weight = classes_weights(d);
     if (destination_is_away(d) || d->taking || !most || (most == 1 && d->in_flight))

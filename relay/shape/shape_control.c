@@ -5,6 +5,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/shape/gate_work.h"
+#include "relay/tables/classes.h"
 
 static void wrong(void *arg, const char *why)
 {
@@ -28,6 +29,7 @@ static void read_rules(struct shape_control *c)
     c->shapes = shapes_new(file, c->said, wrong, NULL);
     free(file);
     c->any = shapes_any(c->shapes);
+    classes_reload(c->relay);
     destinations_each(c->relay, look_again, NULL);
 }
 
@@ -42,13 +44,15 @@ void shape_control_said(struct relay *r, const char *text, unsigned long long se
     struct shape_control *c = r->shape;
     free(c->said);
     c->said = mem_strdup(text);
-    c->serial = serial;
     read_rules(c);
 }
 
-unsigned long long shape_control_serial(const struct relay *r)
+double shape_class_weight(const struct destination *d, const char *class)
 {
-    return r->shape->serial;
+    struct shape shape = {0};
+    if (d->relay->shape->any && !d->own)
+        shape_of(d->relay->shape->shapes, destination_named(d), class, &shape);
+    return shape.weight ? (double)shape.weight : class_weight(d, class);
 }
 
 bool shape_control_may_bounce(const struct relay *r)

@@ -20,9 +20,11 @@ void shape_control_close(struct relay *); /* after the destinations */
 /* The config was read again. */
 void shape_control_reload(struct relay *);
 
-/* What `dovelane shape` said last: the rules' lines, copied; and its serial number. */
+/* What `dovelane shape` said last: the rules' lines, copied. (notices_shape_fn) */
 void shape_control_said(struct relay *, const char *text, unsigned long long serial);
-unsigned long long shape_control_serial(const struct relay *);
+
+/* For classes_open(): as the rules say, else as the config's section of the class does. */
+double shape_class_weight(const struct destination *, const char *class);
 
 /* Some rule bounces what waits for too long: lanes are looked through for that. */
 bool shape_control_may_bounce(const struct relay *);
