@@ -34,6 +34,7 @@
 #include "relay/relay.h"
 #include "relay/retained/retained_looks.h"
 #include "relay/tables/retained.h"
+#include "relay/shape/gate.h"
 #include "relay/smtp/smtp.h"
 #include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill_to_postfix.h"
@@ -122,6 +123,7 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
     heartbeat_leave(r);
     lane_watch_close(r->lane_watch);
     r->lane_watch = NULL;
+    destinations_let_go_shut(r);
     ev_timer_set(&stop->timer, FINISH, 0.);
     ev_timer_start(loop, &stop->timer);
 }
@@ -197,6 +199,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     log_info("config read again");
     warn_dead(r);
     agent_settings_reload(r);
+    shape_control_reload(r);
     owners_reload(r);
     retained_looks_reload(r);
     heartbeat_reload(r);
@@ -208,7 +211,9 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
 
 static void open_all(struct relay *r)
 {
-    r->destinations = destinations_open();
+    static const struct shape_calls shape_calls = {destination_go_on, destination_let_go};
+    r->destinations = destinations_open(gate_forget);
+    r->shape = shape_control_open(r, &shape_calls);
     r->intake = intake_open(r);
     r->poison = poison_open();
     r->reinject = reinject_open();
@@ -221,7 +226,7 @@ static void open_all(struct relay *r)
     r->owners = owners_open(r);
     retained_looks_open(r);
     r->membership = membership_open(r);
-    r->notices = notices_open(r, NULL);
+    r->notices = notices_open(r, shape_control_said);
     r->heartbeat = heartbeat_open(r);
     r->stall = stall_open(r);
     r->pressure = pressure_open(r);
@@ -260,6 +265,7 @@ static void close_all(struct relay *r)
     lane_pauses_close(r->lane_pauses);
     ordered_close(r->ordered_lanes);
     destinations_close(r);
+    shape_control_close(r);
     intake_close(r->intake);
     whole_sets_close(r->whole_sets);
     reinject_close(r->reinject);

@@ -21,6 +21,7 @@
 #include "relay/cluster/cluster_view.h"
 #include "relay/tables/destinations.h"
 #include "relay/cluster/whole_sets.h"
+#include "relay/shape/gate.h"
 
 #define TAKE_BYTES (1024 * 1024) /* one answer; a larger entry comes alone */
 /* in flight for one next hop, beyond which no more is taken */
@@ -304,14 +305,15 @@ static bool may_take(struct relay *r)
  * as one for many, so a quarter of the places must be free unless nearly nothing is in flight. */
 static int64_t credit(struct destination *d)
 {
-    int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_flight;
+    int64_t most = (int64_t)gate_in_hand(d, destination_in_hand_most(d)),
+            left = most - (int64_t)d->in_flight;
     if (destination_is_away(d) || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
     /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in
      * flight. */
     if (d->relay->intake->full && d->in_flight)
         return 0;
-    return left >= (most + 3) / 4 ? left : 0;
+    return most && left >= (most + 3) / 4 ? left : 0;
 }
 
 /* An ordered lane has one mail in flight, else a later one could overtake one that is deferred.
