@@ -55,8 +55,8 @@ static const struct rights {
      "+lane.move +multi +exec +lane.beat +lane.whole " MAIL(
          "") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK
              " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_SHAPE " ~" CONTROL_NODES
-             " +get +set +eval) (~" CONTROL_BUCKET
-             "* +eval +get +set +hgetall +hset +hdel +pexpire +pexpireat +time) (~" CONTROL_AWAY
+             " +get +set +eval) (~" CONTROL_BUCKET "* +eval +get +set +hget +hgetall +hset +hdel "
+                                                   "+pexpire +pexpireat +time) (~" CONTROL_AWAY
              " ~" CONTROL_CONFIG " +eval +del +hset +pexpire) (%W~" DISK_ASKED
              "* +lane.push) (~" DISK_ANSWERED "* +lane.take +lane.ack)"},
     {"dovelane", CONNECTION

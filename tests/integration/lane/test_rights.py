@@ -41,7 +41,7 @@ MAY = {
     "dovelane-relay":
         alone("lane.beat", "lane.whole", "lane.list", "lane.ready", "multi", "exec") |
         on({MAIL, ORDER}, "lane.push", "lane.take", "lane.ack", "lane.nack", "lane.extend", "lane.meta", "lane.read", "lane.get", "lane.ids", "lane.len", "lane.move", "lane.info") |
-        alone("time") | on(BUCKETS, "eval", "get", "set", "hgetall", "hset", "hdel", "pexpire", "pexpireat") |
+        alone("time") | on(BUCKETS, "eval", "get", "set", "hget", "hgetall", "hset", "hdel", "pexpire", "pexpireat") |
         on(NOTICES, "get", "set", "eval") | on("dovelane.drain", "get") | on("dovelane.look", "spop") | on({"dovelane.away", "dovelane.config"}, "eval", "del", "hset", "pexpire") |
         on(ASKED, "lane.push") | on(ANSWERED, "lane.take", "lane.ack"),
     "dovelane":
