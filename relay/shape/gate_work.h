@@ -14,7 +14,6 @@ struct shape_control {
     struct shapes *shapes;
     bool any; /* there are rules */
     char *said;
-    unsigned long long serial;
     struct backoff_rules *backoff; /* NULL: no next hop has wanted it, or it cannot be read */
     bool unread;                   /* that, and the log says so */
     struct arbiters *arbiters;

@@ -42,13 +42,7 @@ void shape_control_said(struct relay *r, const char *text, unsigned long long se
     struct shape_control *c = r->shape;
     free(c->said);
     c->said = mem_strdup(text);
-    c->serial = serial;
     read_rules(c);
-}
-
-unsigned long long shape_control_serial(const struct relay *r)
-{
-    return r->shape->serial;
 }
 
 bool shape_control_may_bounce(const struct relay *r)

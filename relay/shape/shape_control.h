@@ -22,7 +22,6 @@ void shape_control_reload(struct relay *);
 
 /* What `dovelane shape` said last: the rules' lines, copied; and its serial number. */
 void shape_control_said(struct relay *, const char *text, unsigned long long serial);
-unsigned long long shape_control_serial(const struct relay *);
 
 /* Some rule bounces what waits for too long: lanes are looked through for that. */
 bool shape_control_may_bounce(const struct relay *);
