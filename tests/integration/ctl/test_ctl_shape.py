@@ -2,12 +2,13 @@
 import json
 import re
 import signal
+import smtplib
 from pathlib import Path
 
 import pytest
 from support import admin
 from support.mends import Check, mends
-from support.stack import SinkShape, Stack, resp
+from support.stack import SinkShape, Stack, oracle, resp
 from support.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -172,6 +173,22 @@ def test_no_more_than_fits_into_a_node_is_taken(running, shape):
     for node in running.nodes:
         with resp.Connection(running.nodes[node]) as connection:
             connection.call("SET", "dovelane.shape", f"{serial + 1} on root")
+
+
+def test_a_suspended_next_hop_gets_nothing_until_it_is_resumed(running, shape):
+    hop = re.search(r'(?m)^divert = .*?"([^"]+)"', Path(running["relay-mx1"].note["conf"]).read_text())[1]
+    shape(hop, "--suspend", "they asked")
+    host, _, port = running.smtp.rpartition(":")
+    with smtplib.SMTP(host, int(port)) as client:
+        client.sendmail("s@example.org", ["x@a.example"], "Subject: x\r\nX-Oracle-Id: suspended-12345678\r\n\r\ntext\r\n")
+    eventually("it waits", lambda: admin.queue(running))
+    admin.done(running, "flush")
+    with smtplib.SMTP(host, int(port)) as client:
+        client.sendmail("s@example.org", ["x@a.example"], "Subject: x\r\nX-Oracle-Id: suspended-87654321\r\n\r\ntext\r\n")
+    eventually("both wait", lambda: len(admin.queue(running)) == 2)
+    assert not oracle.Deliveries(running).read().mails
+    shape(hop, "--resume")
+    eventually("both are delivered", lambda: {"suspended-12345678", "suspended-87654321"} <= {mail for mail, _ in oracle.Deliveries(running).read().mails})
 
 
 # ---- who obeys ----
