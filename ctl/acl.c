@@ -56,9 +56,9 @@ static const struct rights {
          "") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK
              " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_SHAPE " ~" CONTROL_NODES
              " +get +set +eval) (~" CONTROL_BUCKET "* +eval +get +set +hget +hgetall +hset +hdel "
-                                                   "+pexpire +pexpireat +time) (~" CONTROL_AWAY
-             " ~" CONTROL_CONFIG " +eval +del +hset +pexpire) (%W~" DISK_ASKED
-             "* +lane.push) (~" DISK_ANSWERED "* +lane.take +lane.ack)"},
+             "+pexpire +pexpireat +time) (~" CONTROL_AWAY " ~" CONTROL_CONFIG
+             " +eval +del +hset +pexpire) (%W~" DISK_ASKED "* +lane.push) (~" DISK_ANSWERED
+             "* +lane.take +lane.ack)"},
     {"dovelane", CONNECTION
      " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL(
          "") " +client|list +config|get +info +time +acl|getuser "
