@@ -3,7 +3,7 @@ PYTHON := /usr/bin/python3
 BUILD  := build
 
 .PHONY: all install uninstall deb run stop check test test-long test-machines test-packages chaos histories week fuzz \
-	bench matrix compatibility clean format tidy coverage pictures bench-page
+	bench matrix compatibility clean format tidy coverage docs pictures bench-page
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -112,6 +112,11 @@ bench-%:
 pictures:
 	./setup docs
 	$(PYTHON) tests/house/check_pictures.py --write
+
+# The documents as a site with search: build/site/html.
+docs:
+	./setup docs
+	$(PYTHON) docs/make_site.py $(BUILD)/site --build
 
 # C sources, as .clang-format and .clang-tidy want them: Debian 12's versions of both (14).
 format:

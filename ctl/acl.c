@@ -35,14 +35,14 @@
 
 /* Sorted by what they are for: of the connection; of lanes. %W: only to write, so that PUSH and
  * REVOKE are all that can be done with them. Who meets strangers' mail (milter, proxy) may write
- * nothing else: no beat, no script, no word of an admin's. */
+ * nothing else: no beat, no script, no word of an admin's. It reads no mail, but how long lanes
+ * are and how old (lib/ingress/depth_watch.h). */
 #define CONNECTION "+ping +client|setname +lane.info"
 #define MAIL(how) how "~dovelane:lmtp:* " how "~dovelane:smtp:* " how "~dovelane:relay:*"
-#define STORES                                                                           \
-    CONNECTION " +lane.push +lane.revoke +lane.beats " MAIL("%W") " (%R~" CONTROL_DIVERT \
-                                                                  " %R~" CONTROL_HOLDS   \
-                                                                  " %R~" CONTROL_SHAPE   \
-                                                                  " %R~" CONTROL_NODES " +get)"
+#define STORES                                                                             \
+    CONNECTION " +lane.push +lane.revoke +lane.beats +lane.list " MAIL("%W") " (" MAIL(    \
+        "%R") " +lane.info) (%R~" CONTROL_DIVERT " %R~" CONTROL_HOLDS " %R~" CONTROL_SHAPE \
+              " %R~" CONTROL_NODES " +get)"
 
 static const struct rights {
     const char *program, *may;
@@ -55,10 +55,10 @@ static const struct rights {
      "+lane.move +multi +exec +lane.beat +lane.whole " MAIL(
          "") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK
              " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_SHAPE " ~" CONTROL_NODES
-             " +get +set +eval) (~" CONTROL_BUCKET
-             "* +eval +get +set +hgetall +hset +hdel +pexpire +pexpireat +time) (~" CONTROL_AWAY
-             " ~" CONTROL_CONFIG " +eval +del +hset +pexpire) (%W~" DISK_ASKED
-             "* +lane.push) (~" DISK_ANSWERED "* +lane.take +lane.ack)"},
+             " +get +set +eval) (~" CONTROL_BUCKET "* +eval +get +set +hget +hgetall +hset +hdel "
+             "+pexpire +pexpireat +time) (~" CONTROL_AWAY " ~" CONTROL_CONFIG
+             " +eval +del +hset +pexpire) (%W~" DISK_ASKED "* +lane.push) (~" DISK_ANSWERED
+             "* +lane.take +lane.ack)"},
     {"dovelane", CONNECTION
      " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL(
          "") " +client|list +config|get +info +time +acl|getuser "

@@ -122,6 +122,19 @@ static void check_spread_least(struct ctl *ctl)
         say_spread_unused(ctl, "config", c->spread_least);
 }
 
+static void check_classes(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    for (size_t i = 0; c->nclasses && i <= c->ndestinations; i++) {
+        const struct config_destination *d = i < c->ndestinations ? &c->destination[i] : &c->other;
+        if (d->placement == PLACEMENT_ORDERED)
+            check_good(ctl, "config",
+                       "destination \"%s\" has placement = ordered: its mail keeps its order, and "
+                       "has no class",
+                       d->name);
+    }
+}
+
 static void check_config(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
@@ -165,6 +178,7 @@ static void check_config(struct ctl *ctl)
                       c->destination[i].name);
     check_spread_least(ctl);
     check_backoff_rules(ctl);
+    check_classes(ctl);
     check_ports(ctl);
     check_places(ctl);
     check_authority(ctl);

@@ -118,6 +118,7 @@ static json_t *mail_row(const struct item *item)
         row_append_text(nodes, item->copy[i].conn->name);
     row_add(row, "nodes", nodes);
     row_add_text(row, "lane", item->lane);
+    row_add_text(row, "class", item->name.class);
     row_add_text(row, "unreadable", item->wrong);
     return row;
 }
@@ -161,7 +162,7 @@ void mailq_command(struct ctl *ctl, int argc, char **argv)
                  "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after "
                  "an id: being delivered, !: held.\n"
                  "  -j  one JSON object a line, with the keys of `postqueue -j`, and more: `nodes` "
-                 "(who holds it), `lane`\n");
+                 "(who holds it), `lane`, `class`\n");
             match_options_print_help();
             exit(STATUS_DONE);
         } else if (o != 'p')

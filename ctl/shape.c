@@ -306,7 +306,8 @@ static int64_t time_ahead(const char *text)
     int64_t ms;
     if (!units_time(text, &ms) || ms < 1000)
         ctl_usage("shape --for %s: write it like 30m, 2h, 1d: a time from now", text);
-    return clock_wall() / 1000000 * 1000000 + ms * 1000;
+    /* Whole seconds, as they are written: not less than was asked for. */
+    return (clock_wall() + ms * 1000 + 999999) / 1000000 * 1000000;
 }
 
 static int64_t time_at(const char *text)

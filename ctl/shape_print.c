@@ -109,9 +109,12 @@ static void show_state(const json_t *row)
         out("nothing is sent to it: %s\n", row_get_text(row, "suspended_why"));
     if (row_has(row, "suspended_until_at"))
         out("that ends by itself\n");
-    if (row_has(row, "rate_per_second"))
-        out("now at most %.6g mails a second, %.6g at once\n", row_get_real(row, "rate_per_second"),
-            row_get_real(row, "burst"));
+    if (row_has(row, "rate_per_second")) {
+        char rate[32], burst[32];
+        snprintf(rate, sizeof rate, "%.6g", row_get_real(row, "rate_per_second"));
+        snprintf(burst, sizeof burst, "%.6g", row_get_real(row, "burst"));
+        out("now at most %s mails a second, %s at once\n", rate, burst);
+    }
 }
 
 void shape_print_explained(struct ctl *ctl, const struct shape_known *k, const char *next_hop,

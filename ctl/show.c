@@ -107,6 +107,7 @@ static json_t *mail_row(const struct item *item)
     entryid_hex(item->id, hex);
     row_add_text(row, "entry", hex);
     row_add_text(row, "lane", item->lane);
+    row_add_text(row, "class", item->name.class);
     if (item->name.generation) {
         json_t *order = row_new();
         row_add_text(order, "origin", item->name.origin);
@@ -194,6 +195,7 @@ static void show_mail(const json_t *mail)
         row_get_is(mail, "deleted") ? ", deleted as soon as every owner can be told" : "");
     show_text("entry       ", mail, "entry");
     show_text("lane        ", mail, "lane");
+    show_text("class       ", mail, "class");
     if (order)
         out("order       mail from %s, generation %lld%s\n", row_get_text(order, "origin"),
             row_get_number(order, "generation"),

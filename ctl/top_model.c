@@ -293,6 +293,7 @@ static struct top_lane_view *new_view(struct top_lanes_view *all, const char *na
         split_replicas(v);
     if (!v->of_replicas && lanename_parse(name, strlen(name), &parsed)) {
         v->destination = mem_strdup(parsed.destination);
+        v->class = parsed.class ? mem_strdup(parsed.class) : NULL;
         lanename_free(&parsed);
     } else {
         v->destination = mem_strdup("");
@@ -381,6 +382,7 @@ void top_lanes_free(struct top_lanes_view *all)
 {
     for (size_t i = 0; i < all->n; i++) {
         free(all->v[i].destination);
+        free(all->v[i].class);
         free(all->v[i].from);
         free(all->v[i].to);
     }

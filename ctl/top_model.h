@@ -63,6 +63,7 @@ enum top_sort { TOP_BY_DEPTH, TOP_BY_AGE, TOP_BY_RATE, TOP_BY_NAME };
 struct top_lane_view {
     const char *name;
     char *destination; /* "" when it is not named by our rule */
+    char *class;       /* of its mail; NULL: none */
     long long length, bytes;
     double age;       /* negative: not known */
     double in, out;   /* per second; negative: not known */

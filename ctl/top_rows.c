@@ -68,6 +68,7 @@ static json_t *lane_rows(const struct top *t, bool of_replicas, enum top_sort by
         json_t *row = row_new();
         row_add_text(row, "lane", v->name);
         row_add_text(row, "next_hop", v->of_replicas ? NULL : v->destination);
+        row_add_text(row, "class", v->class);
         row_add_text(row, "from", v->from);
         row_add_text(row, "to", v->to);
         if (v->of_replicas)

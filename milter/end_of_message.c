@@ -10,6 +10,9 @@
  *                                            it twice, so the rest goes to Postfix's queue as with
  *                                            the policy queue
  *
+ * Before anything is stored the limits of its next hops are asked (receipt.h): over one of them
+ * the mail goes to Postfix's queue as a whole, or gets 4xx.
+ *
  * What is stored is promised only as long as store_check says so: it is asked right before the
  * answer, and what it takes back is looked at again. When nobody waits for the answer any more,
  * Postfix has done something else with the mail: everything is taken back. Both are asked behind
@@ -26,6 +29,7 @@
 #include "lib/base/metrics.h"
 #include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/mailline.h"
+#include "lib/ingress/receipt.h"
 #include "lib/postfix/postfix.h"
 #include "milter/received.h"
 #include "milter/divert_rules.h"
@@ -255,19 +259,41 @@ static const char *cannot_store(struct milter_session *s, const char **detail_r)
     return "busy";
 }
 
+/* The mail was read, and is Postfix's all the same. */
+static void entries_to_queue(struct milter_session *s, const char *reason, const char *detail)
+{
+    char text[WHY_MOST];
+    metric_add(mails_queued, 1);
+    measure(s, ANSWER_QUEUE);
+    ingress_queued(reason);
+    snprintf(text, sizeof text, "%s %s", reason, detail);
+    log_outcome(s, "queue", text);
+    answer(s, ENGINE_ACCEPT, NULL);
+}
+
+static void put_off(struct milter_session *s, const char *detail)
+{
+    char text[WHY_MOST];
+    metric_add(mails_over_limit, 1);
+    measure(s, ANSWER_LIMIT);
+    snprintf(text, sizeof text, RECEIPT_REASON " %s", detail);
+    log_outcome(s, "tempfail", text);
+    answer(s, ENGINE_REPLY, RECEIPT_REPLY);
+}
+
 static void store(struct milter_session *s)
 {
     s->began = clock_monotonic();
     make_entries(s);
+    char over[600];
     const char *detail, *reason = cannot_store(s, &detail);
-    if (reason) {
-        char text[200];
-        metric_add(mails_queued, 1);
-        measure(s, ANSWER_QUEUE);
-        ingress_queued(reason);
-        snprintf(text, sizeof text, "%s %s", reason, detail);
-        log_outcome(s, "queue", text);
-        answer(s, ENGINE_ACCEPT, NULL);
+    enum receipt receipt = reason ? RECEIPT_OPEN : receipt_judge(&s->entries, over, sizeof over);
+    if (reason || receipt == RECEIPT_QUEUE) {
+        entries_to_queue(s, reason ? reason : RECEIPT_REASON, reason ? detail : over);
+        return;
+    }
+    if (receipt == RECEIPT_DEFER) {
+        put_off(s, over);
         return;
     }
     ASSERT(!s->stored && s->entries.request.nentries);

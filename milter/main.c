@@ -19,6 +19,7 @@
 #include "milter/session.h"
 #include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/shutdown.h"
+#include "lib/ingress/class_rules.h"
 #include "lib/ingress/divert_switch.h"
 
 struct milter milter;
@@ -84,7 +85,8 @@ int main(int argc, char **argv)
     milter.store = store_open_on(milter.loop, p.config, p.node, &error);
     if (!milter.store)
         log_fatal("%s", error);
-    divert_switch_open(p.config, NULL, NULL); /* before the first mail */
+    class_rules_open(p.config);
+    divert_switch_open(p.config, NULL); /* before the first mail */
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
     milter_session_open();

@@ -25,6 +25,7 @@
 #include "proxy/session.h"
 #include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/shutdown.h"
+#include "lib/ingress/class_rules.h"
 #include "lib/ingress/divert_switch.h"
 
 #define OTHER_FDS 64
@@ -176,7 +177,8 @@ int main(int argc, char **argv)
     proxy.store = store_open_on(proxy.loop, p.config, p.node, &error);
     if (!proxy.store)
         log_fatal("%s", error);
-    divert_switch_open(p.config, "proxy", NULL); /* before the first mail */
+    class_rules_open(p.config);
+    divert_switch_open(p.config, "proxy"); /* before the first mail */
     postfix_open(p.config, POSTFIX_PROXY);
     lookup_open(proxy.loop);
     ev_timer_init(&sweep, on_sweep, 10., 10.);

@@ -7,6 +7,9 @@
  *                       policy tempfail: REVOKE ─▶ 451; unless something was delivered already: a client's retry would deliver it twice, so as with queue
  *   proxy_next refuses: REVOKE ─▶ its answer. What is delivered by then cannot be taken back: a retry may send it more than once, and the log says so.
  *
+ * Before any of that the limits of the next hops are asked (receipt.h): over one of them the mail
+ * goes to proxy_next as a whole, or gets 4xx.
+ *
  * What is stored is promised only as long as store_check says so: it is asked right before the
  * 250, and what it takes back goes to proxy_next (LATE, then REST). So each recipient is stored
  * by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
@@ -24,6 +27,7 @@
 #include "lib/base/metrics.h"
 #include "lib/ingress/ingress_metrics.h"
 #include "lib/ingress/mailline.h"
+#include "lib/ingress/receipt.h"
 #include "lib/mail/mime.h"
 #include "proxy/proxy.h"
 
@@ -165,8 +169,10 @@ static void accept_mail(struct proxy_session *s)
         metric_add(mails_split, 1);
     else if (s->entries.request.nentries)
         metric_add(mails_failed_over, 1);
-    else
+    else {
         metric_add(mails_queued, 1);
+        ingress_queued(s->reason);
+    }
     ingress_answered(!split                        ? ANSWER_LANES
                      : !all_passed                 ? ANSWER_SPLIT
                      : s->entries.request.nentries ? ANSWER_FAILOVER
@@ -377,8 +383,32 @@ static const char *cannot_store(struct proxy_session *s)
     return reason ? reason : "busy";
 }
 
+/* Nothing of it is anywhere yet. */
+static void put_off(struct proxy_session *s)
+{
+    char reason[RULES_DETAIL + sizeof RECEIPT_REASON];
+    metric_add(mails_over_limit, 1);
+    ingress_answered(ANSWER_LIMIT, clock_monotonic() - s->ended);
+    snprintf(reason, sizeof reason, RECEIPT_REASON " %s", s->detail);
+    mail_entries_free(&s->entries);
+    log_outcome(s, "tempfail", reason);
+    over(s, RECEIPT_REPLY);
+}
+
+/* NULL: it goes to lanes, or is put off. */
+static const char *beyond_limits(struct proxy_session *s, bool *put_off_r)
+{
+    char detail[sizeof s->detail];
+    enum receipt receipt = receipt_judge(&s->entries, detail, sizeof detail);
+    *put_off_r = receipt == RECEIPT_DEFER;
+    if (receipt != RECEIPT_OPEN)
+        snprintf(s->detail, sizeof s->detail, "%s", detail);
+    return receipt == RECEIPT_QUEUE ? RECEIPT_REASON : NULL;
+}
+
 void outcome_begin(struct proxy_session *s)
 {
+    bool defer = false;
     struct engine *e = &s->engine;
     ASSERT(s->course == COURSE_OUTCOME && !s->which && !s->passed && !s->next);
     s->which = mem_zero(e->nrecipients * sizeof *s->which);
@@ -392,8 +422,12 @@ void outcome_begin(struct proxy_session *s)
         mail_entries_make(&s->entries, &s->envelope, e->recipient, e->nrecipients, e->body.data,
                           e->body.len);
         reason = cannot_store(s);
+        if (!reason)
+            reason = beyond_limits(s, &defer);
     }
-    if (reason) {
+    if (defer) {
+        put_off(s);
+    } else if (reason) {
         s->reason = reason;
         mail_entries_free(&s->entries);
         mark_missing(s, true);

@@ -13,6 +13,7 @@
 #include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/gauges/gauges.h"
+#include "relay/tables/classes.h"
 #include "relay/tables/inflight.h"
 #include "relay/tables/lanes.h"
 #include "lib/base/log.h"
@@ -34,6 +35,7 @@
 #include "relay/relay.h"
 #include "relay/retained/retained_looks.h"
 #include "relay/tables/retained.h"
+#include "relay/shape/gate.h"
 #include "relay/smtp/smtp.h"
 #include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill_to_postfix.h"
@@ -122,6 +124,7 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
     heartbeat_leave(r);
     lane_watch_close(r->lane_watch);
     r->lane_watch = NULL;
+    destinations_let_go_shut(r);
     ev_timer_set(&stop->timer, FINISH, 0.);
     ev_timer_start(loop, &stop->timer);
 }
@@ -192,11 +195,13 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     config_free(r->config);
     r->config = config;
     r->config_turn++;
+    classes_reload(r);
     if (program_log(config, NAME) < 0)
         log_error("log = %s cannot be opened: %s", config->log, strerror(errno));
     log_info("config read again");
     warn_dead(r);
     agent_settings_reload(r);
+    shape_control_reload(r);
     owners_reload(r);
     retained_looks_reload(r);
     heartbeat_reload(r);
@@ -208,7 +213,10 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
 
 static void open_all(struct relay *r)
 {
-    r->destinations = destinations_open();
+    r->classes = classes_open(shape_class_weight);
+    static const struct shape_calls shape_calls = {destination_go_on, destination_let_go};
+    r->destinations = destinations_open(gate_forget);
+    r->shape = shape_control_open(r, &shape_calls);
     r->intake = intake_open(r);
     r->poison = poison_open();
     r->reinject = reinject_open();
@@ -221,7 +229,7 @@ static void open_all(struct relay *r)
     r->owners = owners_open(r);
     retained_looks_open(r);
     r->membership = membership_open(r);
-    r->notices = notices_open(r, NULL);
+    r->notices = notices_open(r, shape_control_said);
     r->heartbeat = heartbeat_open(r);
     r->stall = stall_open(r);
     r->pressure = pressure_open(r);
@@ -260,6 +268,8 @@ static void close_all(struct relay *r)
     lane_pauses_close(r->lane_pauses);
     ordered_close(r->ordered_lanes);
     destinations_close(r);
+    shape_control_close(r);
+    classes_close(r->classes);
     intake_close(r->intake);
     whole_sets_close(r->whole_sets);
     reinject_close(r->reinject);

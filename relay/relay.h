@@ -18,9 +18,10 @@
  * is where the rest of the relay looks it up; resync.h makes this node hold what it promised;
  * membership.h learns which nodes there are.
  *
- * gauges.h is what a scraper sees of all that.
+ * shape/gate.h says what may leave for a next hop, and when. gauges.h is what a scraper sees of all
+ * that.
  *
- * Calls go down: smtp, cluster, tables, acks, delivery, intake, repair, heartbeat, gauges, main.
+ * Calls go down: smtp, cluster, tables, acks, shape, delivery, intake, repair, heartbeat, gauges, main.
  * What a room finds for one above it goes through tables (destination_want(), lanes_mark()),
  * cluster_wake(), a callback (struct entry_calls, lanes_open()) or relay_kick(). */
 #ifndef DOVELANE_RELAY_RELAY_H
@@ -40,6 +41,7 @@ struct relay {
     bool stopping;         /* nothing is taken any more, what is in flight is finished */
     unsigned kicked;       /* enum relay_kick */
 
+    struct classes *classes;
     struct lanes *lanes;
     struct admin_requests *admin_requests;
     struct poison *poison;
@@ -60,6 +62,7 @@ struct relay {
     struct stall *stall;
     struct membership *membership;
     struct notices *notices;
+    struct shape_control *shape;
 
     /* NULL with takeover = manual */
     struct heartbeat *heartbeat;

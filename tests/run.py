@@ -7,8 +7,8 @@ check     what is quick: unit tests, the house checks, the first tests against r
 test      that and all that guards a promise, some of it with ASan and UBSan
 long      that and all the rest, and the lane's tests with the server under valgrind
 --share   with `test`: then also the Kth of N shares of the tier "long" (tests/conftest.py)
---only    some of the parts: unit, asan, integration, worker, provision, replication, machines,
-          valgrind
+--only    some of the parts: unit, asan, integration, provision, clients, worker, replication,
+          machines, valgrind
 
 DOVELANE_WERROR=1: warnings are errors, as in CI.
 DOVELANE_TRIXIE_ROOT names a Debian 13 root directory, in which the part "replication" finds a
@@ -32,8 +32,8 @@ PYTHON = "/usr/bin/python3"
 PLAIN, ASAN = ROOT / "build", ROOT / "build-asan"
 # Folders of tests, and how many files of each at a time on two cores: most of the time they wait.
 FOLDERS = {"integration": ("tests/integration", 5), "provision": ("tests/provision", 3),
-           "worker": ("tests/worker", 3), "replication": ("tests/replication", 3),
-           "machines": ("tests/machines", 2)}
+           "clients": ("tests/clients", 3), "worker": ("tests/worker", 3),
+           "replication": ("tests/replication", 3), "machines": ("tests/machines", 2)}
 PARTS = ["unit", "asan", *FOLDERS, "valgrind"]
 PATIENT = ["--timeout-multiplier", "4"]  # limits are against hanging; a busy machine is no failure
 # Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.

@@ -339,8 +339,9 @@ int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t
 /* A mailbox was created. The id is in *folder_r. uid_validity 0: not known yet. */
 int orset_local_create(struct orset *, const char *name, size_t len, uint32_t uid_validity,
                        const uint8_t guid[16], uint32_t *folder_r);
-/* The mailbox of folder has another name. All ids shown in it get it. Not for INBOX (F25:
- * create, then move the mails). */
+/* The mailbox of folder has another name. All ids shown in it get it. One that other sites have
+ * deleted lives by it: who renamed its mailbox, which is here still, has not seen that (rule 6).
+ * Not for INBOX (F25: create, then move the mails). */
 int orset_local_rename(struct orset *, uint32_t folder, const char *name, size_t len);
 /* The mailbox was deleted by a user (the caller has the intent as evidence, F1): removes all
  * presence and message dots seen. A folder that lives on by mails that were not placed yet is an

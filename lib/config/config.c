@@ -210,6 +210,7 @@ void config_digest(const struct config *c, char out[CONFIG_DIGEST])
         mix_destination(&h, &c->destination[i]);
     mix_destination(&h, &c->other);
     mix_if(&h, "shape", c->shapes);
+    config_classes_mix(c, mix, &h);
     for (size_t i = 0; i < c->nreplicas; i++)
         if (*c->replica[i].lmtp) {
             mix(&h, c->replica[i].lmtp);

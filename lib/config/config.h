@@ -44,6 +44,15 @@ struct config_destination {
 #include "lib/config/settings.def"
 };
 
+/* A class of mail (docs/classes.md). */
+#define CONFIG_CLASSES_MAX 8
+struct config_class {
+    char *name; /* lanename_class_ok, unique */
+#define CLASS_LIST(name, help) struct config_list name;
+#define CLASS_INT(name, unit, def, least, most, help) int64_t name;
+#include "lib/config/settings.def"
+};
+
 struct config {
 #define INT(name, unit, def, least, most, help) int64_t name;
 #define TIME(name, def, least, most, help) int64_t name;
@@ -71,6 +80,8 @@ struct config {
     struct config_destination *destination;
     struct config_destination other; /* "*", or the defaults */
     char *shapes;                    /* its sections `shape`: see config_shape_text */
+    size_t nclasses;
+    struct config_class *class; /* in the file's order */
 };
 
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
@@ -128,6 +139,12 @@ bool config_destination_says(const struct config_destination *, const char *sett
 /* The sections `shape` as the lines that shapes_new (lib/shape/shape.h) reads; "" without.
  * malloc'd. */
 char *config_shape_text(const struct config *);
+/* The section of a class; NULL: there is none. The config's. */
+const struct config_class *config_class(const struct config *, const char *name);
+
+/* The choices of a class's `match`: each as lines for match_parse (lib/mail/match.h). NULL behind
+ * the last one (from 0); malloc'd. */
+char *config_class_choice(const struct config_class *, size_t n);
 
 /* How the copies of a mail are placed. */
 struct config_placement {

@@ -19,6 +19,8 @@ enum kind {
     KIND_NODE_TEXT,
     KIND_REPLICA,
     KIND_SHAPE,
+    KIND_CLASS_LIST,
+    KIND_CLASS_INT,
     KIND_DESTINATION_WORD,
     KIND_DESTINATION_TEXT,
     KIND_DESTINATION_LIST,
@@ -44,6 +46,9 @@ static const struct setting {
 #define REPLICA_TEXT(name, def, help) {KIND_REPLICA, #name, 0, 0, 0, def, help},
 #define REPLICA_INT(name, unit, least, most, help) {KIND_REPLICA, #name, 0, least, most, "", help},
 #define SHAPE(name, help) {KIND_SHAPE, #name, 0, 0, 0, "", help},
+#define CLASS_LIST(name, help) {KIND_CLASS_LIST, #name, 0, 0, 0, "", help},
+#define CLASS_INT(name, unit, def, least, most, help) \
+    {KIND_CLASS_INT, #name, def, least, most, unit, help},
 #define DESTINATION_WORD(name, def, words, help) \
     {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
 #define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
@@ -56,19 +61,26 @@ static const struct setting {
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
+static bool is_class(const struct setting *s)
+{
+    return s->kind == KIND_CLASS_LIST || s->kind == KIND_CLASS_INT;
+}
+
 /* The section that a setting stands in, NULL for none. */
 static const char *section(const struct setting *s)
 {
     return s->kind == KIND_NODE_TEXT          ? "node"
            : s->kind == KIND_REPLICA          ? "replica"
            : s->kind == KIND_SHAPE            ? "shape"
+           : is_class(s)                      ? "class"
            : s->kind >= KIND_DESTINATION_WORD ? "destination"
                                               : NULL;
 }
 
 static bool has_default(const struct setting *s)
 {
-    return s->kind != KIND_NODE_TEXT && s->kind != KIND_REPLICA && s->kind != KIND_SHAPE;
+    return s->kind != KIND_NODE_TEXT && s->kind != KIND_REPLICA && s->kind != KIND_SHAPE &&
+           s->kind != KIND_CLASS_LIST;
 }
 
 /* ---- values and ranges as one writes them ---- */
@@ -89,7 +101,7 @@ static void number(char *out, size_t size, enum kind kind, long long v)
 {
     static const struct step times[] = {{3600000, "h"}, {60000, "min"}, {1000, "s"}, {1, "ms"}};
     static const struct step sizes[] = {{1073741824, "GB"}, {1048576, "MB"}, {1024, "kB"}, {1, ""}};
-    if (kind == KIND_INT || kind == KIND_DESTINATION_INT)
+    if (kind == KIND_INT || kind == KIND_CLASS_INT || kind == KIND_DESTINATION_INT)
         snprintf(out, size, "%lld", v);
     else
         with_unit(out, size, v, kind == KIND_TIME || kind == KIND_DESTINATION_TIME ? times : sizes);
@@ -100,6 +112,7 @@ static void default_value(const struct setting *s, char *out, size_t size)
     const char *word = s->text;
     switch (s->kind) {
     case KIND_INT:
+    case KIND_CLASS_INT:
     case KIND_DESTINATION_INT:
     case KIND_DESTINATION_TIME:
     case KIND_TIME:
@@ -124,7 +137,7 @@ static void range(const struct setting *s, char *out, size_t size)
         snprintf(out, size, "one of %s", s->text);
     } else if (s->kind == KIND_DESTINATION_LIST) {
         snprintf(out, size, "a list of %s", s->text);
-    } else if (s->kind == KIND_LIST) {
+    } else if (s->kind == KIND_LIST || s->kind == KIND_CLASS_LIST) {
         snprintf(out, size, "a list: { \"one\", \"two\" }");
     } else if (s->kind == KIND_SHAPE) {
         const char *like = shape_word_like(s->name);
@@ -132,7 +145,8 @@ static void range(const struct setting *s, char *out, size_t size)
     } else if (s->kind == KIND_REPLICA && s->most) {
         snprintf(out, size, "%lld to %lld", s->least, s->most);
     } else if (s->kind == KIND_INT || s->kind == KIND_TIME || s->kind == KIND_SIZE ||
-               s->kind == KIND_DESTINATION_INT || s->kind == KIND_DESTINATION_TIME) {
+               s->kind == KIND_CLASS_INT || s->kind == KIND_DESTINATION_INT ||
+               s->kind == KIND_DESTINATION_TIME) {
         number(least, sizeof least, s->kind, s->least);
         number(most, sizeof most, s->kind, s->most);
         snprintf(out, size, "%s to %s%s%s", least, most, *s->text ? " " : "", s->text);
@@ -175,6 +189,8 @@ static void sample(const struct setting *s, const char *value, const char *limit
                s->name, s->name);
     else if (s->kind == KIND_SHAPE)
         printf("#shape \"smtp:[mx1.example.net]:25\" { %s = ... }\n\n", s->name);
+    else if (is_class(s))
+        printf("#class bulk { %s = %s }\n\n", s->name, has_default(s) ? value : "...");
     else if (section(s))
         printf("#destination \"lmtp:[10.0.0.5]:24\" { %s = %s }\n\n", s->name, value);
     else

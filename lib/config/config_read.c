@@ -39,10 +39,11 @@ static const struct setting settings[] = {
     {"destination|" #name, KIND_INT, least, most, NULL},
 #define DESTINATION_TIME(name, def, least, most, help) \
     {"destination|" #name, KIND_TIME, least, most, NULL},
+#define CLASS_INT(name, unit, def, least, most, help) {"class|" #name, KIND_INT, least, most, NULL},
 #include "lib/config/settings.def"
     {NULL, KIND_OTHER, 0, 0, NULL}};
 
-/* section: NULL, or "destination". */
+/* section: NULL, "destination" or "class". */
 static const struct setting *setting_named(const char *section, const char *name)
 {
     size_t n = section ? strlen(section) : 0;
@@ -136,8 +137,11 @@ static const struct place {
 #define DESTINATION_INT(name, unit, def, least, most, help) {"destination", #name},
 #define DESTINATION_TIME(name, def, least, most, help) {"destination", #name},
 #define SHAPE(name, help) {"shape", #name},
+#define CLASS_LIST(name, help) {"class", #name},
+#define CLASS_INT(name, unit, def, least, most, help) {"class", #name},
+#define SHAPE(name, help) {"shape", #name},
 #include "lib/config/settings.def"
-    {NULL, "node"}, {NULL, "replica"}, {NULL, "destination"}, {NULL, "shape"}};
+    {NULL, "node"}, {NULL, "replica"}, {NULL, "class"}, {NULL, "destination"}, {NULL, "shape"}};
 #define PLACES (sizeof places / sizeof *places)
 
 static const struct {
@@ -428,6 +432,11 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define SHAPE(name, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
 #include "lib/config/settings.def"
         CFG_END()};
+    cfg_opt_t class_opts[] = {
+#define CLASS_LIST(name, help) CFG_STR_LIST(#name, "{}", CFGF_NONE),
+#define CLASS_INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
+#include "lib/config/settings.def"
+        CFG_END()};
     cfg_opt_t opts[] = {
 #define INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
 #define TIME(name, def, least, most, help) CFG_STR(#name, #def "ms", CFGF_NONE),
@@ -437,9 +446,11 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define LIST(name, help) CFG_STR_LIST(#name, "{}", CFGF_NONE),
 #include "lib/config/settings.def"
         CFG_SEC("node", node_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+        CFG_SEC("class", class_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("replica", replica_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
-        CFG_SEC("shape", shape_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
+        CFG_SEC("shape", shape_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+        CFG_END()};
     first_error = NULL;
     char *text = text_of(path), *apart = text ? config_text_apart(text) : NULL;
     cfg_t *cfg = text ? cfg_init(opts, CFGF_NONE) : NULL;
@@ -452,6 +463,7 @@ static void parse(const char *path, cfg_t **cfg_r)
 #include "lib/config/settings.def"
     cfg_set_validate_func(cfg, "shape", config_shape_check);
     cfg_set_validate_func(cfg, "replica", check_replica);
+    cfg_set_validate_func(cfg, "class", config_class_check);
     int r = parse_text(cfg, path, apart);
     if (r == CFG_SUCCESS && !first_error)
         check_closed(path, apart, opts);
@@ -542,6 +554,7 @@ static void fill(struct config *c, cfg_t *cfg)
 {
     fill_destinations(c, cfg);
     c->shapes = config_shape_read(cfg);
+    config_classes_read(c, cfg);
 #define INT(name, unit, def, least, most, help) c->name = cfg_getint(cfg, #name);
 #define TIME(name, def, least, most, help) c->name = time_value(cfg_getstr(cfg, #name));
 #define SIZE(name, def, least, most, help) c->name = size_value(cfg_getstr(cfg, #name));
@@ -636,6 +649,7 @@ void config_free(struct config *c)
     free(c->destination);
     free(c->shapes);
     destination_clear(&c->other);
+    config_classes_free(c);
 #define TEXT(name, def, help) free(c->name);
 #define LIST(name, help) list_free(&c->name);
 #include "lib/config/settings.def"

@@ -39,6 +39,13 @@ struct cfg_opt_t;
 int config_shape_check_word(struct cfg_t *section, struct cfg_opt_t *);
 int config_shape_check(struct cfg_t *, struct cfg_opt_t *);
 char *config_shape_read(struct cfg_t *);
+/* Sections `class`: libconfuse's check of one as it ends; all of them; and their end. */
+struct cfg_t;
+struct cfg_opt_t;
+int config_class_check(struct cfg_t *, struct cfg_opt_t *);
+void config_classes_read(struct config *, struct cfg_t *);
+void config_classes_free(struct config *);
+void config_classes_mix(const struct config *, void (*mix)(uint64_t *, const char *), uint64_t *h);
 
 void config_node_clear(struct config_node *);
 

@@ -13,6 +13,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/ingress/membership_watch.h"
+#include "lib/ingress/receipt.h"
 #include "lib/cluster/admin_notice.h"
 #include "lib/redis/control_keys.h"
 #include "lib/redis/wire.h"
@@ -54,7 +55,6 @@ static struct {
     struct ear *ear;
     atomic_bool on;
     atomic_size_t heard; /* answers to a first question */
-    divert_switch_shape_fn *on_shape;
     struct ev_loop *loop;
     struct membership_watch *membership_watch;
 } sw = {.notice = {{.key = CONTROL_DIVERT, .what = "divert"},
@@ -96,8 +96,8 @@ static void obey(struct notice *n)
         atomic_store(&sw.on, n->said.on);
     else if (n == &sw.notice[HOLDS])
         hold_rules_set(rules ? rules + 1 : "");
-    else if (sw.on_shape)
-        sw.on_shape(rules ? rules + 1 : "");
+    else
+        receipt_rules_set(NULL, rules ? rules + 1 : "");
 }
 
 static void adopt(struct notice *n, struct admin_notice *s, const char *node)
@@ -188,6 +188,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
         if (wire_up(sw.ear[i].wire))
             membership_watch_look(sw.membership_watch, i, sw.ear[i].wire);
     }
+    receipt_look();
 }
 
 static void on_wire(struct wire *w, bool up, const char *why, void *arg)
@@ -209,6 +210,7 @@ static void *listen_to_nodes(void *arg)
             sw.ear[i].question[k] = (struct question){.ear = &sw.ear[i], .notice = &sw.notice[k]};
         struct config_link link = config_node_link(sw.config, i);
         sw.ear[i].wire = wire_open(sw.loop, &link, false, on_wire, &sw.ear[i]);
+        receipt_node(i, sw.ear[i].wire);
     }
     ev_timer_init(&timer, on_look, LOOK, LOOK);
     ev_timer_start(sw.loop, &timer);
@@ -216,14 +218,16 @@ static void *listen_to_nodes(void *arg)
     return NULL;
 }
 
-void divert_switch_open(const struct config *config, const char *part,
-                        divert_switch_shape_fn *on_shape)
+void divert_switch_open(const struct config *config, const char *part)
 {
     char *directory =
         mem_printf("%s%s%s", config->state_directory, part ? "/" : "", part ? part : "");
     pthread_t thread;
+    sw.loop = ev_loop_new(0);
+    if (!sw.loop)
+        log_fatal("libev finds no way to wait for events");
+    receipt_open(config, sw.loop);
     sw.config = config;
-    sw.on_shape = on_shape;
     config_digest(config, sw.digest);
     sw.ear = mem_zero(config->nnodes * sizeof *sw.ear);
     snprintf(sw.host, sizeof sw.host, "%s", config->host_name);
@@ -253,11 +257,12 @@ void divert_switch_open(const struct config *config, const char *part,
             sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
     sw.membership_watch =
         membership_watch_open(config, part ? "dovelane-proxy" : "dovelane-milter");
-    sw.loop = ev_loop_new(0);
-    if (!sw.loop || pthread_create(&thread, NULL, listen_to_nodes, NULL))
+    if (pthread_create(&thread, NULL, listen_to_nodes, NULL))
         log_fatal("no thread for the switch");
     pthread_detach(thread);
     free(directory);
-    for (int i = 0; i < FIRST_WAIT / 10 && atomic_load(&sw.heard) < NOTICES * config->nnodes; i++)
+    for (int i = 0; i < FIRST_WAIT / 10 &&
+                    (atomic_load(&sw.heard) < NOTICES * config->nnodes || !receipt_ready());
+         i++)
         usleep(10000);
 }

@@ -17,15 +17,11 @@
 
 #include "lib/config/config.h"
 
-/* The rules of `dovelane shape` from now on, as their lines: gone when it returns. Called from the
- * switch's thread, and before divert_switch_open returns. */
-typedef void divert_switch_shape_fn(const char *rules);
-
 /* Reads the file, starts the thread, and waits until every node was heard, a second at most. A
  * file that cannot be understood means off. part: NULL for the milter; "proxy": that way in of
  * the same host, with a user and files of its own (state_directory/proxy, "<host>/proxy").
- * The function may be NULL. */
-void divert_switch_open(const struct config *, const char *part, divert_switch_shape_fn *);
+ * The limits of receipt hold from then on (receipt.h). */
+void divert_switch_open(const struct config *, const char *part);
 
 /* From any thread. */
 bool divert_switch_on(void);

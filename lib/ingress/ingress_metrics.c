@@ -7,8 +7,8 @@
 
 void ingress_answered(enum answer_result result, double seconds)
 {
-    static const char *const word[ANSWERS] = {"lanes",    "split",    "queue",
-                                              "failover", "tempfail", "refuse"};
+    static const char *const word[ANSWERS] = {"lanes",    "split",      "queue", "failover",
+                                              "tempfail", "over-limit", "refuse"};
     static struct metric_series *series[ANSWERS];
     if (!series[result])
         series[result] = metric_series(METRIC_answer_seconds, word[result], NULL);

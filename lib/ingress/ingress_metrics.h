@@ -14,6 +14,7 @@ enum answer_result {
     ANSWER_QUEUE,    /* the rules leave it to Postfix's queue */
     ANSWER_FAILOVER, /* storing failed: Postfix's queue has it */
     ANSWER_TEMPFAIL, /* storing failed: 4xx */
+    ANSWER_LIMIT,    /* too much waits for a next hop: 4xx */
     ANSWER_REFUSE,   /* 5xx */
     ANSWERS
 };

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
+#include "lib/ingress/class_rules.h"
 #include "lib/ingress/hold_rules.h"
 #include "lib/base/log.h"
 #include "lib/base/logline.h"
+#include "lib/ingress/receipt.h"
 
 void mail_recipient_free(struct mail_recipient *r)
 {
@@ -28,10 +30,12 @@ static bool message_of(void *arg, const char **data, size_t *len)
     return true;
 }
 
+/* The envelope of one entry, and of which class it is. */
 static void encode_entry(struct mail_entries *m, const struct envelope *envelope,
-                         const struct mail_recipient *recipient, size_t n, const char *destination,
-                         struct buf *out)
+                         const struct mail_recipient *recipient, size_t n,
+                         struct store_entry *entry, struct buf *out)
 {
+    const char *destination = entry->destination;
     struct envelope e = *envelope; /* borrows its texts */
     e.size = m->request.body_len;
     e.recipient = mem_alloc(n * sizeof *e.recipient);
@@ -41,8 +45,10 @@ static void encode_entry(struct mail_entries *m, const struct envelope *envelope
             !strcmp(recipient[i].destination, destination))
             e.recipient[e.nrecipients++] = recipient[i].r;
     const char *unfit = envelope_unfit(&e);
-    if (hold_rules_fit(&(struct match_facts){
-            .envelope = &e, .destination = destination, .arg = m, .message = message_of})) {
+    const struct match_facts facts = {
+        .envelope = &e, .destination = destination, .arg = m, .message = message_of};
+    entry->class = class_rules_fit(&facts);
+    if (hold_rules_fit(&facts)) {
         e.marks |= ENVELOPE_HELD;
         m->held++;
     }
@@ -80,7 +86,7 @@ void mail_entries_make(struct mail_entries *m, const struct envelope *e,
             continue;
         m->request.nentries++;
         m->request.entry[k].destination = recipient[i].destination;
-        encode_entry(m, e, recipient, n, recipient[i].destination, &m->meta[k]);
+        encode_entry(m, e, recipient, n, &m->request.entry[k], &m->meta[k]);
         m->request.entry[k].meta = m->meta[k].data;
         m->request.entry[k].meta_len = m->meta[k].len;
     }
@@ -88,6 +94,7 @@ void mail_entries_make(struct mail_entries *m, const struct envelope *e,
 
 void mail_entries_free(struct mail_entries *m)
 {
+    receipt_over(m);
     for (size_t i = 0; i < m->request.nentries; i++)
         buf_free(&m->meta[i]);
     free(m->meta);

@@ -28,6 +28,8 @@ struct mail_entries {
     struct buf *meta;  /* per entry */
     const char *unfit; /* why the mail cannot be kept, or NULL */
     size_t held;       /* entries that a hold rule holds (hold_rules.h) */
+    /* per entry, what it counts as against the limits of receipt (receipt.h); NULL: nothing does */
+    struct receipt_count *counted;
 };
 
 /* Makes the entries of the recipients that have a destination. Everything is borrowed until

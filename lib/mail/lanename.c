@@ -6,6 +6,8 @@
 
 #include "lib/base/mem.h"
 
+#define CLASS_MARK "|+" /* no origin begins with + */
+
 static bool plain(char c)
 {
     return c > ' ' && c <= '~' && c != '%' && c != '|' && c != '>';
@@ -60,7 +62,7 @@ static char *decode(const char *s, size_t n)
 }
 
 char *lanename_make(const char *destination, const char *const *owner, size_t nowners,
-                    const char *origin, uint64_t generation)
+                    const char *origin, uint64_t generation, const char *class)
 {
     struct buf b = {0};
     buf_adds(&b, LANENAME_PREFIX);
@@ -74,13 +76,23 @@ char *lanename_make(const char *destination, const char *const *owner, size_t no
         encode(&b, origin);
         buf_printf(&b, ".%" PRIu64, generation);
     }
+    if (class)
+        buf_printf(&b, CLASS_MARK "%s", class);
     return b.data;
+}
+
+bool lanename_class_ok(const char *class)
+{
+    size_t n = strlen(class);
+    return n && n <= LANENAME_CLASS_MAX &&
+           strspn(class, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
 }
 
 void lanename_free(struct lanename *n)
 {
     free(n->destination);
     free(n->origin);
+    free(n->class);
     for (size_t i = 0; i < n->nowners; i++)
         free(n->owner[i]);
     *n = (struct lanename){0};
@@ -121,6 +133,17 @@ static bool parse_generation(const char *s, const char *end, struct lanename *ou
     return out->origin && n;
 }
 
+/* What is behind the last "|+". *end is moved to where the other parts end. */
+static bool parse_class(const char *s, const char **end, struct lanename *out)
+{
+    const char *bar = memrchr(s, '|', (size_t)(*end - s));
+    if (!bar || *end - bar < 2 || bar[1] != CLASS_MARK[1])
+        return true;
+    out->class = mem_strndup(bar + 2, (size_t)(*end - bar - 2));
+    *end = bar;
+    return lanename_class_ok(out->class);
+}
+
 bool lanename_same_series(const struct lanename *a, const struct lanename *b)
 {
     return a->generation && b->generation && !strcmp(a->origin, b->origin) &&
@@ -143,9 +166,10 @@ bool lanename_parse(const char *name, size_t len, struct lanename *out)
     if (!bar)
         return false;
     const char *owners = bar + 1;
+    bool ok = parse_class(owners, &end, out);
     const char *bar2 = memchr(owners, '|', (size_t)(end - owners));
     out->destination = decode(s, (size_t)(bar - s));
-    bool ok = out->destination && parse_owners(owners, bar2 ? bar2 : end, out);
+    ok = ok && out->destination && parse_owners(owners, bar2 ? bar2 : end, out);
     if (ok && bar2)
         ok = parse_generation(bar2 + 1, end, out);
     if (!ok)

@@ -15,7 +15,7 @@
  *   dovelane.site:S   string   S's replicator       the same, ctl      who runs as replica S, for some seconds (dovecot-plugin/replicator/lanes/claims.h);
  *                                                                      :second behind it: who was refused because of that
  *   dovelane.facts:S  string   ctl at S             ctl                what S's Dovecot is set to, of what must be alike (ctl/facts.h)
- *   dovelane.bucket:D string   relays               relays             tokens of the rate to the next hop D; with
+ *   dovelane.bucket:D string   relays               relays             tokens of the rate to the next hop D (relay/shape/scripts.h); with
  *                                                                      |connections or |backoff behind it a hash: who has how many, what D asked for
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full

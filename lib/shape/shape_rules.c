@@ -94,7 +94,7 @@ void shape_rules_free(struct shape_rules *all)
 
 /* ---- as text ---- */
 
-void shape_rule_print(const struct shape_rule *r, struct buf *out)
+static void print_rule(const struct shape_rule *r, struct buf *out)
 {
     buf_adds(out, r->pattern);
     if (*r->class)
@@ -111,7 +111,7 @@ void shape_rule_print(const struct shape_rule *r, struct buf *out)
 void shape_rules_print(const struct shape_rules *all, struct buf *out)
 {
     for (size_t i = 0; i < all->n; i++)
-        shape_rule_print(&all->rule[i], out);
+        print_rule(&all->rule[i], out);
 }
 
 /* NULL, or what is wrong. */

@@ -33,7 +33,6 @@ struct shape_rules {
 void shape_rules_parse(struct shape_rules *, const char *text,
                        void (*wrong)(void *arg, const char *why), void *arg);
 void shape_rules_print(const struct shape_rules *, struct buf *out);
-void shape_rule_print(const struct shape_rule *, struct buf *out);
 void shape_rules_free(struct shape_rules *); /* and is empty again */
 
 /* The rule of that pattern and class ("": of all classes). NULL: there is none. */

@@ -316,8 +316,8 @@ static void start_work(struct work *w)
     for (size_t i = 0; i < w->nentries; i++) {
         struct entry_work *e = &w->entry[i];
         e->generation = ordered && is_ordered(s, e->entry) ? store_order_generation(s) : 0;
-        e->lane =
-            lanename_make(e->entry->destination, name, n, store_order_origin(s), e->generation);
+        e->lane = lanename_make(e->entry->destination, name, n, store_order_origin(s),
+                                e->generation, is_ordered(s, e->entry) ? NULL : e->entry->class);
         e->ncopies = n;
         metric_add(store_entries, 1);
         for (size_t k = 0; k < n; k++) {

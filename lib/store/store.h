@@ -30,6 +30,7 @@ enum store_outcome {
 struct store_entry {
     /* by the caller */
     const char *destination; /* "lmtp:[10.0.0.5]:24" */
+    const char *class;       /* of its lane; NULL: none. An ordered destination's has none */
     const char *meta;
     size_t meta_len;
     /* by store_submit */

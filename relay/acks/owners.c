@@ -597,6 +597,12 @@ bool owners_all_reachable(const struct entry *e)
     return peers_reachable(e->relay->owners->peers, e->lane);
 }
 
+void owners_each(struct relay *r, void (*fn)(struct node *, void *), void *arg)
+{
+    fn(r->owners->own, arg);
+    peers_each(r->owners->peers, fn, arg);
+}
+
 struct each_node {
     void (*fn)(const char *, struct wire *, void *);
     void *arg;

@@ -54,6 +54,9 @@ void owners_remind(struct entry *);
 /* Whether every other owner of the entry that is not called dead can be told something now. */
 bool owners_all_reachable(const struct entry *);
 
+/* fn for every node, the own one first, connected or not. */
+void owners_each(struct relay *, void (*fn)(struct node *, void *), void *arg);
+
 /* fn for every node that is connected, the own one first, with its wire. */
 void owners_each_node(struct relay *, void (*fn)(const char *node, struct wire *, void *),
                       void *arg);

@@ -10,7 +10,9 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/tables/agent_settings.h"
+#include "relay/tables/waiting_line.h"
 #include "relay/acks/owners.h"
+#include "relay/shape/gate.h"
 
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
 #define LIMIT_FRESH 60.   /* seconds for which "too many connections" is believed */
@@ -43,10 +45,10 @@ static void went_well(struct destination *d)
         destination_want(d);
     }
     /* Only a window that is used shows that a wider one could be. */
-    if (d->window >= (double)d->relay->config->destination_concurrency ||
+    if (d->window >= (double)destination_concurrency(d) ||
         d->window >= (double)d->ncarrying + destination_window_first(d))
         return;
-    d->grown += 1. / d->window;
+    d->grown += gate_grows_by(d, d->window);
     if (d->grown < 0.999)
         return;
     d->grown = 0.;
@@ -58,8 +60,9 @@ static bool went_wrong(struct destination *d)
 {
     d->failed += 1. / d->window;
     d->grown = 0.;
-    if (d->window > 1.)
-        d->window -= 1.;
+    d->window -= gate_shrinks_by(d, d->window);
+    if (d->window < 1.)
+        d->window = 1.;
     metric_add(relay_connections_broken, 1);
     return d->failed >= 0.999;
 }
@@ -90,6 +93,16 @@ static void start_probe(struct destination *d)
     probe_in(d, d->probe_wait * (0.75 + 0.25 * drand48()));
 }
 
+/* What waits for a connection goes back to its lanes, untried. */
+static void let_go(struct destination *d)
+{
+    struct smtp_mail *m;
+    while ((m = waiting_any(d))) {
+        waiting_remove(d, m);
+        m->done(m, "none");
+    }
+}
+
 static void go_down(struct destination *d, const char *dsn, const char *why)
 {
     snprintf(d->trouble_dsn, sizeof d->trouble_dsn, "%s", dsn);
@@ -107,14 +120,7 @@ static void go_down(struct destination *d, const char *dsn, const char *why)
     d->down = true;
     free(title);
     start_probe(d);
-    struct smtp_mail *m;
-    while ((m = TAILQ_FIRST(&d->queue))) {
-        ASSERT(m->waiting && d->queued);
-        TAILQ_REMOVE(&d->queue, m, link);
-        d->queued--;
-        m->waiting = false;
-        m->done(m, "none");
-    }
+    let_go(d);
 }
 
 /* How long the next probe would wait is forgotten with the first mail that is carried: greetings
@@ -211,6 +217,7 @@ static void cannot_open(struct destination *d, const char *dsn, const char *why)
     if (d->closing)
         return;
     metric_add(relay_connect_failures, 1);
+    gate_heard(d, dsn, why);
     if (d->address_at + 1 < d->addresses.n && (d->own || !agent_settings_unread())) {
         d->address_at++;
         connect_now(d); /* however long ago that was looked up */
@@ -257,9 +264,7 @@ static void on_ready(struct smtp_session *s)
 static void give_to_another(struct destination *d, struct smtp_mail *m)
 {
     m->again = true;
-    m->waiting = true;
-    TAILQ_INSERT_HEAD(&d->queue, m, link);
-    d->queued++;
+    waiting_put_back(d, m);
     /* Its connection was kept for too long, and so were the other idle ones. */
     struct connection *c;
     while ((c = TAILQ_FIRST(&d->idle)))
@@ -397,12 +402,12 @@ static void open_connection(struct destination *d)
 
 static size_t most_connections(struct destination *d)
 {
-    size_t most = (size_t)d->relay->config->destination_concurrency;
+    size_t most = destination_concurrency(d);
     if (d->window < (double)most)
         most = (size_t)d->window;
     if (d->limit && clock_monotonic() >= d->limit_until)
         d->limit = 0;
-    return d->limit && d->limit < most ? d->limit : most;
+    return gate_connections(d, d->limit && d->limit < most ? d->limit : most);
 }
 
 static void open_more(struct destination *d)
@@ -421,9 +426,7 @@ static void open_more(struct destination *d)
 static void give_mail(struct destination *d, struct connection *c, struct smtp_mail *m)
 {
     ASSERT(m->waiting && d->queued && c->greeted && c->idle && !c->carrying);
-    TAILQ_REMOVE(&d->queue, m, link);
-    d->queued--;
-    m->waiting = false;
+    waiting_leaves(d, m);
     TAILQ_REMOVE(&d->idle, c, link);
     TAILQ_INSERT_TAIL(&d->busy, c, link);
     c->idle = false;
@@ -445,7 +448,8 @@ static bool worn(const struct connection *c)
 {
     const struct relay *r = c->destination->relay;
     const struct config *cfg = r->config;
-    return c->turn != r->config_turn || smtp_mails(c->session) >= cfg->connection_reuse ||
+    return c->turn != r->config_turn ||
+           smtp_mails(c->session) >= gate_connection_mails(c->destination) ||
            clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 
@@ -456,12 +460,18 @@ static void pump(struct destination *d)
     d->pumping = true;
     struct smtp_mail *m;
     struct connection *c;
-    while ((double)d->ncarrying < d->window && (m = TAILQ_FIRST(&d->queue)) &&
+    while ((c = TAILQ_FIRST(&d->idle)) && gate_is_crowded(d))
+        smtp_quit(c->session);
+    while ((double)d->ncarrying < d->window && (m = waiting_next(d)) &&
            (c = TAILQ_FIRST(&d->idle))) {
-        if (worn(c))
+        if (worn(c)) {
             smtp_quit(c->session);
-        else
-            give_mail(d, c, m);
+            continue;
+        }
+        if (!gate_opens(d))
+            break;
+        gate_passed(d, m);
+        give_mail(d, c, m);
     }
     d->pumping = false;
     open_more(d);
@@ -475,13 +485,11 @@ void destination_submit(struct destination *d, struct smtp_mail *m)
     m->queued = clock_monotonic();
     m->begun = 0.;
     m->again = m->stale = false;
-    if (!destination_may_answer(d) || d->closing || !d->deliverable) {
+    if (!destination_may_answer(d) || d->closing || !d->deliverable || gate_suspended(d, NULL)) {
         m->done(m, "none");
         return;
     }
-    m->waiting = true;
-    TAILQ_INSERT_TAIL(&d->queue, m, link);
-    d->queued++;
+    waiting_add(d, m);
     pump(d);
 }
 
@@ -489,10 +497,7 @@ bool destination_withdraw(struct destination *d, struct smtp_mail *m)
 {
     if (!m->waiting)
         return false;
-    ASSERT(d->queued);
-    TAILQ_REMOVE(&d->queue, m, link);
-    d->queued--;
-    m->waiting = false;
+    waiting_remove(d, m);
     return true;
 }
 
@@ -509,6 +514,33 @@ void destination_probe(struct destination *d)
     struct destination *at;
     for (unsigned n = 0; (at = destination_hop(d, n)); n++)
         probe_now(at);
+}
+
+void destination_go_on(struct destination *head)
+{
+    struct destination *at;
+    destination_want(head);
+    for (unsigned n = 0; (at = destination_hop(head, n)); n++)
+        if (at->queued || at->nready)
+            pump(at);
+}
+
+void destination_let_go(struct destination *head)
+{
+    struct destination *at;
+    for (unsigned n = 0; (at = destination_hop(head, n)); n++)
+        let_go(at);
+}
+
+static void let_go_shut(struct destination *d, void *arg)
+{
+    if (d->queued && !gate_opens(d))
+        let_go(d);
+}
+
+void destinations_let_go_shut(struct relay *r)
+{
+    destinations_each(r, let_go_shut, NULL);
 }
 
 void destination_try(struct destination *d)

@@ -6,7 +6,7 @@
  * destination_concurrency_first at first, one more for as many successes as it is wide, up to
  * destination_concurrency; one less for each connection that breaks under a mail (the feedback
  * of Postfix's qmgr(8), SCHEDULER_README "concurrency"; answers about a mail or a recipient are
- * no failures of the next hop). When none can be opened, or as many as the window is wide broke
+ * no failures of the next hop; rules may say other steps: relay/shape/gate.h). When none can be opened, or as many as the window is wide broke
  * with no success between, it is *down*: what waits here goes back to its lanes untried, nothing
  * is taken for it, and one probe connection at a time, with growing waits, finds out when it is
  * back. Greeted, it has to prove itself with one mail; then everything goes on at once.
@@ -30,6 +30,15 @@ void destination_submit(struct destination *, struct smtp_mail *);
 
 /* Takes a mail back that no connection has begun with. false: too late. done is not called. */
 bool destination_withdraw(struct destination *, struct smtp_mail *);
+
+/* More may leave for it than a moment ago. Of a head. */
+void destination_go_on(struct destination *);
+
+/* What waits for a connection goes back to its lanes, untried. Of a head. */
+void destination_let_go(struct destination *);
+
+/* The same where nothing may leave now (relay/shape/gate.h), for the end of the program. */
+void destinations_let_go_shut(struct relay *);
 
 /* Ends all transfers that go on and begins no more, for the end of the program. */
 void destinations_drop(struct relay *, const char *why);

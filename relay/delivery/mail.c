@@ -19,6 +19,7 @@
 #include "relay/delivery/reinject.h"
 #include "relay/delivery/retry.h"
 #include "relay/tables/lane_pause.h"
+#include "relay/shape/gate.h"
 #include "relay/tables/retained.h"
 #include "relay/smtp/smtp_compose.h"
 
@@ -28,9 +29,13 @@
 
 static void go_on(struct entry *);
 
-static struct retry_policy policy(const struct relay *r)
+/* d: NULL: the lane is not ours any more, and nobody knows its next hop. */
+static struct retry_policy policy(const struct relay *r, struct destination *d)
 {
-    return (struct retry_policy){r->config->retry_first * 1000, r->config->retry_most * 1000};
+    const struct shape *s = d ? shape_for(d) : NULL;
+    int64_t first = s && s->retry_first ? s->retry_first : r->config->retry_first,
+            most = s && s->retry_most ? s->retry_most : r->config->retry_most;
+    return (struct retry_policy){(first < most ? first : most) * 1000, most * 1000};
 }
 
 /* ---- results ---- */
@@ -179,6 +184,8 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
     delivery_measure(e, m, phase);
     for (size_t i = 0; i < m->nrcpt; i++) {
         const struct smtp_rcpt *from = &m->rcpt[i];
+        if (from->verdict == SMTP_DEFERRED || from->verdict == SMTP_FAILED)
+            gate_heard(e->at, from->dsn, from->text);
         if (from->verdict != SMTP_UNTRIED)
             take_result(e, phase, from, relay);
         else if (!try_next(e, from))
@@ -229,6 +236,57 @@ static void add_delivery_id(struct entry *e)
                                  e->mail.nrcpt);
     e->mail.head = e->head;
     e->mail.head_len = strlen(e->head);
+}
+
+/* ---- what is not to be delivered any more ---- */
+
+/* All who wait fail, without being asked about. */
+static void give_up(struct entry *e, const char *dsn, char *why)
+{
+    double phase[DELIVERY_PHASES] = {clock_boottime() - e->stored_at};
+    for (size_t i = 0; i < e->envelope.nrecipients; i++) {
+        struct recipient *to = &e->envelope.recipient[i];
+        struct smtp_rcpt said = {.index = i, .verdict = SMTP_FAILED, .text = why};
+        if (to->state != RECIPIENT_WAITING)
+            continue;
+        snprintf(said.dsn, sizeof said.dsn, "%s", dsn);
+        const char *how = delivery_why(e, to);
+        to->state = RECIPIENT_FAILED;
+        free(to->text);
+        to->text = mem_printf("%s %s", dsn, why);
+        e->dirty = true;
+        metric_add(relay_failed, 1);
+        delivery_count(e, &said);
+        delivery_log(e, phase, to, &said, "none", how);
+    }
+    free(why);
+}
+
+static const char *last_error(const struct entry *e)
+{
+    for (size_t i = 0; i < e->envelope.nrecipients; i++)
+        if (e->envelope.recipient[i].state == RECIPIENT_WAITING && e->envelope.recipient[i].text)
+            return e->envelope.recipient[i].text;
+    return "it was never tried";
+}
+
+/* By the rules of its next hop (docs/shape.md): too large, or waiting for too long. True: it is. */
+static bool is_over(struct entry *e)
+{
+    const struct shape *s = shape_for(e->lane->destination);
+    if (e->spill || (e->envelope.marks & ENVELOPE_ADMIN) || e->bodyless)
+        return false;
+    if (s->size_most && (int64_t)e->holder->len > s->size_most)
+        give_up(e, "5.3.4",
+                mem_printf("message size %zu exceeds size limit %lld of next hop %s",
+                           (size_t)e->holder->len, (long long)s->size_most,
+                           destination_named(e->lane->destination)));
+    else if (e->expired)
+        give_up(e, "5.4.7",
+                mem_printf("delivery time expired; the last error was: %s", last_error(e)));
+    else
+        return false;
+    return true;
 }
 
 static bool anyone_due(const struct entry *e)
@@ -363,7 +421,7 @@ static void step_aside(struct entry *e)
 
 static void give_back(struct entry *e)
 {
-    struct retry_policy p = policy(e->relay);
+    struct retry_policy p = policy(e->relay, e->lane->destination);
     ASSERT(!e->dirty); /* every owner is told first */
     if (e->envelope.marks & ENVELOPE_ADMIN) {
         if (entry_keeps_place(e) && !(e->envelope.marks & ENVELOPE_DELETED))
@@ -514,12 +572,14 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
     else if ((e->envelope.marks & ENVELOPE_REQUEUE) && !e->spill && reinject_able(r))
         inflight_spill(e, SPILL_REQUEUE);
     /* After a takeover, or when a NACK was lost, it comes before its time. */
-    struct retry_policy p = policy(r);
+    struct retry_policy p = policy(r, e->lane->destination);
     int64_t left = e->spill || (e->envelope.marks & ENVELOPE_ADMIN)
                        ? 0
                        : retry_left(&p, e->id, &e->envelope, clock_wall());
     e->tried = mem_zero(e->envelope.nrecipients);
     begin_redo(e);
+    if (is_over(e))
+        left = 0;
     if (left && e->lane->parsed.generation) {
         give_back(e);
         return;
@@ -531,9 +591,10 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
     go_on(e);
 }
 
-bool mail_due(struct relay *r, const unsigned char id[ENTRYID_LEN], const struct envelope *env)
+bool mail_due(struct relay *r, struct destination *d, const unsigned char id[ENTRYID_LEN],
+              const struct envelope *env)
 {
-    struct retry_policy p = policy(r);
+    struct retry_policy p = policy(r, d);
     return !retry_left(&p, id, env, clock_wall());
 }
 

@@ -15,7 +15,8 @@
 void mail_begin(struct entry *, const char *meta, size_t len);
 
 /* Whether its schedule lets it be tried now. */
-bool mail_due(struct relay *, const unsigned char id[ENTRYID_LEN], const struct envelope *);
+bool mail_due(struct relay *, struct destination *, const unsigned char id[ENTRYID_LEN],
+              const struct envelope *);
 
 /* The entry goes back as soon as possible: at once when no connection has begun with it, else
  * when what goes on is over. Nothing more is begun with it. */

@@ -138,6 +138,8 @@ static void on_value(struct wire *w, redisReply *reply, void *arg)
     take(a.notice, &theirs);
     if (less && a.notice->said.serial)
         tell(w, a.notice);
+    /* Before anybody is told that it is obeyed: it must outlive all servers' end. */
+    keep(a.notice);
     tell_shape(a.all);
 }
 

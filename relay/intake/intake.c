@@ -19,8 +19,10 @@
 #include "relay/intake/spill_to_postfix.h"
 #include "relay/intake/stall.h"
 #include "relay/cluster/cluster_view.h"
+#include "relay/tables/classes.h"
 #include "relay/tables/destinations.h"
 #include "relay/cluster/whole_sets.h"
+#include "relay/shape/gate.h"
 
 #define TAKE_BYTES (1024 * 1024) /* one answer; a larger entry comes alone */
 /* in flight for one next hop, beyond which no more is taken */
@@ -304,14 +306,15 @@ static bool may_take(struct relay *r)
  * as one for many, so a quarter of the places must be free unless nearly nothing is in flight. */
 static int64_t credit(struct destination *d)
 {
-    int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_flight;
+    int64_t most = (int64_t)gate_in_hand(d, destination_in_hand_most(d)),
+            left = most - (int64_t)d->in_flight;
     if (destination_is_away(d) || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
     /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in
      * flight. */
     if (d->relay->intake->full && d->in_flight)
         return 0;
-    return left >= (most + 3) / 4 ? left : 0;
+    return most && left >= (most + 3) / 4 ? left : 0;
 }
 
 /* An ordered lane has one mail in flight, else a later one could overtake one that is deferred.
@@ -323,22 +326,73 @@ static bool busy(const struct lane *lane)
                                      : false;
 }
 
+/* Whether it may have something that may be taken now. */
+static bool is_ready(struct lane *lane)
+{
+    const struct relay *r = lane->destination->relay;
+    return lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later &&
+           !busy(lane) && !(lane->careful && (inflight_has_suspect(r) || r->intake->looking)) &&
+           ordered_may_take(lane);
+}
+
 /* The next lane in turn that may have something. */
 static struct lane *next_lane(struct destination *d)
 {
     struct lane *lane;
-    TAILQ_FOREACH (lane, &d->lanes, beside) {
-        if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later &&
-            !busy(lane) &&
-            !(lane->careful && (inflight_has_suspect(d->relay) || d->relay->intake->looking)) &&
-            ordered_may_take(lane))
+    TAILQ_FOREACH (lane, &d->lanes, beside)
+        if (is_ready(lane))
             break;
-    }
-    if (lane) {
-        TAILQ_REMOVE(&d->lanes, lane, beside);
-        TAILQ_INSERT_TAIL(&d->lanes, lane, beside);
-    }
     return lane;
+}
+
+/* ---- classes ---- */
+
+struct class_look {
+    struct lane *next; /* the next lane in turn, of this class */
+    size_t in_flight;
+};
+
+/* Returns the classes that have, or may have, something in lanes or in flight. */
+static unsigned look_at_classes(struct destination *d, struct class_look look[CLASS_SHARES_MOST])
+{
+    unsigned wanting = 0;
+    struct lane *lane;
+    TAILQ_FOREACH (lane, &d->lanes, beside) {
+        struct class_look *l = &look[lane->class];
+        l->in_flight += lane->in_flight;
+        if (!l->next && is_ready(lane))
+            l->next = lane;
+        if (lane->in_flight || l->next)
+            wanting |= 1u << lane->class;
+    }
+    return wanting;
+}
+
+/* The next lane where mail of several classes waits: of the class that has the least in flight for
+ * its weight, with its part of the credit. What other classes have does not count, or the lightest
+ * of them could fill all the room: so there may be up to twice as much in flight, for as long as
+ * one that came later fills its part. */
+static struct lane *next_by_class(struct destination *d, int64_t *n_r)
+{
+    struct class_look look[CLASS_SHARES_MOST] = {0};
+    size_t most = gate_in_hand(d, destination_in_hand_most(d)), best = CLASS_SHARES_MOST;
+    bool crowded = d->relay->intake->full || d->in_hand_bytes >= DESTINATION_BYTES;
+    const double *weight = classes_weights(d);
+    if (destination_is_away(d) || d->taking || !most || (most == 1 && d->in_flight))
+        return NULL;
+    unsigned wanting = look_at_classes(d, look);
+    for (size_t c = 0; c < CLASS_SHARES_MOST; c++) {
+        const struct class_look *l = &look[c];
+        size_t part = class_shares_part(most, (unsigned)c, wanting, weight);
+        if (!l->next || l->in_flight + (part + 3) / 4 > part || (crowded && l->in_flight))
+            continue;
+        if (best < CLASS_SHARES_MOST &&
+            (double)l->in_flight / weight[c] >= (double)look[best].in_flight / weight[best])
+            continue;
+        best = c;
+        *n_r = (int64_t)(part - l->in_flight);
+    }
+    return best < CLASS_SHARES_MOST ? look[best].next : NULL;
 }
 
 static bool send_take(struct take *t)
@@ -358,13 +412,12 @@ static bool send_take(struct take *t)
     return wire_send(owners_wire(t->relay), on_take, t, 9, v, len);
 }
 
-static void take(struct destination *d, int64_t n)
+static void take(struct destination *d, struct lane *lane, int64_t n)
 {
-    struct lane *lane = next_lane(d);
-    if (!lane)
-        return;
     struct take *t = mem_alloc(sizeof *t);
     ASSERT(n > 0 && !d->taking && !lane->taking && !lane->frozen);
+    TAILQ_REMOVE(&d->lanes, lane, beside);
+    TAILQ_INSERT_TAIL(&d->lanes, lane, beside);
     if (lane->parsed.generation || lane->careful)
         n = 1;
     *t = (struct take){.relay = d->relay,
@@ -394,9 +447,14 @@ void intake_run(struct relay *r)
     if (was_full && !r->intake->full)
         destinations_want_all(r);
     while ((d = destinations_wanted(r))) {
-        int64_t n = may ? credit(d) : 0;
-        if (n > 0)
-            take(d, n);
+        struct lane *lane = NULL;
+        int64_t n = may && !d->classes ? credit(d) : 0;
+        if (may && d->classes)
+            lane = next_by_class(d, &n);
+        else if (n > 0)
+            lane = next_lane(d);
+        if (lane)
+            take(d, lane, n);
     }
 }
 

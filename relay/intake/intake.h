@@ -4,6 +4,9 @@
  * per destination is under way at a time, over all its lanes in turn; destination_in_flight and the
  * bytes bound it.
  *
+ * Where mail of several classes (relay/tables/classes.h) waits, each class has its part of that by
+ * its weight, and the one that has the least in flight for its weight is asked.
+ *
  * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it
  * before a large entry. Only another TAKE can tell, and one round trip per mail for that answer
  * would be a fifth of what a mail costs at moderate load. So that TAKE leaves together with the

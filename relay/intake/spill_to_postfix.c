@@ -15,6 +15,7 @@
 #include "relay/intake/memory_pressure.h"
 #include "relay/tables/lane_pause.h"
 #include "relay/intake/stall.h"
+#include "relay/shape/gate.h"
 
 #define TICK 0.25
 /* seconds between two rounds through all lanes; one tick while there is pressure or a drain */
@@ -175,6 +176,21 @@ enum choice {
     CHOICE_END /* nor is anything behind it */
 };
 
+/* How long a mail may wait. What waits because an admin suspended its next hop is not to go there
+ * another way. */
+static bool is_old(struct spill *s, int64_t age, enum spill_reason *reason)
+{
+    struct destination *d = s->lane->destination;
+    const struct shape *shape = shape_for(d);
+    bool bounces = shape->timeout && shape->timeout_action == SHAPE_TIMEOUT_BOUNCE;
+    if (age < (shape->timeout ? shape->timeout : s->relay->config->lane_time))
+        return false;
+    if (shape_suspended_at(shape, clock_wall()))
+        return false;
+    *reason = bounces ? SPILL_EXPIRED : SPILL_LANE_TIME;
+    return true;
+}
+
 static enum choice choose(struct spill *s, const redisReply *r, const struct envelope *env,
                           enum spill_reason *reason)
 {
@@ -197,20 +213,21 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         *reason = SPILL_REQUEUE;
     else if (s->draining)
         *reason = SPILL_DRAIN;
-    else if (age >= c->lane_time)
-        *reason = SPILL_LANE_TIME, limited = true;
+    else if (is_old(s, age, reason))
+        limited = *reason == SPILL_LANE_TIME;
     else if (pressure_on(s->relay, s->lane))
         *reason = SPILL_MEMORY, limited = true;
     else if (s->job->reason == JOB_ROUND)
         return CHOICE_END;
     else if (strcmp(r->element[7]->str, "delayed") || destination_is_away(s->lane->destination) ||
-             !mail_due(s->relay, (unsigned char *)r->element[1]->str, env))
+             !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
     if (envelope_is_retained(env)) /* Postfix knows no ids: it would show twice */
         return CHOICE_NO;
-    if (*reason && !able)
+    if (*reason && *reason != SPILL_EXPIRED && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
-    if (*reason && s->job->reason != JOB_ASKED && reinject_refused(s->relay, r->element[1]->str))
+    if (*reason && *reason != SPILL_EXPIRED && s->job->reason != JOB_ASKED &&
+        reinject_refused(s->relay, r->element[1]->str))
         return CHOICE_NO;
     if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >=
                                               (size_t)c->destination_in_flight))
@@ -246,7 +263,9 @@ static void fetched(struct spill *s, redisReply *e)
     entry->revision = (uint32_t)e->element[2]->integer;
     entry->failed_leases = e->element[3]->integer;
     entry->stored_at = clock_boottime() - (double)e->element[4]->integer / 1000.;
-    inflight_spill(entry, reason_of(s, id));
+    enum spill_reason reason = reason_of(s, id);
+    entry->expired = reason == SPILL_EXPIRED;
+    inflight_spill(entry, entry->expired ? SPILL_NONE : reason);
     mail_begin(entry, meta->str, (size_t)meta->len);
 }
 
@@ -407,8 +426,8 @@ static void list(struct spill *s, const char *cursor)
 static void begin_round(struct spill *s, double now)
 {
     bool urgent = s->draining || pressure_any(s->relay);
-    if (!*s->relay->config->reinject_port || s->listing || s->round || s->job || !may_look(s) ||
-        now < s->next_round)
+    if ((!*s->relay->config->reinject_port && !shape_control_may_bounce(s->relay)) || s->listing ||
+        s->round || s->job || !may_look(s) || now < s->next_round)
         return;
     s->next_round = now + (urgent ? TICK : PERIOD);
     list(s, "0");

@@ -221,8 +221,8 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
         owner[i] = l->relay->config->node[j->owner[i]].name;
     j->name = mem_strndup(name, len);
     j->len = len;
-    j->to_name =
-        lanename_make(parsed->destination, owner, j->nowners, parsed->origin, parsed->generation);
+    j->to_name = lanename_make(parsed->destination, owner, j->nowners, parsed->origin,
+                               parsed->generation, parsed->class);
     j->to_len = strlen(j->to_name);
     if (parsed->generation && !hold_ordered(l, j)) {
         lost_lane_free(j);

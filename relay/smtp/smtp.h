@@ -85,9 +85,10 @@ struct smtp_mail {
     /* by the destination */
     void (*done)(struct smtp_mail *, const char *relay); /* relay: "host[addr]:port" or "none" */
     TAILQ_ENTRY(smtp_mail) link;
-    double queued; /* when it came */
-    bool waiting;  /* in the queue */
-    bool again;    /* was stale once */
+    double queued;  /* when it came */
+    unsigned class; /* of its lane (relay/tables/classes.h) */
+    bool waiting;   /* in the queue */
+    bool again;     /* was stale once */
 };
 
 void smtp_rcpts_clear(struct smtp_rcpt *, size_t n); /* frees the texts */

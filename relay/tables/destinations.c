@@ -32,14 +32,21 @@ TAILQ_HEAD(want_list, destination);
 struct destinations {
     struct destination *bucket[BUCKETS];
     struct want_list want;
+    void (*forget)(struct destination *);
 };
+
+size_t destination_concurrency(const struct destination *d)
+{
+    const struct destination *head = d->head ? d->head : d;
+    return head->concurrency ? head->concurrency
+                             : (size_t)d->relay->config->destination_concurrency;
+}
 
 double destination_window_first(const struct destination *d)
 {
-    const struct config *c = d->relay->config;
-    return (double)(c->destination_concurrency_first < c->destination_concurrency
-                        ? c->destination_concurrency_first
-                        : c->destination_concurrency);
+    size_t first = (size_t)d->relay->config->destination_concurrency_first,
+           most = destination_concurrency(d);
+    return (double)(first < most ? first : most);
 }
 
 static unsigned bucket_of(const char *name)
@@ -367,6 +374,7 @@ struct destination *destinations_wanted(struct relay *r)
 static void free_destination(struct destination *d)
 {
     ASSERT(!d->in_flight && TAILQ_EMPTY(&d->lanes));
+    d->relay->destinations->forget(d);
     resolve_cancel(d->resolving);
     ev_timer_stop(d->relay->loop, &d->probe);
     nexthop_free(&d->hop);
@@ -375,6 +383,7 @@ static void free_destination(struct destination *d)
     free(d->trouble);
     free(d->name);
     free(d->metrics);
+    free(d->classes);
     free(d);
 }
 
@@ -409,9 +418,10 @@ void destinations_reap(struct relay *r)
         }
 }
 
-struct destinations *destinations_open(void)
+struct destinations *destinations_open(void (*forget)(struct destination *))
 {
     struct destinations *all = mem_zero(sizeof *all);
+    all->forget = forget;
     TAILQ_INIT(&all->want);
     return all;
 }

@@ -20,6 +20,7 @@
 
 struct connection;
 struct delivery_metrics; /* delivery_metrics.c's */
+struct gate;
 TAILQ_HEAD(connection_list, connection);
 TAILQ_HEAD(lane_list, lane);
 TAILQ_HEAD(mail_queue, smtp_mail);
@@ -39,6 +40,8 @@ struct destination {
     unsigned policy_turn;       /* of the config that it is from */
     const char *helo;           /* NULL: as agent_settings.h says */
 
+    struct gate *gate;  /* of a head: relay/shape/gate.h; NULL: no rule was ever looked for */
+    size_t concurrency; /* of a head: its own destination_concurrency; 0: the config's */
     struct delivery_metrics *metrics; /* NULL: nothing was delivered yet */
 
     struct resolve *resolving; /* under way */
@@ -46,7 +49,7 @@ struct destination {
     size_t address_at; /* the one to connect to */
     double resolved;   /* when, 0: not */
 
-    struct mail_queue queue;
+    struct mail_queue queue; /* waiting_line.h */
     size_t queued;
     struct connection_list idle, busy; /* busy: carrying a mail, or not greeted yet */
     size_t nopening, nready;           /* not greeted yet; greeted */
@@ -70,13 +73,15 @@ struct destination {
 
     /* what is taken for it */
     struct lane_list lanes;
+    struct destination_classes *classes; /* classes.h; NULL: all its mail has none */
     size_t in_flight, in_hand_bytes;
     bool taking;
     bool wanted;
     TAILQ_ENTRY(destination) want;
 };
 
-struct destinations *destinations_open(void);
+/* forget: a head is not named any more, what is kept of it elsewhere goes. */
+struct destinations *destinations_open(void (*forget)(struct destination *));
 void destinations_close(struct relay *); /* after lanes and the in-flight table */
 
 /* Never NULL; deliverable may be false. */
@@ -123,6 +128,9 @@ bool destination_is_away(struct destination *);
 
 /* How many mails of it may be in flight. */
 size_t destination_in_hand_most(struct destination *);
+
+/* Most connections of this relay to it. */
+size_t destination_concurrency(const struct destination *);
 
 /* How many connections may carry mails as long as nothing is known of it. */
 double destination_window_first(const struct destination *);

@@ -96,6 +96,7 @@ void entry_set_mail(struct entry *e, struct smtp_rcpt *rcpt, size_t n,
         .rcpt = rcpt,
         .nrcpt = n,
         .owner = e,
+        .class = e->lane->class,
         .done = done,
     };
 }

@@ -22,7 +22,9 @@ enum spill_reason {
     SPILL_LANE_TIME,
     SPILL_MEMORY,
     SPILL_POISON,
-    SPILL_8BITMIME
+    SPILL_8BITMIME,
+    SPILL_REASONS,
+    SPILL_EXPIRED /* not even that: it bounces (entry->expired) */
 };
 
 enum entry_state {
@@ -68,6 +70,7 @@ struct entry {
     unsigned char *hop;   /* per recipient: of destination_hop(), the one to be tried */
     unsigned char *redo;  /* per recipient: REDO_*; NULL: none of them */
     size_t nredo;         /* how many recipients it is about, and `hop`, which came with it */
+    bool expired;         /* it waited for too long, by a rule that bounces such mail */
     bool bodyless;        /* it was read without its body: nothing can be delivered */
     bool attempted;       /* someone was asked about someone: counts, and waits by the schedule */
     bool leaving;         /* acked or given back: counted in its lane */

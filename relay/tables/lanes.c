@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/assert.h"
+#include "relay/tables/classes.h"
 #include "relay/tables/destinations.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -40,8 +41,10 @@ static void attach(struct lane *lane, struct destination *d)
     if (lane->destination)
         TAILQ_REMOVE(&lane->destination->lanes, lane, beside);
     lane->destination = d;
-    if (d)
-        TAILQ_INSERT_TAIL(&d->lanes, lane, beside);
+    if (!d)
+        return;
+    TAILQ_INSERT_TAIL(&d->lanes, lane, beside);
+    classes_expect(d, lane->class);
 }
 
 static void forget(struct lanes *lanes, struct lane *lane)
@@ -86,6 +89,7 @@ static struct lane *add(struct relay *r, const char *name, size_t len)
     lane->next = *bucket;
     *bucket = lane;
     lanename_parse(name, len, &lane->parsed);
+    lane->class = classes_number(r, lane->parsed.class);
     judge(r, lane);
     if (lane->ownership == OWNERSHIP_NONE)
         log_of(LOG_LEVEL_DEBUG, LOG_FIELD_lane, lane->name, "%s, left alone",

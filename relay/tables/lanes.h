@@ -30,7 +30,8 @@ struct lane {
     size_t name_len;
     struct lanename parsed; /* nowners = 0: not named by our rule */
     enum ownership ownership;
-    size_t place; /* owners before us: more than 0 is a takeover */
+    unsigned class; /* classes.h */
+    size_t place;   /* owners before us: more than 0 is a takeover */
     /* NULL unless ours, and to a next hop that we can reach at all */
     struct destination *destination;
 

@@ -59,6 +59,37 @@ BENCHMARKS = {
     "commit": (BOTH, "two-disks", []),
 }
 
+# What a reader must know to read the rows.
+NOTES = {
+    "gateway": "The floor is Postfix with a milter, or a proxy, that only discards: the most that "
+               "Postfix can take. 70/30 is a mix of mails of 1 KB and 10 KB. The dot ends a mail, "
+               "and 250 is the answer to it.",
+    "relay": "Both empty the same queue into the same next hop. smtp-sink takes mail and drops it.",
+    "recovery": "A refill brings back all mail of a node whose Redis is empty.",
+    "ordered": "Ordered mail of one next hop leaves one by one, in the order in which it came.",
+    "lane": "Rates are of entries that are stored and removed again. Acks that ride come with the "
+            "next push.",
+    "geo": "GeoRep is a published system ([references](references.md)). Removed: a client goes on "
+           "when its message is stored and removed again. In turn: after two round trips.",
+    "soak": "Mail is sent at 80 % of the most that each way in takes.",
+    "lag": "A and B are two sites. A client at A changes something, and a client at B sees it.",
+    "imap": "Time of a command with replication, against that without. Brackets have the 95 % "
+            "interval; for p50 and p99 its upper end is held against the goal.",
+    "unchanged": "Time with replication against that without. Brackets have the 95 % interval; its "
+                 "upper end is held against the goal.",
+    "mailbox": "CPU of a stock Dovecot for an operation, divided by that with replication: 1 is as "
+               "good as stock. Brackets have the 95 % interval.",
+    "users": "A site is all that replicates there, and its Redis.",
+    "seeding": "CPU is that of the workers, for each mail.",
+    "fair": "A full home at B must not delay the others; ten times as many refusals may cost ten "
+            "times as much.",
+    "linear": "CPU of one change in a mailbox of a million mails, against one of a thousand.",
+    "orset": "The state is what a site remembers of each mail, to merge changes.",
+    "end-to-end": "A mail stays in memory until two sites have it on disk, against until one "
+                  "has it.",
+    "commit": "A reply that waits until another site has the mail, against one that does not wait.",
+}
+
 HEAD = """<!-- made by: tests/bench/page.py -->
 # Benchmarks
 
@@ -168,7 +199,9 @@ def section(name, result, lab, patterns):
     left = f" The other {more} rows are in [its file](lab/results/{name}.json)." if more else ""
     columns = ["what", "Dovelane", "against", "ratio", "goal"]
     about = f"{result['about'][0].upper()}{result['about'][1:]}."
-    parts = [f"### {name}", textwrap.fill(about, 100), table(columns, map(cells, rows))]
+    about = " ".join([about, NOTES.get(name, "")]).strip()
+    about = textwrap.fill(about, 100, break_long_words=False, break_on_hyphens=False)
+    parts = [f"### {name}", about, table(columns, map(cells, rows))]
     if svg(rows):
         parts.append(f"![Bars of the rows above](lab/results/{name}.svg)")
     items = [f"Measured {result['date'][:10]}{commit}: {machine_of(result)}.",
@@ -208,7 +241,8 @@ def summary(results):
     for name, (half, _, patterns) in BENCHMARKS.items():
         if name in results:
             row = cells(chosen(results[name]["rows"], patterns)[0])
-            said = row[1] + (f" (ratio {row[3]})" if row[1] and row[3] else row[3])
+            ratio = f"ratio {row[3]}" if row[3] else ""
+            said = f"{row[1]} ({ratio})" if row[1] and ratio else row[1] or ratio
             said = f"{row[0]}: {said}" + (f", against {row[2]}" if row[2] else "")
             lines.append([f"[{name}](#{name})", half, said, goals(results[name]["rows"])])
     return table(["benchmark", "of", "its first figure", "goals met"], lines)

@@ -59,7 +59,7 @@ def self_test():
     report.row("time", 4.0, "ms", goal="<= 2")
     report.row("size", 5, "MB")
     text = page.section("gateway", report.as_dict(), "gateway", [])
-    for said in ("| rate | 30 /s | another: 10 | 3 | >= 2, met |", "**not met**", "1 of 2", "A way."):
+    for said in ("| rate | 30 /s | another: 10 | 3 | >= 2, met |", "**not met**", "1 of 2", "\n\nA way. The"):
         assert said in text, (said, text)
     bars = [page.better(row) for row in report.rows]
     assert bars == [3.0, 0.5, None], bars

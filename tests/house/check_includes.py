@@ -26,13 +26,14 @@ WALLS = {
     "lib/cluster": "lib/base",
     "lib/shape": "lib/base",
     "lib/config/acting_plugins.h": "",
-    "lib/config": "lib/base lib/cluster lib/shape",
+    "lib/config": "lib/base lib/mail lib/cluster lib/shape",
     "lib/redis": "lib/base lib/cluster lib/config",
     "lib/postfix": "lib/base lib/config",
     "lib/daemon": "lib/base lib/config lib/redis",
     "lib/store": "lib/base lib/mail lib/cluster lib/config lib/redis",
     "lib/ingress":
-        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/daemon lib/store",
+        "lib/base lib/mail lib/cluster lib/shape lib/config lib/redis lib/postfix lib/daemon "
+        "lib/store",
     "redis-module/core": "",
     "redis-module/server": "redis-module/core",
     "redis-module/propagate": "redis-module/server",
@@ -49,11 +50,15 @@ WALLS = {
         "lib/base lib/mail lib/config lib/redis lib/postfix relay/relay.h relay/smtp "
         "relay/cluster",
     "relay/acks": "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables",
+    "relay/shape":
+        "lib/base lib/redis lib/shape relay/relay.h relay/smtp relay/cluster relay/tables "
+        "relay/acks",
     "relay/delivery":
         "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/cluster relay/tables "
-        "relay/acks",
+        "relay/acks relay/shape",
     "relay/intake":
-        "lib/base lib/mail relay/relay.h relay/cluster relay/tables relay/acks relay/delivery",
+        "lib/base lib/mail relay/relay.h relay/cluster relay/tables relay/acks relay/shape "
+        "relay/delivery",
     "relay/retained":
         "lib/base lib/mail lib/redis relay/relay.h relay/cluster relay/tables relay/acks "
         "relay/delivery relay/intake",
@@ -62,13 +67,14 @@ WALLS = {
         "relay/intake",
     "relay/heartbeat":
         "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/cluster relay/tables "
-        "relay/acks relay/delivery relay/intake relay/repair",
+        "relay/acks relay/shape relay/delivery relay/intake relay/repair",
     "relay/gauges":
         "lib/base lib/mail lib/cluster lib/redis lib/daemon relay/relay.h relay/cluster "
-        "relay/tables relay/acks relay/repair",
+        "relay/tables relay/acks relay/shape relay/repair",
     "relay":
         "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/cluster relay/tables "
-        "relay/acks relay/delivery relay/intake relay/retained relay/heartbeat relay/gauges",
+        "relay/acks relay/shape relay/delivery relay/intake relay/retained relay/heartbeat "
+        "relay/gauges",
     "ctl":
         "lib/base lib/mail lib/cluster lib/shape lib/config lib/config/acting_plugins.h lib/redis "
         "lib/postfix lib/ingress",

@@ -25,7 +25,7 @@ TAKEN = {
     65265: "quota",
 }
 WHERE = ("packaging/**/*", "docker/*", "docker/demo/*", "docker-compose.yml", "provision/*.py", "docs/*.md",
-         "docs/man/*", "docs/examples/*", "README.md", "lib/**/*.def", "lib/**/*.c", "ctl/*.c",
+         "docs/man/*", "clients/python/*.md", "clients/python/examples/*", "README.md", "lib/**/*.def", "lib/**/*.c", "ctl/*.c",
          "debian/tests/*", "proxy/*.c", "milter/*.c", "relay/**/*.c",
          "dovecot-plugin/replicator/**/*.c")
 # An address's port, or the first word of master.cf's, redis.conf's and ss's lines.

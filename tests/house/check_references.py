@@ -33,7 +33,7 @@ GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/repli
           "admin reference": "docs/admin-reference.md",
           "replication reference": "docs/replication-reference.md"}
 TOP = ("lib|milter|proxy|relay|ctl|redis-module|dovecot-plugin|tests|docs"
-       "|packaging|provision|docker|debian")
+       "|packaging|provision|docker|debian|clients")
 
 # Files that are cited and are not ours: whose they are. One that nobody cites any more is a fault.
 FOREIGN = {

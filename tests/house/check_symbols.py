@@ -55,6 +55,7 @@ JUDGE = "tests look at a state from outside"
 FOR_TESTS = {
     ("lib/shape/backoff.c", "backoff_rules_at"): JUDGE,
     ("lib/shape/backoff.c", "backoff_rules_count"): JUDGE,
+    ("lib/ingress/depth.c", "depth_free"): "a program keeps its one until it ends; tests make many",
     ("dovecot-plugin/protocol/delivery_id.c", "delivery_id_code"): PIECE,
     ("dovecot-plugin/protocol/delivery_id.c", "delivery_key_parse"): PIECE,
     ("dovecot-plugin/orset/state/life.c", "orset_remembered"): JUDGE,

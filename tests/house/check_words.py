@@ -32,9 +32,9 @@ MADE = {
     "docs/settings.md",
     "docs/style.md",  # it names the words
 }
-# A sentence may begin with code, the name of a page or of a program.
-END = re.compile(r"(?<=[.!?])[\")]*\s+(?=[\"(A-Z0-9]|code|[\w/-]+\.md|dovelane|doveadm)")
-SHORT = re.compile(r"\b(e\.g|i\.e|et al|cf|vs|etc|no|p)\.$", re.I)  # a full stop that ends no sentence
+# A sentence may begin with code, or the name of a page or a program, as smtp(8).
+END = re.compile(r"(?<=[.!?])[\")]*\s+(?=[\"(A-Z0-9]|code|[\w/-]+\.md|dovelane|doveadm|\w+\(\d\))")
+SHORT = re.compile(r"\b(e\.g|i\.e|et al|vs|etc)\.$", re.I)  # a full stop that ends no sentence
 
 
 def git(*words):
@@ -102,7 +102,8 @@ def found_words(text, words):
     """(word, how often) in the prose."""
     prose = "\n".join(paragraphs(text))
     for word in words:
-        count = len(re.findall(rf"\b{re.escape(word)}\b", prose, re.I))
+        # "There is none" is English; "it is none of them" is not ours.
+        count = len(re.findall(rf"(?<!\bthere )\b{re.escape(word)}\b", prose, re.I))
         if count:
             yield word, count
 
@@ -209,8 +210,8 @@ longest line of prose.
 
 
 def self_test():
-    words = {"whoever": "each"}
-    text = "# Whoever\n\n" + "word " * 26 + "e.g. this.\n- Whoever `is` there.\n\n| whoever |\n"
+    words = {"whoever": "each", "is none": "is not"}
+    text = "# Whoever\n\n" + "word " * 26 + "e.g. this.\n- Whoever `is` there. If there is none.\n\n| whoever |\n"
     assert measured(text, words) == (1, 1), measured(text, words)
     assert [count for count, _ in sentences("One two. Three `x y` [four](a b). 5")] == [2, 3, 1]
     assert len(list(faults({"a": text}, {"a": (1, 1)}, words))) == 0

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from site_user import Site, mail
+from support.modseqs import wait_alike
 from support.stack import digest
 from support.stack.digest import wait_equal, wait_same_uids
 from support.stack.imap import parsed
@@ -177,6 +178,7 @@ def test_a_qresync_client_that_hops_between_sites(group):
                 change_something(site, dice, f"{replica.letter}{turn}")
         there.heal()
         wait_same_uids(there.replicas, USER, WITHIN)
+        wait_alike(there.replicas, USER, WITHIN)
         replica = dice.choice(there.replicas)
         with replica.imap(USER) as session:
             vanished = client.visit(session)

@@ -14,6 +14,7 @@ from support.stack import digest
 from support.stack.digest import wait_equal
 from support.stack.journal import Journal
 from support.stack.traffic import MAILS_AND_FOLDERS, Traffic, make_folders
+from support.state_copy import copy_state
 
 WITHIN = 420.0
 USERS = [f"p{n}@example.org" for n in range(4)]
@@ -47,29 +48,6 @@ def written_back(replica, users):
             time.sleep(0.01)
         else:
             raise AssertionError(f"{path} is busy without end")
-
-
-def copy_state(state, into):
-    """The database and its log at one moment, though a worker writes them: not one that was moved into the other meanwhile."""
-    for _ in range(1000):
-        try:
-            before, log = (state / "state.db").read_bytes(), (state / "state.db-wal").read_bytes()
-        except FileNotFoundError:
-            log = b""
-            if not (state / "state.db").exists():
-                return
-            before = (state / "state.db").read_bytes()
-        header = log[:32]
-        again = state / "state.db-wal"
-        try:
-            same = again.read_bytes()[:32] == header
-        except FileNotFoundError:
-            same = not log
-        if same and (state / "state.db").read_bytes() == before:
-            (into / "state.db").write_bytes(before)
-            (into / "state.db-wal").write_bytes(log)
-            return
-    raise AssertionError(f"{state} never stands still")
 
 
 def older_states(replica, users, into):

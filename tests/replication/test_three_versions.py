@@ -4,6 +4,7 @@ import random
 
 import pytest
 from site_user import Site
+from support.modseqs import wait_alike
 from support.stack import digest
 from support.stack.digest import wait_equal, wait_same_uids
 from support.stack.group import STORAGES, installed
@@ -141,6 +142,7 @@ def test_a_qresync_client_that_hops_between_versions(there):
                 change_something(site, dice, f"{replica.letter}{turn}")
         there.heal()
         wait_same_uids(there.replicas, USER, WITHIN)
+        wait_alike(there.replicas, USER, WITHIN)
         replica = there.replicas[(turn + turn // 3) % 3]
         with replica.imap(USER) as session:
             vanished = client.visit(session)

@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT / "tests/replication"))
 from site_user import Site, deliver  # noqa: E402
 from support.history import rounds  # noqa: E402
 from support.history.record import Recorder  # noqa: E402
+from support.modseqs import wait_alike  # noqa: E402
 from support.stack import digest  # noqa: E402
 from support.stack.failure import StackError  # noqa: E402
 from support.stack.group import Group  # noqa: E402
@@ -387,10 +388,7 @@ class Week:
         """Waits until all sites are equal, and again after the last visit of each client."""
         digest.wait_equal(self.group.replicas, self.users(), rounds.WITHIN)
         for user in self.users():
-            end = time.monotonic() + rounds.WITHIN
-            while not rounds.is_settled(self.group.replicas, user):
-                assert time.monotonic() < end, f"{user}: equal, and not all is confirmed"
-                time.sleep(0.2)
+            wait_alike(self.group.replicas, user, rounds.WITHIN)
         for person in self.people:
             person.last_visit()
         return digest.wait_equal(self.group.replicas, self.users(), rounds.WITHIN)

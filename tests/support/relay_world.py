@@ -44,9 +44,9 @@ class World:
 
     # -- lanes ---------------------------------------------------------------------------------------------------------------
 
-    def lane(self, peer, owners=("mx1", "mx2")):
+    def lane(self, peer, owners=("mx1", "mx2"), of_class=None):
         destination = peer if isinstance(peer, str) else peer.destination
-        return f"dovelane:{destination}|" + ">".join(owners)
+        return f"dovelane:{destination}|" + ">".join(owners) + (f"|+{of_class}" if of_class else "")
 
     def store(self, peer, *recipients, body=BODY, owners=("mx1", "mx2"), copies=None, meta=None, name=None, **texts):
         """One entry in the lane of the peer, on every owner that is a node here (or on `copies`). Its id."""

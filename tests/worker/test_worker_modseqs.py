@@ -9,6 +9,7 @@ import pytest
 from qresync import Client, missed, truth
 from worker_sites import append, crash_world, equal, imap, mail, make_world, needs_dovecot
 from support.frames import CLOSE, HELLO_TOO, PARCEL, TICK, num, text
+from support.modseqs import owes
 from support.worker_world import GUARD, USER, Failed
 
 pytestmark = needs_dovecot
@@ -75,6 +76,40 @@ def conflict(world, client):
         imap(site, "INBOX", ("store", str(number), "+FLAGS", "(\\Flagged)"))
         site.ingest()
     client.visit(world[1])
+
+
+@pytest.mark.test
+def test_who_comes_before_a_raise_is_told_by_the_next_visit():
+    """The mailboxes are equal, and the RAISE is on its way: a client from the other site misses a
+    change. HIGHESTMODSEQ is one number, so that cannot be mended; the next visit tells it."""
+    world, client, held = start("sdbox,sdbox"), Client(), []
+    carry = world.carry
+
+    def hold():
+        for site in world.sites.values():
+            for to, lane in site.outbox.items():
+                held.extend((site, to, parcel) for parcel in lane if parcel[0] == RAISE)
+                lane[:] = [parcel for parcel in lane if parcel[0] != RAISE]
+        return carry()
+
+    try:
+        conflict(world, client)
+        world.carry = hold
+        world.settle(ingest=False)
+        assert held and truth(world[1]) == truth(world[2])
+        assert any(owes(site.state()) for site in world.sites.values())
+        client.visit(world[2])
+        assert missed(client, world[2]), "it was told all: this test shows nothing"
+        world.carry = carry
+        for site, to, parcel in held:
+            site.outbox[to].append(parcel)
+        world.settle(ingest=False)
+        assert not any(owes(site.state()) for site in world.sites.values())
+        for site in (world[2], world[1]):
+            client.visit(site)
+            assert not missed(client, site)
+    finally:
+        world.stop()
 
 
 @pytest.mark.long

@@ -67,8 +67,8 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
     bool any = false;
     for (uint32_t i = 0; i < os->nfolders && r >= 0; i++) {
         struct folder *f = os->folder[i];
-        if (f->home != folder || !orset_folder_live(f) ||
-            (f->name_len == len && memcmp(f->name, name, len) == 0))
+        bool same = f->name_len == len && memcmp(f->name, name, len) == 0;
+        if (f->home != folder || (orset_folder_live(f) ? same : f != home))
             continue;
         any = true;
         orset_op_begin(os, OP_NAME);

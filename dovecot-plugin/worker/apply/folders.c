@@ -572,14 +572,15 @@ static uint32_t uid_next_of(struct session *s, const struct box *x)
  * folder lives on. */
 static bool delete_locked(struct session *s, struct box *x, uint32_t *uid_next_r)
 {
-    bool done = nobody_moved(s, x, TRUE);
-    if (!done)
+    /* One that is not there may have another name by now, and its mails would look like new ones
+     * when its row is gone: a scan of all of them finds out. */
+    if (!nobody_moved(s, x))
         return FALSE;
     *uid_next_r = uid_next_of(s, x);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     crash_while_deleting(box);
     struct mailbox_list_index *index = list_index_rest(box->list);
-    done =
+    bool done =
         mailbox_delete_empty(box) == 0 || mailbox_get_last_mail_error(box) == MAIL_ERROR_NOTFOUND;
     list_index_wake(index);
     s->reshaped = TRUE;

@@ -142,11 +142,11 @@ static int announced(struct session *s, bool done)
 
 /* --- under the lists' lock -------------------------------------------------------------------- */
 
-bool nobody_moved(struct session *s, const struct box *x, bool may_be_gone)
+bool nobody_moved(struct session *s, const struct box *x)
 {
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     enum mail_error error;
-    bool ours = session_open_refreshed(box) == 0 ? session_is_box(s, x, box) : may_be_gone;
+    bool ours = session_open_refreshed(box) == 0 && session_is_box(s, x, box);
     if (!ours) {
         session_note(s, NOTE_INFO, "%s: %s", x->vname,
                      mailbox_get_last_internal_error(box, &error));
@@ -293,7 +293,7 @@ static bool rename_over(struct session *s, const struct box *x, const struct ste
 {
     const char *why;
     enum mail_error error;
-    if (!nobody_moved(s, x, FALSE) || !is_only_parent(s, steps[1].from))
+    if (!nobody_moved(s, x) || !is_only_parent(s, steps[1].from))
         return FALSE;
     if (!rename_now(s, steps[1].from, steps[1].to, &error, &why)) {
         note_waits(s, x->vname, steps[0].to, why);
@@ -344,7 +344,7 @@ static int move(struct session *s, struct box *x, const char *to, bool *parent_r
         return -1;
     int r = session_lock_lists(s);
     if (r == 0) {
-        if (nobody_moved(s, x, FALSE)) {
+        if (nobody_moved(s, x)) {
             crash_at("rename");
             done = rename_now(s, step.from, to, &error, &why);
             *parent_r = !done && error == MAIL_ERROR_EXISTS && is_only_parent(s, to);

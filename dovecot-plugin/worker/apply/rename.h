@@ -7,9 +7,9 @@
 struct box;
 struct session;
 
-/* Nobody but this program has moved the row's mailbox since it was looked at, or it is gone and
- * may be; asked under the lists' lock, so that it stays so. */
-bool nobody_moved(struct session *, const struct box *, bool may_be_gone);
+/* Nobody but this program has moved the row's mailbox since it was looked at; asked under the
+ * lists' lock, so that it stays so. Else all mailboxes are looked at again. */
+bool nobody_moved(struct session *, const struct box *);
 /* The mailbox gets that name, which no other known mailbox has. Its children go along; those that
  * are to be elsewhere are astray then. 1; 0: it cannot now, and a note says why; -1 */
 int rename_box(struct session *, struct box *, const char *to);

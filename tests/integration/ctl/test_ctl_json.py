@@ -138,6 +138,21 @@ def test_show_and_cat(mails):
     assert ask(mails.stack, "show", "nobody", status=1)["mails"] == []
 
 
+def test_the_class_of_a_mail_is_shown(mails):
+    hop = mails.peer().destination
+    lane = f"dovelane:{hop}|mx1>mx2|+bulk"
+    mails.push_everywhere(
+        ("mx1", "mx2"), lane, (envelope.entry_id(), envelope.encode(["e@example.net"], size=len(BODY), queue_id="Q4"), BODY)
+    )
+    rows = {each["queue_id"]: each for each in judged(admin.run(mails.stack, "-j", "mailq"))}
+    assert rows["Q4"]["class"] == "bulk" and rows["Q4"]["lane"] == lane and "class" not in rows["Q1"]
+    assert [each["class"] for each in ask(mails.stack, "show", "Q4")["mails"]] == ["bulk"]
+    assert re.search(r"(?m)^class +bulk$", admin.done(mails.stack, "show", "Q4"))
+    made = ask(mails.stack, "top", "--once", status=1)  # no relay beats
+    assert {each["lane"]: each.get("class") for each in made["lanes"]}[lane] == "bulk"
+    assert hop in [each["next_hop"] for each in made["next_hops"]]
+
+
 def test_qshape(mails):
     made = ask(mails.stack, "qshape")
     assert made["all"]["total"] == 3 and made["domains"][0]["domain"] == "example.net"
@@ -185,6 +200,18 @@ def test_hold_rules(mails):
     made = ask(mails.stack, "hold", "--add", "--sender", "x@*", status=1)  # no milter is here
     assert made["rules"][0]["number"] == 1 and made["obeyed"] is False
     assert ask(mails.stack, "hold", "--remove", "1", status=1)["rules"] == []
+
+
+def test_shape(mails):
+    assert ask(mails.stack, "shape")["rules"] == []
+    # No relay is here.
+    made = ask(mails.stack, "shape", ".example.net", "--class", "bulk", "rate=1/s", status=1)
+    assert made["rules"][0]["words"] == [{"word": "rate", "value": "1/s"}] and made["not_obeying"]
+    made = ask(mails.stack, "shape", "--explain", "smtp:[a.example.net]:25", "--class", "bulk")
+    assert made["words"][0]["pattern"] == ".example.net" and not made["suspended"]
+    made = ask(mails.stack, "shape", "*", "--suspend", "x", "--for", "1h", "--dry-run")
+    assert made["dry_run"] and len(made["rules"]) == 2
+    assert ask(mails.stack, "shape", ".example.net", "--class", "bulk", "--remove", status=1)
 
 
 def test_divert_and_drain(mails):

@@ -1,5 +1,6 @@
 """Every mend that `dovelane check` names, tried: of dovelane.conf, Postfix and the next hops. test_ctl_mends_nodes.py,
-test_ctl_mends_host.py, test_ctl_mends_plugin.py, test_ctl_mends_replicas.py and test_ctl_mends_sites.py have the others."""
+test_ctl_mends_host.py, test_ctl_mends_plugin.py, test_ctl_mends_replicas.py, test_ctl_mends_sites.py and test_ctl_shape.py
+have the others."""
 import re
 import shutil
 import socket
@@ -15,6 +16,7 @@ import test_ctl_mends_nodes
 import test_ctl_mends_plugin
 import test_ctl_mends_replicas
 import test_ctl_mends_sites
+import test_ctl_shape
 from support.lane_server import BUILD, PORTS, ROOT
 from support.mends import Check, command, mends, settings
 from support.stack import SinkShape, Stack, programs
@@ -28,7 +30,7 @@ def test_no_finding_is_forgotten():
     listed = [line.split()[1] for line in subprocess.run([BUILD / "ctl" / "dovelane", "check", "--list"], capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()]
     units = (Path(__file__).parents[2] / "machines" / "test_check_units.py").read_text()
     tried = set(re.findall(r'"([a-z-]+)"', "".join(re.findall(r"(?m)^@mends\(([^)]*)\)", units))))
-    for module in (test_ctl_mends_host, test_ctl_mends_nodes, test_ctl_mends_plugin, test_ctl_mends_replicas, test_ctl_mends_sites, sys.modules[__name__]):
+    for module in (test_ctl_mends_host, test_ctl_mends_nodes, test_ctl_mends_plugin, test_ctl_mends_replicas, test_ctl_mends_sites, test_ctl_shape, sys.modules[__name__]):
         for value in vars(module).values():
             tried |= set(getattr(value, "mends", ())) if callable(value) and value is not mends else set()
     assert len(listed) == len(set(listed)) > 90 and tried == set(listed), (set(listed) - tried, tried - set(listed))

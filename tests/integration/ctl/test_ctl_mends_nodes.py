@@ -466,7 +466,7 @@ def test_users_that_are_not_todays(link):
 def test_users_of_an_older_version(link):
     """A right that is wider only because of where it is: +eval on keys of its own stays, +eval on others is named."""
     link.write()
-    link.call("ACL", "SETUSER", "dovelane-milter", "clearselectors", "(~dovelane.divert ~dovelane.holds +get +set +eval)", "(%R~dovelane.nodes +get)", "+lane.beat", "-lane.beats")
+    link.call("ACL", "SETUSER", "dovelane-milter", "clearselectors", "(~dovelane.divert ~dovelane.holds +get +set +eval)", "(%R~dovelane.nodes %R~dovelane.shape +get)", "+lane.beat", "-lane.beats")
     link.call("ACL", "SETUSER", "dovelane-relay", "+eval")
     out = link.check.look("nodes")[1]
     assert link.check.finds("acl-wider", "nodes").mend == "when the programs of all hosts are of this version: `dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"

@@ -83,7 +83,8 @@ class Connection(socketserver.StreamRequestHandler):
 
 VERBS = [
     ("mailq",), ("show", "Q1"), ("cat", "Q1"), ("qshape",), ("hold", "--all"), ("hold", "--list"), ("hold", "--remove", "1"), ("hold", "--add", "--all"),
-    ("release", "--all"), ("flush",), ("requeue", "--all"), ("delete", "--all", "--yes"), ("divert", "status"), ("divert", "off"), ("check", "-v", "nodes"),
+    ("release", "--all"), ("flush",), ("requeue", "--all"), ("delete", "--all", "--yes"), ("divert", "status"), ("divert", "off"),
+    ("shape",), ("shape", "*", "rate=1/s", "--dry-run"), ("shape", "*", "--remove"), ("shape", "--explain", "smtp:[h]:25"), ("check", "-v", "nodes"),
     ("check", "-v", "host"), ("nodes",), ("nodes", "-v"), ("nodes", "--forget", "mx9"), ("nodes", "--join", "mx1"), ("capacity", "--seconds", "0.1"), ("acl",), ("top", "--once"),
 ]
 
@@ -149,8 +150,10 @@ def test_what_real_servers_hand_on(stack):
             server.call("HSET", "dovelane.config", "relay", evil)
             server.call("SET", "dovelane.divert", b"1790000000000 off root " + evil)
             server.call("SET", "dovelane.holds", b"1790000000000 on root\nsender " + evil + b"\n\nnonsense " + evil + b"\n")
+            server.call("SET", "dovelane.shape", b"1790000000000 on root\n*\tby=" + evil + b"\tsuspend=" + evil + b"\trate=" + evil + b"\t" + evil + b"=1\n" + evil + b"\trate=1/s\n")
             server.call("SET", "dovelane.nodes", b"1 node mx7" + evil.replace(b" ", b"") + b" 127.0.0.1:1 - - -\n1 joining " + evil.replace(b" ", b"") + b" 127.0.0.1:1 - - -\n")
-    for words in (("nodes",), ("nodes", "-v"), ("check", "-v", "nodes"), ("divert", "status"), ("hold", "--list"), ("hold", "--remove", "2")):
+    for words in (("nodes",), ("nodes", "-v"), ("check", "-v", "nodes"), ("divert", "status"), ("hold", "--list"), ("hold", "--remove", "2"), ("shape",),
+                  ("shape", "--explain", "smtp:[h]:25"), ("shape", "*", "weight=3")):
         said = admin.run(entry, *words, raw=True)
         assert said.status in (0, 1, 2) and not bad(said.out + said.err.encode("utf-8", errors="surrogateescape")), (words, said)
 

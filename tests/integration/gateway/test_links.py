@@ -92,7 +92,7 @@ def test_the_admins_command_has_the_rights_that_it_needs(secure):
         mails = eventually("some mails wait", some, 60)
         name = mails[0].get("id") or mails[0].get("queue_id")
         for words in (["nodes"], ["check", "nodes"], ["mailq"], ["qshape"], ["capacity", "--seconds", "1"], ["divert", "status"], ["show", name], ["cat", name], ["hold", name],
-                      ["release", name], ["hold", "--add", "--sender", "nobody@nowhere.example"], ["divert", "off"], ["divert", "on"], ["delete", name], ["flush"],
+                      ["release", name], ["hold", "--add", "--sender", "nobody@nowhere.example"], ["divert", "off"], ["divert", "on"], ["shape", "smtp:[h]:25", "rate=1/s"], ["shape"], ["delete", name], ["flush"],
                       ["top", "--once"]):
             said = admin.run(secure, *words)
             assert not re.search("NOPERM|NOAUTH|does not answer", said.out + said.err) and said.status < 2, (words, said)

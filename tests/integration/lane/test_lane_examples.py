@@ -1,8 +1,7 @@
-"""The examples of docs/examples, and the one at the head of docs/lane-commands.md, do what they say."""
+"""The example in redis-cli, and the one at the head of docs/lane-commands.md, do what they say."""
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -10,7 +9,7 @@ from support.lane_server import ROOT, LaneServer
 
 pytestmark = pytest.mark.check
 
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "clients" / "python" / "examples"
 
 
 @pytest.fixture
@@ -38,11 +37,6 @@ def test_billing_in_redis_cli(server, cli):
     assert out.endswith("all booked\n") and '"caller":"4670001"' in out.replace("\\", "")
     c = server.client()
     assert c("LANE.LEN", "billing") == 0 and c.info("offers")["expiring"] == 1 and c("LANE.LEN", "billing:manual") == 0
-
-
-def test_billing_in_python(server):
-    out = run(sys.executable, EXAMPLES / "billing.py", server.path)
-    assert "booked 249, for a person 1: call 42: 294 s" in out and "stored anew, booked 1, left 0" in out
 
 
 def test_try_it_of_the_page(server, cli):

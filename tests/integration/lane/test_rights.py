@@ -14,8 +14,9 @@ SITES = "site-a", "site-b", "site-c"
 LANES = {site: {f"dovelane:replica:{site}>{other}{kind}" for other in SITES if other != site for kind in ("", ":bulk")} for site in SITES}
 REPLICA = set().union(*LANES.values())
 ASKED, ANSWERED = {f"dovelane:asked:{n}" for n in (1, 2, 3)}, "dovelane:answered:mx1"
-SIGNALS = {f"dovelane.{name}" for name in ("divert", "holds", "nodes", "drain", "look", "away", "config", "group", "group.site-a")}
-KEYS = {MAIL, ORDER, "other", ANSWERED, *ASKED, *REPLICA, *SIGNALS}
+SIGNALS = {f"dovelane.{name}" for name in ("divert", "holds", "shape", "nodes", "drain", "look", "away", "config", "group", "group.site-a")}
+BUCKETS = {f"dovelane.bucket:smtp:[h]:25{kind}" for kind in ("", "|connections", "|backoff")}
+KEYS = {MAIL, ORDER, "other", ANSWERED, *ASKED, *REPLICA, *SIGNALS, *BUCKETS}
 
 # Which of the module's commands a program may have at all; the admin's, and those that nobody has.
 MODULE = {"lane.create", "lane.push", "lane.put", "lane.mput", "lane.ack", "lane.revoke", "lane.meta", "lane.take", "lane.nack", "lane.extend", "lane.read", "lane.get", "lane.ids",
@@ -31,8 +32,8 @@ def alone(*commands):
 
 
 CONNECTION = alone("auth", "hello", "quit", "reset", "ping", "client|setname", "lane.info")
-STORES = alone("lane.beats") | on(MAIL, "lane.push", "lane.revoke") | on({"dovelane.divert", "dovelane.holds", "dovelane.nodes"}, "get")
-NOTICES = {"dovelane.divert", "dovelane.holds", "dovelane.nodes"}
+STORES = alone("lane.beats", "lane.list") | on(MAIL, "lane.push", "lane.revoke", "lane.info") | on({"dovelane.divert", "dovelane.holds", "dovelane.shape", "dovelane.nodes"}, "get")
+NOTICES = {"dovelane.divert", "dovelane.holds", "dovelane.shape", "dovelane.nodes"}
 
 MAY = {
     "dovelane-milter": STORES,
@@ -40,6 +41,7 @@ MAY = {
     "dovelane-relay":
         alone("lane.beat", "lane.whole", "lane.list", "lane.ready", "multi", "exec") |
         on({MAIL, ORDER}, "lane.push", "lane.take", "lane.ack", "lane.nack", "lane.extend", "lane.meta", "lane.read", "lane.get", "lane.ids", "lane.len", "lane.move", "lane.info") |
+        alone("time") | on(BUCKETS, "eval", "get", "set", "hget", "hgetall", "hset", "hdel", "pexpire", "pexpireat") |
         on(NOTICES, "get", "set", "eval") | on("dovelane.drain", "get") | on("dovelane.look", "spop") | on({"dovelane.away", "dovelane.config"}, "eval", "del", "hset", "pexpire") |
         on(ASKED, "lane.push") | on(ANSWERED, "lane.take", "lane.ack"),
     "dovelane":

@@ -29,13 +29,17 @@ def needed(path, what):
 
 
 def settings_text(settings, nodes):
-    """dovelane.conf: settings first, then the nodes, each name once. The settings destinations and replicas: title to settings of that section."""
-    lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if name not in ("destinations", "replicas")]
+    """dovelane.conf: settings first, then the nodes, each name once. The settings destinations, replicas and classes: title to settings of that section; shapes: pairs of these."""
+    lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if name not in ("destinations", "replicas", "classes", "shapes")]
     for name, inside in settings.get("replicas", {}).items():
         lines += [f"replica {name} {{", *(f"    {key} = {quoted(value) if key != 'id' else value}" for key, value in inside.items()), "}"]
+    for name, inside in settings.get("classes", {}).items():
+        lines += [f"class {name} {{", f"    match = {listed(inside['match'])}", f"    weight = {inside.get('weight', 1)}", "}"]
     for title, inside in settings.get("destinations", {}).items():
         lines += [f'destination "{title}" {{',
                   *(f"    {name} = {value if isinstance(value, int) else quoted(value)}" for name, value in inside.items()), "}"]
+    for pattern, inside in settings.get("shapes", ()):
+        lines += [f'shape "{pattern}" {{', *(f"    {name} = {value if isinstance(value, int) else quoted(value)}" for name, value in inside.items()), "}"]
     for name, node in nodes.items():
         node = node if isinstance(node, dict) else {"redis": node}
         if not node["redis"].startswith(("127.", "unix:")):

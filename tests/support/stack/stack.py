@@ -191,6 +191,8 @@ class Stack:
         settings.update(shape.settings)
         if "destinations" in settings:    # by a sink's name, too
             settings["destinations"] = {self.destinations.get(title, title): inside for title, inside in settings["destinations"].items()}
+        if "shapes" in settings:
+            settings["shapes"] = [(self.destinations.get(title, title), inside) for title, inside in settings["shapes"]]
         for name in names:
             self.add(programs.relay(base / name, name, shape, settings, nodes, self.log(f"relay-{name}")))
         if shape.postfix == "divert":

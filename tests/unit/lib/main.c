@@ -9,6 +9,7 @@ int main(void)
     suite_add_tcase(s, beat_reader_tests());
     suite_add_tcase(s, config_shape_tests());
     suite_add_tcase(s, config_tests());
+    suite_add_tcase(s, depth_tests());
     suite_add_tcase(s, disk_question_tests());
     suite_add_tcase(s, envelope_tests());
     suite_add_tcase(s, wire_tests());

@@ -226,6 +226,45 @@ START_TEST(test_a_destination_until_replicated_knows_its_sites)
 }
 END_TEST
 
+START_TEST(test_classes_have_choices)
+{
+    read_text("class fast { match = {\"sasl_user *\", \"size <1MB\", or, \"client 10.0.0.0/8\"}\n"
+              " weight = 8 }\nclass rest { match = {all} }\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert_uint_eq(c->nclasses, 2);
+    ck_assert_ptr_null(config_class(c, "other"));
+    const struct config_class *fast = config_class(c, "fast"), *rest = config_class(c, "rest");
+    ck_assert_int_eq(fast->weight, 8);
+    ck_assert_int_eq(rest->weight, 1);
+    char *one = config_class_choice(fast, 0), *two = config_class_choice(fast, 1),
+         *all = config_class_choice(rest, 0);
+    ck_assert_str_eq(one, "sasl-user *\nsize <1MB\n");
+    ck_assert_str_eq(two, "client 10.0.0.0/8\n");
+    ck_assert_str_eq(all, "all \n");
+    ck_assert_ptr_null(config_class_choice(fast, 2));
+    ck_assert_ptr_null(config_class_choice(rest, 1));
+    free(one);
+    free(two);
+    free(all);
+    forget();
+}
+END_TEST
+
+START_TEST(test_classes_are_in_the_digest)
+{
+    char none[CONFIG_DIGEST], one[CONFIG_DIGEST], other[CONFIG_DIGEST];
+    digest_of("", none);
+    digest_of("class a { match = {all} }\n", one);
+    ck_assert_str_ne(none, one);
+    digest_of("class a { match = {all} weight = 2 }\n", other);
+    ck_assert_str_ne(one, other);
+    digest_of("class a { match = {\"sasl_user *\"} }\n", other);
+    ck_assert_str_ne(one, other);
+    digest_of("class a { match = {all} weight = 1 }\n", other);
+    ck_assert_str_eq(one, other);
+}
+END_TEST
+
 static const struct {
     const char *text, *expected;
 } bad[] = {
@@ -297,6 +336,25 @@ static const struct {
      ":2: log does not belong into a destination section, write it outside; or is a } missing"},
     {"destinaton \"*\" { tls = may }\n", "is destination meant?"},
     {"destination \"*\" { tls = may\n", "section destination \"*\" is not closed: a } is missing"},
+    {"class bulk { weight = 2 }\n",
+     ":1: class \"bulk\": it has no match: write which mail is meant, match = { \"sasl_user *\" }"},
+    {"class Bulk { match = {all} }\n", "class \"Bulk\": a class's name has 1 to 15 of the "
+                                       "characters a-z 0-9 -"},
+    {"class a-much-too-long-1 { match = {all} }\n", "a class's name has 1 to 15"},
+    {"class bulk {\n match = {all}\n weight = 0\n}\n", ":3: weight = 0, allowed is 1 to 1000"},
+    {"class bulk { match = {\"size 5x\"} }\n",
+     "class \"bulk\": match has \"size 5x\": size 5x: write it like 512"},
+    {"class bulk { match = {\"colour red\"} }\n",
+     "match has \"colour red\": each of its texts is \"all\", \"or\", or one of sender, rcpt"},
+    {"class bulk { match = {\"age 1h\"} }\n",
+     "match has \"age 1h\", but mail has no age when it comes: use sender, rcpt"},
+    {"class bulk { match = {or, all} }\n", "match has \"or\" with nothing before it"},
+    {"class bulk { match = {all, or} }\n", "match has \"or\" with nothing behind it"},
+    {"class a { match = {all} }\nclass b { match = {all} }\nclass c { match = {all} }\n"
+     "class d { match = {all} }\nclass e { match = {all} }\nclass f { match = {all} }\n"
+     "class g { match = {all} }\nclass h { match = {all} }\nclass i { match = {all} }\n",
+     ":9: class \"i\": it is the ninth, and there may be 8 classes: take one out"},
+    {"class a { match = {all} }\nclass a { match = {all} }\n", "a"},
     {"copies = 2\nbounce_port = \"h:26\n", "the file ends in the middle of a setting"},
     {"destination \"*\" {\n discard_ehlo_keywords = { chunking, CHUNKNG }\n}\n",
      ":2: discard_ehlo_keywords has CHUNKNG, allowed are PIPELINING|CHUNKING|"},
@@ -616,6 +674,8 @@ TCase *config_tests(void)
     tcase_add_test(t, test_times_of_far_nodes_keep_the_conditions_of_takeover);
     tcase_add_test(t, test_a_time_that_the_file_names_does_not_follow);
     tcase_add_test(t, test_units_are_understood);
+    tcase_add_test(t, test_classes_have_choices);
+    tcase_add_test(t, test_classes_are_in_the_digest);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0,
                         sizeof bad / sizeof *bad);
     tcase_add_test(t, test_what_is_in_two_sections_or_is_added_to_does_not_stand_twice);

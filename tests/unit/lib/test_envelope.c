@@ -199,7 +199,7 @@ END_TEST
 START_TEST(test_lane_names_come_back)
 {
     const char *const owner[] = {"mx1", "mx2", "mx-3.example"};
-    char *name = lanename_make("lmtp:unix:/run/a b|c>d%", owner, 3, NULL, 0);
+    char *name = lanename_make("lmtp:unix:/run/a b|c>d%", owner, 3, NULL, 0, NULL);
     ck_assert_str_eq(name, "dovelane:lmtp:unix:/run/a%20b%7Cc%3Ed%25|mx1>mx2>mx-3.example");
     struct lanename n;
     ck_assert(lanename_parse(name, strlen(name), &n));
@@ -217,7 +217,7 @@ START_TEST(test_names_of_ordered_lanes_come_back)
 {
     const char *const owner[] = {"a", "b"};
     struct lanename n, other;
-    char *name = lanename_make("smtp:[h]:25", owner, 2, "mx|1.example", 1763766000123u);
+    char *name = lanename_make("smtp:[h]:25", owner, 2, "mx|1.example", 1763766000123u, NULL);
     ck_assert_str_eq(name, "dovelane:smtp:[h]:25|a>b|mx%7C1.example.1763766000123");
     ck_assert(lanename_parse(name, strlen(name), &n));
     ck_assert_str_eq(n.origin, "mx|1.example");
@@ -236,6 +236,40 @@ START_TEST(test_names_of_ordered_lanes_come_back)
     lanename_free(&other);
     lanename_free(&n);
     free(name);
+}
+END_TEST
+
+START_TEST(test_names_of_lanes_of_a_class_come_back)
+{
+    const char *const owner[] = {"a", "b"};
+    struct lanename n;
+    char *name = lanename_make("smtp:[h]:25", owner, 2, NULL, 0, "bulk-2");
+    ck_assert_str_eq(name, "dovelane:smtp:[h]:25|a>b|+bulk-2");
+    ck_assert(lanename_parse(name, strlen(name), &n));
+    ck_assert_str_eq(n.class, "bulk-2");
+    ck_assert_str_eq(n.destination, "smtp:[h]:25");
+    ck_assert_uint_eq(n.nowners, 2);
+    ck_assert_str_eq(n.owner[1], "b");
+    ck_assert_ptr_null(n.origin);
+    lanename_free(&n);
+    free(name);
+    name = lanename_make("smtp:[h]:25", owner, 2, "mx1", 7, "bulk");
+    ck_assert(lanename_parse(name, strlen(name), &n));
+    ck_assert_str_eq(n.class, "bulk");
+    ck_assert_str_eq(n.origin, "mx1");
+    ck_assert_uint_eq(n.generation, 7);
+    lanename_free(&n);
+    free(name);
+}
+END_TEST
+
+START_TEST(test_names_of_classes)
+{
+    ck_assert(lanename_class_ok("bulk"));
+    ck_assert(lanename_class_ok("0123456789-abcd"));
+    static const char *const wrong[] = {"", "0123456789-abcde", "Bulk", "a.b", "a b", "a|b", "+a"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_msg(!lanename_class_ok(wrong[i]), "taken for a class: %s", wrong[i]);
 }
 END_TEST
 
@@ -262,6 +296,11 @@ START_TEST(test_other_names_are_no_lanes)
                                         "dovelane:x|a|b.1x",
                                         "dovelane:x|a|b.-1",
                                         "dovelane:x|a|b.12345678901234567890",
+                                        "dovelane:x|a|+",
+                                        "dovelane:x|a|+A",
+                                        "dovelane:x|a|+0123456789abcdef",
+                                        "dovelane:x|a|+b|b.1",
+                                        "dovelane:x|a|+b|+c",
                                         "dovelane:x|1>2>3>4>5>6>7>8>9"};
     struct lanename n;
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
@@ -302,6 +341,8 @@ TCase *envelope_tests(void)
     tcase_add_test(t, test_esmtp_arguments_are_found);
     tcase_add_test(t, test_lane_names_come_back);
     tcase_add_test(t, test_names_of_ordered_lanes_come_back);
+    tcase_add_test(t, test_names_of_lanes_of_a_class_come_back);
+    tcase_add_test(t, test_names_of_classes);
     tcase_add_test(t, test_other_names_are_no_lanes);
     tcase_add_test(t, test_ids_differ_and_their_fractions_spread);
     return t;

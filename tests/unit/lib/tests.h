@@ -7,6 +7,7 @@ TCase *backoff_tests(void);
 TCase *beat_reader_tests(void);
 TCase *config_shape_tests(void);
 TCase *config_tests(void);
+TCase *depth_tests(void);
 TCase *disk_question_tests(void);
 TCase *envelope_tests(void);
 TCase *wire_tests(void);

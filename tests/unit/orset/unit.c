@@ -230,6 +230,47 @@ START_TEST(test_cyclic_renames_lose_nothing_and_show_parents)
 }
 END_TEST
 
+/* b's user renames the mailbox when a's DELETE is in the state already, and the mailbox is still
+ * there. c gets the two in the other order. */
+START_TEST(test_a_rename_that_had_not_seen_the_deletion_outlives_it)
+{
+    struct replica a, b, c;
+    struct names n = {""}, m = {""}, o = {""};
+    struct orset_folder f;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_replica(&c, 3);
+    uint32_t x = create(&a, "\0F", 2);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_eq(send_to(&a, &c, 1, 1), 0);
+    follow(&b);
+    uint32_t y = orset_folder_by_name(b.os, "\0F", 2);
+    uint64_t deletes = orset_vector_get(a.os, orset_self(a.os)) + 1;
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_delete(a.os, x), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, deletes), 0);
+    ck_assert_int_eq(orset_folder_get(b.os, y, &f), 0);
+    ck_assert(!f.live);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_rename(b.os, y, "\0G", 2), ORSET_OK);
+    ck_assert_int_eq(orset_local_rename(b.os, y, "\0G", 2), ORSET_KNOWN);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
+    ck_assert_int_eq(send_to(&b, &c, 2, 1), 0);
+    ck_assert_int_eq(send_to(&a, &c, 1, deletes), 0);
+    orset_tree(a.os, add_name, &n);
+    orset_tree(b.os, add_name, &m);
+    orset_tree(c.os, add_name, &o);
+    ck_assert_str_eq(n.text, "[G]");
+    ck_assert_str_eq(m.text, n.text);
+    ck_assert_str_eq(o.text, n.text);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&c);
+}
+END_TEST
+
 START_TEST(test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed)
 {
     struct replica a, b;
@@ -608,6 +649,7 @@ int main(void)
     tcase_add_test(t, test_missing_is_not_removed);
     tcase_add_test(t, test_a_source_is_removed_after_what_is_copied_from_it);
     tcase_add_test(t, test_cyclic_renames_lose_nothing_and_show_parents);
+    tcase_add_test(t, test_a_rename_that_had_not_seen_the_deletion_outlives_it);
     tcase_add_test(t, test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed);
     tcase_add_test(t, test_a_deleted_folder_that_lives_on_is_to_be_made_again);
     tcase_add_test(t, test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given);

@@ -16,6 +16,7 @@ int main(void)
     suite_add_tcase(s, role_tests());
     suite_add_tcase(s, contact_tests());
     suite_add_tcase(s, batch_window_tests());
+    suite_add_tcase(s, class_shares_tests());
     suite_add_tcase(s, poison_tests());
     suite_add_tcase(s, delivery_log_tests());
     SRunner *r = srunner_create(s);

@@ -12,4 +12,5 @@ TCase *body_tests(void);
 TCase *session_tests(void);
 TCase *delivery_id_tests(void);
 TCase *role_tests(void);
+TCase *class_shares_tests(void);
 TCase *contact_tests(void);

@@ -2,7 +2,7 @@
 # Billing records in a lane, with nothing but redis-cli. A switch stores what it has to bill; the billing system takes records in
 # their order, books them and acknowledges. billing.py shows more: what cannot be booked is tried again, and waits for a person at last.
 #
-#     docs/examples/billing.sh ARGUMENTS OF REDIS-CLI: -p 7009, or -s /run/redis/lane.sock
+#     clients/python/examples/billing.sh ARGUMENTS OF REDIS-CLI: -p 7009, or -s /run/redis/lane.sock
 set -eu
 [ $# -gt 0 ] || { echo "billing: name the server, as for redis-cli: -p 7009" >&2; exit 2; }
 
