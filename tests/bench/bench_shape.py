@@ -32,7 +32,7 @@ OPTIONS = {"relays": "1,2,3", "fast": 10000, "many": 100000, "few": 100, "feedba
 QUICK = {"relays": "1,2", "many": 20000, "feedback": 5000, "cost": 10000, "rounds": 1, "lanes": 100, "each": 100}
 
 AUTOMATIC = {"takeover": "automatic", "beat": "200ms", "suspect_after": "1s", "dead_after": "3s", "alone_wait": "4s", "restless_most": "3s",
-             "return_max": "1s", "compare_every": "10min", "lane_time": "24h", "spill_above": 95}
+             "return_max": "1s", "compare_every": "10min", "settle": "1300ms", "store_deadline": "600ms", "max_entry": "1MB", "lane_time": "24h", "spill_above": 95}
 SPARE = 6           # next hops of each slow rate: one of them is counted on the node that is killed
 PATIENCE = 300
 
@@ -161,7 +161,8 @@ def rate_group(nodes, options):
         rules = [(hops.name(hop), {"rate": f"{rate}/s"}) for hop, rate in rates.items()]
         shapes(stack, [*(rule for hop, rule in enumerate(rules) if hop != 1), (hops.name(1), {"suspend": "later"})])
         began = time.monotonic()
-        time.sleep(33 if nodes == 1 else 30)
+        eventually("each has its first mail", lambda: started(hops, rates), PATIENCE, 0.5)
+        time.sleep(33)
         victim = killed = None
         if nodes > 1:
             shapes(stack, rules)
@@ -174,13 +175,26 @@ def rate_group(nodes, options):
             stack.kill(f"redis-{victim}")
             stack.kill(f"relay-{victim}")
             time.sleep(32)
-        found = hops.records()
-    if not found:
-        raise StackError("no mail came")
-    return judged(found, nodes, rates, killed, chosen if killed else {}, options)
+        found, end = hops.records(), time.monotonic()
+    print(*(f"    {rate}/s: {number} mails, the first after {first - began:.2f} s, the last {end - last:.2f} s before the end"
+            for rate, number, first, last in spans(found, rates)), sep="\n", flush=True)
+    return judged(found, nodes, rates, killed, chosen if killed else {}, end, options)
 
 
-def judged(found, nodes, rates, killed, chosen, options):
+def spans(found, rates):
+    """(rate, mails, the first, the last) of each next hop that got mail."""
+    for hop, rate in rates.items():
+        times = [at for at, which, _ in found if which == hop]
+        if times:
+            yield rate, len(times), times[0], times[-1]
+
+
+def started(hops, rates):
+    """All but the second fast one, which is suspended."""
+    return {hop for _, hop, _ in hops.records()} >= rates.keys() - {1}
+
+
+def judged(found, nodes, rates, killed, chosen, end, options):
     times = {hop: [at for at, which, _ in found if which == hop] for hop in rates}
     lines = []
     for rate in (1, 10, options.fast):
@@ -188,10 +202,15 @@ def judged(found, nodes, rates, killed, chosen, options):
         seconds = 30 if rate == 1 else 10
         if not times[hop]:
             raise StackError(f"no mail came at {rate}/s")
+        if times[hop][0] + 1 + seconds > (killed or end):
+            raise StackError(f"{rate}/s over {nodes}: its mail came too late to be measured for {seconds} s")
         lines.append((rate, nodes, "", within(times[hop], times[hop][0] + 1, seconds) / seconds,
                       fullest(times[hop], 10) / (rate + 10 * rate), fullest(times[hop], 1) / (2 * rate)))
         if killed and rate in chosen:
             mine = times[chosen[rate]]
+            after = [killed, *(at for at in mine if killed <= at < killed + seconds), killed + seconds]
+            print(f"    {rate}/s after the kill: each second {[within(mine, killed + n, 1) for n in range(10)]}, "
+                  f"longest pause {max(b - a for a, b in zip(after, after[1:])):.2f} s", flush=True)
             lines.append((rate, nodes, ", killed", within(mine, killed, seconds) / seconds,
                           fullest(mine, 10) / (rate + 10 * rate), fullest(mine, 1) / (2 * rate)))
     return lines
