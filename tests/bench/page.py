@@ -38,6 +38,10 @@ BENCHMARKS = {
     "relay": (QUEUE, "relay", []),
     "recovery": (QUEUE, "relay", []),
     "ordered": (QUEUE, "relay", []),
+    "shape": (QUEUE, "shape", [
+        r"^10,000/s over 3 relays: least", r"^10,000/s over 3 relays, killed: (least|fullest 10)",
+        r"^10/s over 3 relays, killed: least", r"^100 next hops", r"10 connections, the stock",
+        r"another next hop", r"next hops with .* mails each$"]),
     "lane": (QUEUE, "lane", [
         r"0\.4 KB, 1 a command", r"0\.4 KB, 10 a command", r"^20 KB", r"fill cold memory",
         r"PUSH and ACK on a lane of"]),
@@ -67,6 +71,8 @@ NOTES = {
     "relay": "Both empty the same queue into the same next hop. smtp-sink takes mail and drops it.",
     "recovery": "A refill brings back all mail of a node whose Redis is empty.",
     "ordered": "Ordered mail of one next hop leaves one by one, in the order in which it came.",
+    "shape": "A rate is the whole group's. Killed: Redis and relay of the node that counts end by "
+             "kill -9, and the figure is of what comes then.",
     "lane": "Rates are of entries that are stored and removed again. Acks that ride come with the "
             "next push.",
     "geo": "GeoRep is a published system ([references](references.md)). Removed: a client goes on "
