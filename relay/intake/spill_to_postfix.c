@@ -191,6 +191,15 @@ static bool is_old(struct spill *s, int64_t age, enum spill_reason *reason)
     return true;
 }
 
+/* Its bounce was not taken, and has a time for the next attempt. */
+static bool bounces_later(struct spill *s, const redisReply *r, const struct envelope *env)
+{
+    for (size_t i = 0; i < env->nrecipients; i++)
+        if (env->recipient[i].state == RECIPIENT_WAITING)
+            return false;
+    return !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env);
+}
+
 static enum choice choose(struct spill *s, const redisReply *r, const struct envelope *env,
                           enum spill_reason *reason)
 {
@@ -223,6 +232,8 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
              !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
     if (envelope_is_retained(env)) /* Postfix knows no ids: it would show twice */
+        return CHOICE_NO;
+    if (*reason == SPILL_EXPIRED && bounces_later(s, r, env))
         return CHOICE_NO;
     if (*reason && *reason != SPILL_EXPIRED && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
@@ -264,8 +275,10 @@ static void fetched(struct spill *s, redisReply *e)
     entry->failed_leases = e->element[3]->integer;
     entry->stored_at = clock_boottime() - (double)e->element[4]->integer / 1000.;
     enum spill_reason reason = reason_of(s, id);
-    entry->expired = reason == SPILL_EXPIRED;
-    inflight_spill(entry, entry->expired ? SPILL_NONE : reason);
+    if (reason == SPILL_EXPIRED)
+        inflight_expire(entry);
+    else
+        inflight_spill(entry, reason);
     mail_begin(entry, meta->str, (size_t)meta->len);
 }
 
