@@ -470,6 +470,12 @@ static bool worn(const struct connection *c)
            clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 
+/* The rules may have changed since these were opened. */
+static bool is_crowded(struct destination *d)
+{
+    return d->nready + d->nopening > destination_concurrency(d) || gate_is_crowded(d);
+}
+
 static void pump(struct destination *d)
 {
     if (d->pumping)
@@ -477,7 +483,7 @@ static void pump(struct destination *d)
     d->pumping = true;
     struct smtp_mail *m;
     struct connection *c;
-    while ((c = TAILQ_FIRST(&d->idle)) && gate_is_crowded(d))
+    while ((c = TAILQ_FIRST(&d->idle)) && is_crowded(d))
         leave(c);
     while ((double)d->ncarrying < d->window && (m = waiting_next(d)) &&
            (c = TAILQ_FIRST(&d->idle))) {
