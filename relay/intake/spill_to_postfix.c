@@ -177,15 +177,14 @@ enum choice {
 };
 
 /* How long a mail may wait. What waits because an admin suspended its next hop is not to go there
- * another way. */
+ * another way; when that has ended, it has its whole time to be tried. */
 static bool is_old(struct spill *s, int64_t age, enum spill_reason *reason)
 {
     struct destination *d = s->lane->destination;
     const struct shape *shape = shape_for(d);
     bool bounces = shape->timeout && shape->timeout_action == SHAPE_TIMEOUT_BOUNCE;
-    if (age < (shape->timeout ? shape->timeout : s->relay->config->lane_time))
-        return false;
-    if (shape_suspended_at(shape, clock_wall()))
+    int64_t most = shape->timeout ? shape->timeout : s->relay->config->lane_time;
+    if (age < most || shape_suspended_at(shape, clock_wall()) || !gate_unsuspended_for(d, most))
         return false;
     *reason = bounces ? SPILL_EXPIRED : SPILL_LANE_TIME;
     return true;
