@@ -240,6 +240,12 @@ static void add_delivery_id(struct entry *e)
 
 /* ---- what is not to be delivered any more ---- */
 
+/* It was delivered, and its site has lost it since: what was said last is still that word. */
+static bool was_lost(const struct recipient *to)
+{
+    return to->state == RECIPIENT_WAITING && to->code / 100 == 2;
+}
+
 /* All who wait fail, without being asked about. False: nobody waited. */
 static bool give_up(struct entry *e, const char *dsn, char *why)
 {
@@ -248,7 +254,7 @@ static bool give_up(struct entry *e, const char *dsn, char *why)
     for (size_t i = 0; i < e->envelope.nrecipients; i++) {
         struct recipient *to = &e->envelope.recipient[i];
         struct smtp_rcpt said = {.index = i, .verdict = SMTP_FAILED, .text = why};
-        if (to->state != RECIPIENT_WAITING)
+        if (to->state != RECIPIENT_WAITING || was_lost(to))
             continue;
         snprintf(said.dsn, sizeof said.dsn, "%s", dsn);
         const char *how = delivery_why(e, to);
