@@ -16,6 +16,7 @@
 
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
 #define LIMIT_FRESH 60.   /* seconds for which "too many connections" is believed */
+#define ADMITTED 2.       /* seconds after which a server that closes is tired of waiting */
 #define PROBE_FIRST 1.    /* or retry_first when that is shorter */
 #define PROBE_MOST 60.    /* or retry_most */
 
@@ -28,6 +29,7 @@ struct connection {
     bool greeted, idle;
     bool carrying;  /* a mail was given to it, and it is not ready again */
     bool blameless; /* that mail goes to another one, or ends because we do */
+    bool left;      /* by us */
 };
 
 static void pump(struct destination *);
@@ -236,6 +238,12 @@ static void cannot_open(struct destination *d, const char *dsn, const char *why)
 
 /* ---- connections ---- */
 
+static void leave(struct connection *c)
+{
+    c->left = true;
+    smtp_quit(c->session);
+}
+
 static void on_ready(struct smtp_session *s)
 {
     struct connection *c = smtp_arg(s);
@@ -268,7 +276,7 @@ static void give_to_another(struct destination *d, struct smtp_mail *m)
     /* Its connection was kept for too long, and so were the other idle ones. */
     struct connection *c;
     while ((c = TAILQ_FIRST(&d->idle)))
-        smtp_quit(c->session);
+        leave(c);
 }
 
 static void on_done(struct smtp_session *s, struct smtp_mail *m)
@@ -291,11 +299,20 @@ static void on_done(struct smtp_session *s, struct smtp_mail *m)
     d->pumping = pumping;
 }
 
+/* A mail waits for its rate, and the next hop closes what was just opened for it: as when it closes
+ * in the middle of a mail, or we would connect to it again and again. */
+static bool turned_away(const struct connection *c)
+{
+    const struct destination *d = c->destination;
+    return c->idle && !c->left && !d->closing && (d->queued || d->proving) &&
+           !smtp_mails(c->session) && clock_monotonic() - c->opened < ADMITTED;
+}
+
 static void on_closed(struct smtp_session *s, const char *why)
 {
     struct connection *c = smtp_arg(s);
     struct destination *d = c->destination;
-    bool broke = c->carrying && !c->blameless && !d->closing;
+    bool broke = (c->carrying && !c->blameless && !d->closing) || turned_away(c);
     ASSERT(d->ncarrying >= c->carrying && (c->greeted ? d->nready : d->nopening));
     TAILQ_REMOVE(c->idle ? &d->idle : &d->busy, c, link);
     d->ncarrying -= c->carrying;
@@ -453,6 +470,12 @@ static bool worn(const struct connection *c)
            clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 
+/* The rules may have changed since these were opened. */
+static bool is_crowded(struct destination *d)
+{
+    return d->nready + d->nopening > destination_concurrency(d) || gate_is_crowded(d);
+}
+
 static void pump(struct destination *d)
 {
     if (d->pumping)
@@ -460,12 +483,12 @@ static void pump(struct destination *d)
     d->pumping = true;
     struct smtp_mail *m;
     struct connection *c;
-    while ((c = TAILQ_FIRST(&d->idle)) && gate_is_crowded(d))
-        smtp_quit(c->session);
+    while ((c = TAILQ_FIRST(&d->idle)) && is_crowded(d))
+        leave(c);
     while ((double)d->ncarrying < d->window && (m = waiting_next(d)) &&
            (c = TAILQ_FIRST(&d->idle))) {
         if (worn(c)) {
-            smtp_quit(c->session);
+            leave(c);
             continue;
         }
         if (!gate_opens(d))

@@ -240,26 +240,34 @@ static void add_delivery_id(struct entry *e)
 
 /* ---- what is not to be delivered any more ---- */
 
-/* All who wait fail, without being asked about. */
-static void give_up(struct entry *e, const char *dsn, char *why)
+/* It was delivered, and its site has lost it since: what was said last is still that word. */
+static bool was_lost(const struct recipient *to)
+{
+    return to->state == RECIPIENT_WAITING && to->code / 100 == 2;
+}
+
+/* All who wait fail, without being asked about. False: nobody waited. */
+static bool give_up(struct entry *e, const char *dsn, char *why)
 {
     double phase[DELIVERY_PHASES] = {clock_boottime() - e->stored_at};
+    bool any = false;
     for (size_t i = 0; i < e->envelope.nrecipients; i++) {
         struct recipient *to = &e->envelope.recipient[i];
         struct smtp_rcpt said = {.index = i, .verdict = SMTP_FAILED, .text = why};
-        if (to->state != RECIPIENT_WAITING)
+        if (to->state != RECIPIENT_WAITING || was_lost(to))
             continue;
         snprintf(said.dsn, sizeof said.dsn, "%s", dsn);
         const char *how = delivery_why(e, to);
         to->state = RECIPIENT_FAILED;
         free(to->text);
         to->text = mem_printf("%s %s", dsn, why);
-        e->dirty = true;
+        any = e->dirty = true;
         metric_add(relay_failed, 1);
         delivery_count(e, &said);
         delivery_log(e, phase, to, &said, "none", how);
     }
     free(why);
+    return any;
 }
 
 static const char *last_error(const struct entry *e)
@@ -270,23 +278,21 @@ static const char *last_error(const struct entry *e)
     return "it was never tried";
 }
 
-/* By the rules of its next hop (docs/shape.md): too large, or waiting for too long. True: it is. */
+/* By the rules of its next hop (docs/shape.md): too large, or waiting for too long. True: it was
+ * given up now. What was given up before has the schedule of its bounce. */
 static bool is_over(struct entry *e)
 {
     const struct shape *s = shape_for(e->lane->destination);
     if (e->spill || (e->envelope.marks & ENVELOPE_ADMIN) || e->bodyless)
         return false;
     if (s->size_most && (int64_t)e->holder->len > s->size_most)
-        give_up(e, "5.3.4",
-                mem_printf("message size %zu exceeds size limit %lld of next hop %s",
-                           (size_t)e->holder->len, (long long)s->size_most,
-                           destination_named(e->lane->destination)));
-    else if (e->expired)
-        give_up(e, "5.4.7",
-                mem_printf("delivery time expired; the last error was: %s", last_error(e)));
-    else
-        return false;
-    return true;
+        return give_up(e, "5.3.4",
+                       mem_printf("message size %zu exceeds size limit %lld of next hop %s",
+                                  (size_t)e->holder->len, (long long)s->size_most,
+                                  destination_named(e->lane->destination)));
+    return e->expired &&
+           give_up(e, "5.4.7",
+                   mem_printf("delivery time expired; the last error was: %s", last_error(e)));
 }
 
 static bool anyone_due(const struct entry *e)

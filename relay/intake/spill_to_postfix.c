@@ -177,18 +177,26 @@ enum choice {
 };
 
 /* How long a mail may wait. What waits because an admin suspended its next hop is not to go there
- * another way. */
+ * another way; when that has ended, it has its whole time to be tried. */
 static bool is_old(struct spill *s, int64_t age, enum spill_reason *reason)
 {
     struct destination *d = s->lane->destination;
     const struct shape *shape = shape_for(d);
     bool bounces = shape->timeout && shape->timeout_action == SHAPE_TIMEOUT_BOUNCE;
-    if (age < (shape->timeout ? shape->timeout : s->relay->config->lane_time))
-        return false;
-    if (shape_suspended_at(shape, clock_wall()))
+    int64_t most = shape->timeout ? shape->timeout : s->relay->config->lane_time;
+    if (age < most || shape_suspended_at(shape, clock_wall()) || !gate_unsuspended_for(d, most))
         return false;
     *reason = bounces ? SPILL_EXPIRED : SPILL_LANE_TIME;
     return true;
+}
+
+/* Its bounce was not taken, and has a time for the next attempt. */
+static bool bounces_later(struct spill *s, const redisReply *r, const struct envelope *env)
+{
+    for (size_t i = 0; i < env->nrecipients; i++)
+        if (env->recipient[i].state == RECIPIENT_WAITING)
+            return false;
+    return !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env);
 }
 
 static enum choice choose(struct spill *s, const redisReply *r, const struct envelope *env,
@@ -223,6 +231,8 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
              !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
     if (envelope_is_retained(env)) /* Postfix knows no ids: it would show twice */
+        return CHOICE_NO;
+    if (*reason == SPILL_EXPIRED && bounces_later(s, r, env))
         return CHOICE_NO;
     if (*reason && *reason != SPILL_EXPIRED && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
@@ -264,8 +274,10 @@ static void fetched(struct spill *s, redisReply *e)
     entry->failed_leases = e->element[3]->integer;
     entry->stored_at = clock_boottime() - (double)e->element[4]->integer / 1000.;
     enum spill_reason reason = reason_of(s, id);
-    entry->expired = reason == SPILL_EXPIRED;
-    inflight_spill(entry, entry->expired ? SPILL_NONE : reason);
+    if (reason == SPILL_EXPIRED)
+        inflight_expire(entry);
+    else
+        inflight_spill(entry, reason);
     mail_begin(entry, meta->str, (size_t)meta->len);
 }
 

@@ -163,7 +163,11 @@ static bool is_shut(const struct gate *g, const char **why)
 static void set_shut(struct gate *g)
 {
     const char *why;
-    bool shut = is_shut(g, &why), was = g->shut;
+    bool shut = is_shut(g, &why), was = g->shut,
+         suspended = shape_suspended_at(&g->shape, clock_wall());
+    if (g->suspended && !suspended)
+        g->resumed = clock_monotonic();
+    g->suspended = suspended;
     if (shut)
         snprintf(g->why, sizeof g->why, "%s", why);
     if (shut == was)
@@ -261,6 +265,13 @@ bool gate_suspended(struct destination *d, const char **why_r)
     if (why_r)
         *why_r = g && g->shut ? g->why : NULL;
     return g && g->shut;
+}
+
+bool gate_unsuspended_for(const struct destination *d, int64_t milliseconds)
+{
+    const struct gate *g = d->gate;
+    return !g || (!g->suspended && (g->resumed <= 0. || clock_monotonic() - g->resumed >=
+                                                            (double)milliseconds / 1000.));
 }
 
 bool gate_opens(struct destination *d)

@@ -14,6 +14,9 @@
  * for less. why_r: whose word it is, for the log; may be NULL. */
 bool gate_suspended(struct destination *, const char **why_r);
 
+/* Of a head: for so long, at least, no admin has suspended it. */
+bool gate_unsuspended_for(const struct destination *, int64_t milliseconds);
+
 /* Whether a mail may be given to a connection now. False: `wake` is called when it may. */
 bool gate_opens(struct destination *);
 /* That was done. */

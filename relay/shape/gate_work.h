@@ -33,6 +33,8 @@ struct gate {
     } backoff[BACKOFF_KINDS];
     bool shut;
     char why[GATE_WHY]; /* while it is shut */
+    bool suspended;     /* by an admin */
+    double resumed;     /* clock_monotonic: since then it is not; 0: it never was */
     ev_timer change;    /* then something begins or ends by time */
 };
 

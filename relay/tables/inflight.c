@@ -101,6 +101,12 @@ void entry_set_mail(struct entry *e, struct smtp_rcpt *rcpt, size_t n,
     };
 }
 
+/* Through its queue, or as a bounce by age. */
+static bool to_postfix(const struct entry *e)
+{
+    return e->spill != SPILL_NONE || e->expired;
+}
+
 void inflight_release(struct entry *e)
 {
     struct relay *r = e->relay;
@@ -110,7 +116,7 @@ void inflight_release(struct entry *e)
         ASSERT(*at);
         at = &(*at)->next;
     }
-    ASSERT(h->count && h->bytes >= held_bytes(e) && h->spilled >= (e->spill != SPILL_NONE));
+    ASSERT(h->count && h->bytes >= held_bytes(e) && h->spilled >= to_postfix(e));
     ASSERT(e->lane->in_flight && e->lane->leaving >= e->leaving);
     ASSERT(e->lane->destination->in_flight && e->lane->destination->in_hand_bytes >= held_bytes(e));
     *at = e->next;
@@ -121,7 +127,7 @@ void inflight_release(struct entry *e)
     e->lane->leaving -= e->leaving;
     e->lane->destination->in_flight--;
     e->lane->destination->in_hand_bytes -= held_bytes(e);
-    h->spilled -= e->spill != SPILL_NONE;
+    h->spilled -= to_postfix(e);
     h->released++;
     destination_want(e->lane->destination);
     if (e->suspect) {
@@ -178,8 +184,16 @@ void inflight_leaving(struct entry *e)
 void inflight_spill(struct entry *e, enum spill_reason reason)
 {
     struct inflight *h = e->relay->inflight;
-    h->spilled += (reason != SPILL_NONE) - (e->spill != SPILL_NONE);
+    h->spilled -= to_postfix(e);
     e->spill = reason;
+    h->spilled += to_postfix(e);
+}
+
+void inflight_expire(struct entry *e)
+{
+    struct inflight *h = e->relay->inflight;
+    h->spilled += !to_postfix(e);
+    e->expired = true;
 }
 
 size_t inflight_spilled(const struct relay *r)

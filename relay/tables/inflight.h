@@ -115,8 +115,10 @@ void inflight_release(struct entry *);
 /* How often one was removed. */
 unsigned inflight_released(const struct relay *);
 
-/* The entry goes to Postfix's queue for that reason. How many do. */
+/* The entry goes to Postfix's queue for that reason; or it bounces, since it waited for too long. How
+ * many do. */
 void inflight_spill(struct entry *, enum spill_reason);
+void inflight_expire(struct entry *);
 size_t inflight_spilled(const struct relay *);
 
 /* Relays may have died of the entry (poison.h). Whether one such entry is there. */

@@ -377,3 +377,25 @@ def test_the_settings_must_fit(world, tmp_path):
                           ((r'destination "lmtp:[^"]*"', 'destination "*"'), "needs a section for each next hop")):
         code, said = says(re.sub(*change, good, count=1))
         assert code and words in said, said
+
+
+# -- beside rules of `shape` --------------------------------------------------------------------------------------------------
+
+def test_what_a_site_lost_does_not_bounce_by_a_rule_of_later(world):
+    """It was answered 250 and delivered: neither its size nor its age is a reason to bounce it then."""
+    w = world(section={"until": "replicated"}, bounce=True, settle="1300ms", revoke_wait="0s")
+    a, _ = w.sites
+    a.word = silent
+    name = w.put()
+    w.retained("mx1", "mx2")
+    for node in ("mx1", "mx2"):
+        w.configure(node, shapes=[("*", {"size_most": "1", "timeout": "1s", "timeout_action": "bounce"})])
+        w.logged("config read again", node)
+    a.lose_disk()
+    a.word = a.by_rule
+    same = guid(name.hex(), BODY, "b@example.net")
+    eventually("it is there again", lambda: a.look() or same in a.disk or w.bounce.mails)
+    assert same in a.disk and not w.bounce.mails
+    a.ship()
+    w.empty()
+    assert not w.bounce.mails
