@@ -151,6 +151,21 @@ static void explain_asked(struct ctl *ctl, const char *next_hop)
     }
 }
 
+/* In the unit in which it is at least 1: a warm-up's 50 a day are no readable part of a second. */
+static void show_rate(double a_second, const char *burst)
+{
+    static const struct {
+        const char *name;
+        double seconds;
+    } unit[] = {{"a second", 1}, {"a minute", 60}, {"an hour", 3600}, {"a day", 86400}};
+    size_t i = 0;
+    char rate[32];
+    while (i + 1 < sizeof unit / sizeof *unit && a_second * unit[i].seconds < 1.)
+        i++;
+    snprintf(rate, sizeof rate, "%.6g", a_second * unit[i].seconds);
+    out("now at most %s mails %s, %s at once\n", rate, unit[i].name, burst);
+}
+
 static void show_state(const json_t *row)
 {
     if (!row_get_number(row, "words_count"))
@@ -163,10 +178,9 @@ static void show_state(const json_t *row)
         out("that ends by itself at %s\n", until);
     }
     if (row_has(row, "rate_per_second")) {
-        char rate[32], burst[32];
-        snprintf(rate, sizeof rate, "%.6g", row_get_real(row, "rate_per_second"));
+        char burst[32];
         snprintf(burst, sizeof burst, "%.6g", row_get_real(row, "burst"));
-        out("now at most %s mails a second, %s at once\n", rate, burst);
+        show_rate(row_get_real(row, "rate_per_second"), burst);
     }
 }
 
@@ -179,8 +193,9 @@ void shape_print_explained(struct ctl *ctl, const struct shape_known *k, const c
     size_t n = 0;
     out("%s%s%s\n", next_hop, class ? ", class " : "", class ? class : "");
     shape_explain(shapes, next_hop, class, explain_word, &n);
-    explain_asked(ctl, next_hop);
     shape_of(shapes, next_hop, class, &s);
+    if (s.backoff)
+        explain_asked(ctl, next_hop);
     bool suspended = shape_suspended_at(&s, clock_wall());
     double rate = shape_rate_at(&s, clock_wall(), &burst);
     json_t *row = row_new();

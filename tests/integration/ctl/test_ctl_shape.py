@@ -278,7 +278,15 @@ def test_mailq_show_and_top_say_why_nothing_is_sent(running, shape, check):
     eventually("it is delivered", lambda: not admin.queue(running))
 
 
+def test_a_warm_up_is_explained_in_a_readable_unit(running, shape):
+    shape(HOP, "warmup=2020-01-01: " + " ".join(["50"] * 3))
+    assert "now at most" not in admin.done(running, "shape", "--explain", HOP), "its days are over"
+    shape(HOP, "warmup=2099-01-01: 50 100")
+    assert "\nnow at most 2.08333 mails an hour, 2.08333 at once\n" in admin.done(running, "shape", "--explain", HOP)
+
+
 def test_what_replies_asked_for_is_explained(running, shape):
+    shape(HOP, "backoff=yes")
     with resp.Connection(running.nodes["mx2"]) as connection:
         now = int(connection.call("TIME")[0]) * 1000
         connection.call("HSET", f"dovelane.bucket:{HOP}|backoff", "rate", f"0.5 {now + 3600000}", "connections", f"3 {now + 3600000}", "suspend", f"0 {now - 1}")
@@ -287,6 +295,8 @@ def test_what_replies_asked_for_is_explained(running, shape):
             assert [(each["what"], each["value"], each["node"]) for each in asked] == [("rate", 0.5, "mx2"), ("connections", 3, "mx2")]
             out = admin.done(running, "shape", "--explain", HOP)
             assert re.search(r"(?m)^its replies asked for less \(backoff\), until \d{4}-\S+ \S+: rate times 0.5$", out) and ": connections=3\n" in out
+            shape(HOP, "backoff=no")
+            assert "asked" not in admin.done(running, "shape", "--explain", HOP)
         finally:
             connection.call("DEL", f"dovelane.bucket:{HOP}|backoff")
 
