@@ -66,7 +66,7 @@ static const struct rights {
              " ~" CONTROL_DRAIN " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG
              " ~" CONTROL_GROUP
              " +get +set +del +exists +sadd +hget +hgetall +eval) (~" CONTROL_FACTS
-             "* %R~" CONTROL_SITE "* +get +set)"},
+             "* %R~" CONTROL_SITE "* +get +set) (%R~" CONTROL_BUCKET "* +hgetall)"},
     {"dovelane-replicator", CONNECTION
      " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:* "
      "(~" DISK_ASKED "* +lane.take +lane.ack) (%W~" DISK_ANSWERED "* +lane.push) "

@@ -199,7 +199,8 @@ static void check_relay(struct ctl *ctl, struct conn *c)
         freeReplyObject(r);
     r = conn_call(c, "HGETALL " CONTROL_AWAY);
     for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
-        if (r->element[i]->str && r->element[i + 1]->str)
+        if (r->element[i]->str && r->element[i + 1]->str &&
+            strncmp(r->element[i + 1]->str, CONTROL_SUSPENDED, strlen(CONTROL_SUSPENDED)))
             check_say(
                 ctl, FINDING_WARNING, FOUND_HOP_AWAY, who,
                 strstr(r->element[i + 1]->str, "TLS")

@@ -31,7 +31,8 @@ static const char help[] =
     "the file. WORD=none: the general settings count.\n"
     "--suspend: nothing is sent; mail waits in its lanes. --for 2h, --until \"2026-12-01 12:00\" "
     "(UTC): it ends by itself.\n"
-    "--explain: what holds for one next hop, and which rule says it.\n"
+    "--explain: what holds for one next hop, which rule says it, and what its replies asked for "
+    "(backoff).\n"
     "--dry-run: shows the rules as they would be, and changes nothing.\n"
     "Words:";
 
@@ -246,6 +247,15 @@ static char *description(const struct shape_known *k, const struct wish *w)
     return b.data;
 }
 
+/* A name that is written wrong would do nothing, and nobody would say so. */
+static void remark_class(const struct ctl *ctl, const struct wish *w)
+{
+    if (w->class && !w->remove && !config_class(ctl->config, w->class))
+        out_error("dovelane: shape: dovelane.conf has no section `class %s`: the rule counts for "
+                  "no mail until there is one\n",
+                  w->class);
+}
+
 static void print_all(const struct shape_known *k)
 {
     shape_print(&k->file, false);
@@ -266,8 +276,10 @@ static bool grant(struct ctl *ctl, const struct wish *w)
     shape_known_read(ctl, &k);
     apply(ctl, &k, w);
     unsigned long long serial = w->dry_run ? 0 : shape_known_say(ctl, &k);
-    if (serial || w->dry_run)
+    if (serial || w->dry_run) {
         print_all(&k);
+        remark_class(ctl, w);
+    }
     if (serial) {
         char *caller = ctl_caller(), *what = description(&k, w);
         ctl_log(ctl, "shape %s, by %s", what, caller);
@@ -326,7 +338,7 @@ static int64_t time_at(const char *text)
 
 static void explain(struct ctl *ctl, const char *next_hop, const char *class)
 {
-    static const char *const lists[] = {"words", NULL};
+    static const char *const lists[] = {"words", "asked", NULL};
     struct shape_known k;
     char *spelled = nexthop_spell(next_hop);
     if (!shape_pattern_is_exact(spelled))

@@ -8,6 +8,7 @@
 #include "ctl/row.h"
 #include "ctl/shape.h"
 #include "lib/base/clock.h"
+#include "lib/redis/control_keys.h"
 
 /* " by root (uid 0), 2026-12-01 12:00:00", or " by dovelane.conf". */
 static void show_source(const json_t *row)
@@ -101,19 +102,85 @@ static void explain_word(void *arg, const char *word, const struct shape_rule *r
     ++*n;
 }
 
+/* What its replies asked for, and the relays obey: "rate", "connections" or "suspend". */
+static void show_asked(const json_t *row)
+{
+    char until[SHAPE_TIME_TEXT], number[32];
+    const char *what = row_get_text(row, "what");
+    double value = row_get_real(row, "value");
+    snprintf(number, sizeof number, "%.6g", value);
+    shape_time_text(row_get_time(row, "until_at"), until);
+    out("its replies asked for less (backoff), until %s: ", until);
+    if (!strcmp(what, "suspend"))
+        out("nothing is sent\n");
+    else if (value < 1.)
+        out("%s times %s\n", what, number);
+    else
+        out("%s=%s\n", what, number);
+}
+
+static void add_asked(const struct conn *c, const char *what, const char *text)
+{
+    static const struct out_kind asked = {"asked", show_asked};
+    double value;
+    long long until;
+    if (sscanf(text, "%20lf %20lld", &value, &until) != 2 || until * 1000 <= clock_wall())
+        return;
+    json_t *row = row_new();
+    row_add_text(row, "what", what);
+    row_add_real(row, "value", value);
+    row_add_time(row, "until_at", until * 1000);
+    row_add_text(row, "node", c->name);
+    out_row(&asked, row);
+}
+
+/* Of each node: the one that counts for the group changes when it is lost. */
+static void explain_asked(struct ctl *ctl, const char *next_hop)
+{
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct conn *c = &ctl->conn[i];
+        redisReply *r =
+            conn_up(c)
+                ? conn_call(c, "HGETALL " CONTROL_BUCKET "%s" CONTROL_BUCKET_BACKOFF, next_hop)
+                : NULL;
+        for (size_t k = 0; r && r->type == REDIS_REPLY_ARRAY && k + 1 < r->elements; k += 2)
+            if (r->element[k]->str && r->element[k + 1]->str)
+                add_asked(c, r->element[k]->str, r->element[k + 1]->str);
+        if (r)
+            freeReplyObject(r);
+    }
+}
+
+/* In the unit in which it is at least 1: a warm-up's 50 a day are no readable part of a second. */
+static void show_rate(double a_second, const char *burst)
+{
+    static const struct {
+        const char *name;
+        double seconds;
+    } unit[] = {{"a second", 1}, {"a minute", 60}, {"an hour", 3600}, {"a day", 86400}};
+    size_t i = 0;
+    char rate[32];
+    while (i + 1 < sizeof unit / sizeof *unit && a_second * unit[i].seconds < 1.)
+        i++;
+    snprintf(rate, sizeof rate, "%.6g", a_second * unit[i].seconds);
+    out("now at most %s mails %s, %s at once\n", rate, unit[i].name, burst);
+}
+
 static void show_state(const json_t *row)
 {
     if (!row_get_number(row, "words_count"))
         out("  no rule is for it: the general settings count\n");
     if (row_get_is(row, "suspended"))
         out("nothing is sent to it: %s\n", row_get_text(row, "suspended_why"));
-    if (row_has(row, "suspended_until_at"))
-        out("that ends by itself\n");
+    if (row_has(row, "suspended_until_at")) {
+        char until[SHAPE_TIME_TEXT];
+        shape_time_text(row_get_time(row, "suspended_until_at"), until);
+        out("that ends by itself at %s\n", until);
+    }
     if (row_has(row, "rate_per_second")) {
-        char rate[32], burst[32];
-        snprintf(rate, sizeof rate, "%.6g", row_get_real(row, "rate_per_second"));
+        char burst[32];
         snprintf(burst, sizeof burst, "%.6g", row_get_real(row, "burst"));
-        out("now at most %s mails a second, %s at once\n", rate, burst);
+        show_rate(row_get_real(row, "rate_per_second"), burst);
     }
 }
 
@@ -127,6 +194,8 @@ void shape_print_explained(struct ctl *ctl, const struct shape_known *k, const c
     out("%s%s%s\n", next_hop, class ? ", class " : "", class ? class : "");
     shape_explain(shapes, next_hop, class, explain_word, &n);
     shape_of(shapes, next_hop, class, &s);
+    if (s.backoff)
+        explain_asked(ctl, next_hop);
     bool suspended = shape_suspended_at(&s, clock_wall());
     double rate = shape_rate_at(&s, clock_wall(), &burst);
     json_t *row = row_new();

@@ -8,14 +8,14 @@
  *   dovelane.nodes    string   relays, ctl           relays, milters    the nodes of the group that joined or were taken out (lib/cluster/members.h)
  *   dovelane.drain    string   ctl, for seconds      that node's relay  there: everything goes to Postfix's queue
  *   dovelane.look     set      ctl                   that node's relay  lanes of which entries were marked (a hint: the marks are in the entries)
- *   dovelane.away     hash     that node's relay     ctl                next hop -> why it cannot be reached
+ *   dovelane.away     hash     that node's relay     ctl                next hop -> why it cannot be reached, or "suspended: " and why
  *   dovelane.config   hash     that node's relay     ctl                "relay" -> config_digest of the file that it has read,
  *                                                                      "shape" -> serial of dovelane.shape that it obeys
  *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
  *   dovelane.site:S   string   S's replicator       the same, ctl      who runs as replica S, for some seconds (dovecot-plugin/replicator/lanes/claims.h);
  *                                                                      :second behind it: who was refused because of that
  *   dovelane.facts:S  string   ctl at S             ctl                what S's Dovecot is set to, of what must be alike (ctl/facts.h)
- *   dovelane.bucket:D string   relays               relays             tokens of the rate to the next hop D (relay/shape/scripts.h); with
+ *   dovelane.bucket:D string   relays               relays, ctl        tokens of the rate to the next hop D (relay/shape/scripts.h); with
  *                                                                      |connections or |backoff behind it a hash: who has how many, what D asked for
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full
@@ -30,6 +30,7 @@
 #define CONTROL_DRAIN "dovelane.drain"
 #define CONTROL_LOOK "dovelane.look"
 #define CONTROL_AWAY "dovelane.away"
+#define CONTROL_SUSPENDED "suspended: " /* before the reason: nothing is sent by a rule */
 #define CONTROL_CONFIG "dovelane.config"
 #define CONTROL_GROUP "dovelane.group*"
 #define CONTROL_SITE "dovelane.site:"

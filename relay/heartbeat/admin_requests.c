@@ -11,6 +11,7 @@
 #include "relay/acks/owners.h"
 #include "lib/redis/control_keys.h"
 #include "relay/intake/spill_to_postfix.h"
+#include "relay/shape/gate.h"
 
 #define ASK 0.25  /* seconds */
 #define LOOKS 200 /* lanes fetched at a time */
@@ -42,21 +43,30 @@ static void on_looks(struct wire *w, redisReply *reply, void *arg)
             spill_look(o->relay, reply->element[i]->str, (size_t)reply->element[i]->len);
 }
 
-/* ---- telling which next hops are away ---- */
+/* ---- telling which next hops are away, or suspended ---- */
 
 struct telling {
     const char *v[6 + 2 * TELL_MOST];
     int n;
+    char *made[TELL_MOST]; /* texts of v that are to be freed */
+    size_t nmade;
 };
 
 static void tell_one(struct destination *d, void *arg)
 {
     struct telling *t = arg;
-    if (d->head || !d->down || !d->trouble || !destination_is_away(d) ||
-        t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
+    const char *why;
+    bool away = d->down && d->trouble && destination_is_away(d);
+    if (d->head || t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
+        return;
+    if (gate_suspended(d, &why))
+        why = t->made[t->nmade++] = mem_printf(CONTROL_SUSPENDED "%s", why);
+    else if (away)
+        why = d->trouble;
+    else
         return;
     t->v[t->n++] = d->name;
-    t->v[t->n++] = d->trouble;
+    t->v[t->n++] = why;
 }
 
 static void on_told(struct wire *w, redisReply *reply, void *arg)
@@ -68,7 +78,7 @@ static void on_told(struct wire *w, redisReply *reply, void *arg)
 static void tell(struct admin_requests *o)
 {
     char milliseconds[16];
-    struct telling t = {{"EVAL", CONTROL_FIELDS, "1", CONTROL_AWAY, milliseconds}, 5};
+    struct telling t = {{"EVAL", CONTROL_FIELDS, "1", CONTROL_AWAY, milliseconds}, .n = 5};
     size_t len[sizeof t.v / sizeof *t.v];
     snprintf(milliseconds, sizeof milliseconds, "%d", TOLD);
     destinations_each(o->relay, tell_one, &t);
@@ -78,6 +88,8 @@ static void tell(struct admin_requests *o)
     for (int i = 0; i < t.n; i++)
         len[i] = strlen(t.v[i]);
     wire_send(owners_wire(o->relay), on_told, o, t.n, t.v, len);
+    for (size_t i = 0; i < t.nmade; i++)
+        free(t.made[i]);
 }
 
 static void tell_config(struct admin_requests *o)

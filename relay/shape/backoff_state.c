@@ -1,11 +1,12 @@
-/* backoff_state - what a next hop asked for, and for how long that counts. */
+/* backoff_state - what a next hop asked for, and for how long that counts. A rule that takes backoff
+ * back ends it at once. */
 #include "lib/base/clock.h"
 #include "relay/shape/gate_work.h"
 
 bool backoff_now(const struct gate *g, enum backoff_kind kind, double *value_r)
 {
     *value_r = g->backoff[kind].value;
-    return g->backoff[kind].until > clock_monotonic();
+    return g->shape.backoff && g->backoff[kind].until > clock_monotonic();
 }
 
 bool backoff_begin(struct gate *g, enum backoff_kind kind, double value, int64_t milliseconds)

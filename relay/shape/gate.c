@@ -156,7 +156,7 @@ static bool is_shut(const struct gate *g, const char **why)
     *why = *g->shape.suspended_why ? g->shape.suspended_why : "an admin suspended it";
     if (shape_suspended_at(&g->shape, clock_wall()))
         return true;
-    *why = "it asked for that";
+    *why = "the next hop asked for that in a reply (backoff)";
     return backoff_now(g, BACKOFF_SUSPEND, &value);
 }
 

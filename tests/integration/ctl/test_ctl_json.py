@@ -205,8 +205,8 @@ def test_hold_rules(mails):
 def test_shape(mails):
     assert ask(mails.stack, "shape")["rules"] == []
     # No relay is here.
-    made = ask(mails.stack, "shape", ".example.net", "--class", "bulk", "rate=1/s", status=1)
-    assert made["rules"][0]["words"] == [{"word": "rate", "value": "1/s"}] and made["not_obeying"]
+    made = ask(mails.stack, "shape", ".example.net", "--class", "bulk", "weight=3", status=1)
+    assert made["rules"][0]["words"] == [{"word": "weight", "value": "3"}] and made["not_obeying"]
     made = ask(mails.stack, "shape", "--explain", "smtp:[a.example.net]:25", "--class", "bulk")
     assert made["words"][0]["pattern"] == ".example.net" and not made["suspended"]
     made = ask(mails.stack, "shape", "*", "--suspend", "x", "--for", "1h", "--dry-run")

@@ -260,6 +260,52 @@ def test_a_suspended_next_hop_is_found(running, shape, filed, check, by):
     check.lacks("hop-suspended", "nodes")
 
 
+def test_mailq_show_and_top_say_why_nothing_is_sent(running, shape, check):
+    hop = running.destinations["a"]
+    shape(hop, "--suspend", "their postmaster asked", "--for", "2h")
+    host, _, port = running.smtp.rpartition(":")
+    with smtplib.SMTP(host, int(port)) as client:
+        client.sendmail("s@x.example", ["u@a.example"], b"Subject: x\r\n\r\nhello\r\n")
+    why = "suspended: their postmaster asked"
+    eventually("mailq says so", lambda: f"({why})" in admin.done(running, "mailq"))
+    mail, = admin.queue(running)
+    assert mail["recipients"][0]["delay_reason"] == why
+    assert why in admin.done(running, "show", mail["queue_id"])
+    assert f"{hop}  {why} (" in admin.run(running, "top", "--once").out
+    check.finds("hop-suspended", "nodes", about=hop)
+    check.lacks("hop-away", "nodes")
+    shape(hop, "--resume")
+    eventually("it is delivered", lambda: not admin.queue(running))
+
+
+def test_a_warm_up_is_explained_in_a_readable_unit(running, shape):
+    shape(HOP, "warmup=2020-01-01: " + " ".join(["50"] * 3))
+    assert "now at most" not in admin.done(running, "shape", "--explain", HOP), "its days are over"
+    shape(HOP, "warmup=2099-01-01: 50 100")
+    assert "\nnow at most 2.08333 mails an hour, 2.08333 at once\n" in admin.done(running, "shape", "--explain", HOP)
+
+
+def test_what_replies_asked_for_is_explained(running, shape):
+    shape(HOP, "backoff=yes")
+    with resp.Connection(running.nodes["mx2"]) as connection:
+        now = int(connection.call("TIME")[0]) * 1000
+        connection.call("HSET", f"dovelane.bucket:{HOP}|backoff", "rate", f"0.5 {now + 3600000}", "connections", f"3 {now + 3600000}", "suspend", f"0 {now - 1}")
+        try:
+            asked = explained(running)["asked"]
+            assert [(each["what"], each["value"], each["node"]) for each in asked] == [("rate", 0.5, "mx2"), ("connections", 3, "mx2")]
+            out = admin.done(running, "shape", "--explain", HOP)
+            assert re.search(r"(?m)^its replies asked for less \(backoff\), until \d{4}-\S+ \S+: rate times 0.5$", out) and ": connections=3\n" in out
+            shape(HOP, "backoff=no")
+            assert "asked" not in admin.done(running, "shape", "--explain", HOP)
+        finally:
+            connection.call("DEL", f"dovelane.bucket:{HOP}|backoff")
+
+
+def test_a_class_without_a_section_is_remarked(running, shape):
+    said = admin.run(running, "shape", HOP, "--class", "nosuch", "weight=3")
+    assert said.status == 0 and "dovelane.conf has no section `class nosuch`: the rule counts for no mail until there is one" in said.err
+
+
 @mends("backoff-rules")
 def test_a_file_of_rules_for_replies_that_cannot_be_read_is_found(running, filed, check, tmp_path):
     rules = tmp_path / "rules"

@@ -301,6 +301,17 @@ def test_a_reply_suspends_and_others_hear_of_it(world, tmp_path):
     assert early <= 6 and time.monotonic() - begin > 4 and len(peer.mails) == 12
 
 
+def test_a_rule_that_takes_back_off_back_ends_it(world, tmp_path):
+    w, peer = backing_off(world, tmp_path, '421 4.7.* "too many" suspend 1h', retry_first="200ms", retry_most="200ms")
+    peer.say("MAIL", "421 4.7.28 too many mails from you", times=1)
+    w.store(peer, owners=["mx1"])
+    w.logged(r"next hop \S+ is suspended: the next hop asked for that in a reply \(backoff\)")
+    w.configure("mx1", shapes=[("*", {"backoff": "no"})])
+    w.logged("is not suspended any more")
+    w.empty()
+    assert len(peer.mails) == 1
+
+
 def test_a_greeting_that_says_too_many_connections(world, tmp_path):
     w, peer = backing_off(world, tmp_path, '421 * "too many connections" connections 1 1h', destination_concurrency_first=5)
     peer.say("CONNECT", "421 4.7.0 too many connections", times=1)
