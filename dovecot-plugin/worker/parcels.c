@@ -358,6 +358,11 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
                    : FRAME_OK;
     if (orset_is_stale(p->exchange, body.p, body.n))
         return FRAME_OK;
+    /* It may bring other sites' copies of mails that are here, as apply_batch() has it. */
+    if (round_look(s) < 0)
+        return FRAME_TEMPORARY;
+    if (p->exchange == NULL)
+        return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
     int e = take_answer(s, p, body, &q);

@@ -2,7 +2,7 @@
 may have seen, and not the copy that another site's client made meanwhile."""
 import pytest
 from worker_sites import append, delete, equal, imap, make_world, needs_dovecot, subjects
-from support.frames import PARCEL, num, text
+from support.frames import EXCHANGE, PARCEL, num, text
 
 pytestmark = [needs_dovecot, pytest.mark.long]
 
@@ -82,5 +82,29 @@ def test_a_copy_that_was_seen_goes_with_the_mail(tmp_path_factory, formats):
         world.settle()
         shown = equal(world)
         assert (subjects(shown, "INBOX"), subjects(shown, "F")) == (1, 0)
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_a_copy_that_an_exchange_brings_outlives_a_removal_that_had_not_seen_it(tmp_path_factory, formats):
+    world = make_world(tmp_path_factory, formats.split(","))
+    try:
+        a, b = world[1], world[2]
+        imap(a, None, ("create", "F"))
+        append(a, "INBOX", "m")
+        world.settle()
+        imap(b, "INBOX", ("uid", "COPY", "1", "F"))
+        b.ingest()
+        imap(a, "INBOX", ("uid", "COPY", "1", "F"))
+        a.ingest()
+        a.outbox[2].clear()         # no op tells of the copies
+        b.outbox[1].clear()
+        imap(b, "F", *EXPUNGE)
+        b.ship(1, EXCHANGE)
+        world.settle(ingest=False)
+        world.settle()
+        shown = equal(world)
+        assert (subjects(shown, "INBOX"), subjects(shown, "F")) == (1, 1)
     finally:
         world.stop()
