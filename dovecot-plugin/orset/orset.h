@@ -264,6 +264,9 @@ uint16_t orset_self(const struct orset *); /* index of this replica */
  * has, or lets be removed; in the middle of that, so it calls nothing here. NULL: none is. */
 typedef void orset_changed_fn(void *arg, uint32_t home, uint32_t uid);
 void orset_on_changed(struct orset *, orset_changed_fn *fn, void *arg);
+/* fn is called for each mail that a mailbox has, when another site's dot of the same message comes.
+ * Whoever removes the mail later takes that dot, too. Likewise. */
+void orset_on_joined(struct orset *, orset_changed_fn *fn, void *arg);
 /* fn is called for each message that a removal takes out of the state, in the middle of that, so it
  * calls nothing here. NULL: none is. */
 typedef void orset_removed_fn(void *arg, const struct orset_facts *);

@@ -107,33 +107,74 @@ static unsigned count_elsewhere(struct session *s)
     return n;
 }
 
-/* Where a mailbox of this site is to be shown in another one from now on, since two sites made
- * folders of one name, what clients did in it is an op before its mails are bound anew. */
-static int apply_batch(struct session *s, struct peer *p, struct text batch,
-                       struct orset_batch_result *r)
-{
-    const struct frame_ingest all = {.n = 0};
-    unsigned before = count_elsewhere(s);
-    orset_uid_hold(s->os, is_joining(s));
-    int e = orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
-    if (e < 0 || is_joining(s))
-        return e;
-    if (orset_homes(s->os) < 0)
-        return ORSET_E_STORAGE;
-    if (count_elsewhere(s) <= before)
-        return e;
-    session_rollback(s);
-    if (round_ingest(s, &all) < 0 || session_begin(s) < 0)
-        return ORSET_E_STORAGE;
-    crash_at("unite");
-    return orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
-}
-
 static void note_changed(void *arg, uint32_t home, uint32_t uid)
 {
     const struct changed_mail m = {home, uid};
     ARRAY_TYPE(changed_mail) *changed = arg;
     array_push_back(changed, &m);
+}
+
+/* Which look at the mailboxes comes before the batch is taken. NULL: none. */
+static const struct frame_ingest *look_before(struct session *s, unsigned elsewhere,
+                                              const ARRAY_TYPE(changed_mail) * joined)
+{
+    static const struct frame_ingest all = {.n = 0}, those_that_changed = {.n = 0, .sweep = TRUE};
+    const struct changed_mail *m;
+    uint32_t current = ORSET_NO_FOLDER;
+    if (count_elsewhere(s) > elsewhere)
+        return &all;
+    array_foreach (joined, m) {
+        if (m->folder != current && !ingest_is_current(s, m->folder))
+            return &those_that_changed;
+        current = m->folder;
+    }
+    return NULL;
+}
+
+static int apply_noting_joined(struct session *s, struct peer *p, struct text batch,
+                               struct orset_batch_result *r, ARRAY_TYPE(changed_mail) * changed,
+                               ARRAY_TYPE(changed_mail) * joined)
+{
+    array_clear(changed);
+    array_clear(joined);
+    orset_on_joined(s->os, note_changed, joined);
+    int e = orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
+    orset_on_joined(s->os, NULL, NULL);
+    return e;
+}
+
+/* What clients did here becomes ops first
+ * - where a mailbox is to be shown in another one from now on, since two sites made folders of one
+ *   name: its mails are bound anew after that;
+ * - where a mail that a mailbox has turns out to be another site's, too. A removal that is found
+ *   later names all dots that the state has then. It would take a copy that its client had not
+ *   seen. */
+static int apply_batch(struct session *s, struct peer *p, struct text batch,
+                       struct orset_batch_result *r, ARRAY_TYPE(changed_mail) * changed)
+{
+    ARRAY_TYPE(changed_mail) joined;
+    const struct frame_ingest *look = NULL;
+    unsigned elsewhere = count_elsewhere(s);
+    i_array_init(&joined, 16);
+    orset_uid_hold(s->os, is_joining(s));
+    int e = apply_noting_joined(s, p, batch, r, changed, &joined);
+    if (e >= 0 && !is_joining(s)) {
+        if (orset_homes(s->os) < 0)
+            e = ORSET_E_STORAGE;
+        else
+            look = look_before(s, elsewhere, &joined);
+    }
+    if (look != NULL) {
+        session_rollback(s);
+        if (round_ingest(s, look) < 0 || session_begin(s) < 0) {
+            e = ORSET_E_STORAGE;
+        } else {
+            crash_at("unite");
+            e = apply_noting_joined(s, p, batch, r, changed, &joined);
+        }
+    }
+    array_free(&joined);
+    return e;
 }
 
 /* A backup site keeps what is removed, and says by whom. In a transaction. */
@@ -157,7 +198,7 @@ static int apply_and_note(struct session *s, struct peer *p, struct text batch,
     ARRAY_TYPE(changed_mail) changed;
     i_array_init(&changed, 64);
     orset_on_changed(s->os, note_changed, &changed);
-    int e = apply_batch(s, p, batch, r);
+    int e = apply_batch(s, p, batch, r, &changed);
     orset_on_changed(s->os, NULL, NULL);
     if (!fatal(e) && !orset_must_roll_back(s->os) &&
         (modseq_repair_note(s, &changed) < 0 || note_removers(s, p, &changed) < 0))
@@ -316,6 +357,11 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
                    ? FRAME_TEMPORARY
                    : FRAME_OK;
     if (orset_is_stale(p->exchange, body.p, body.n))
+        return FRAME_OK;
+    /* It may bring other sites' copies of mails that are here, as apply_batch() has it. */
+    if (round_look(s) < 0)
+        return FRAME_TEMPORARY;
+    if (p->exchange == NULL)
         return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;

@@ -68,6 +68,12 @@ int round_ingest(struct session *s, const struct frame_ingest *f)
     return ingest(s, f, joins, send_part) < 0 ? -1 : round_apply(s, 0);
 }
 
+int round_look(struct session *s)
+{
+    const struct frame_ingest changed = {.n = 0, .sweep = TRUE};
+    return is_joining(s) ? 0 : ingest(s, &changed, FALSE, send_part);
+}
+
 /* --- apply ------------------------------------------------------------------------------------ */
 
 /* What was bound, raised or made is compared before anything is placed in it. */

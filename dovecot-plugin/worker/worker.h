@@ -34,6 +34,8 @@ struct session;
 
 /* What changed in the mailboxes becomes ops, which go out; then all that the mailboxes lack. */
 int round_ingest(struct session *, const struct frame_ingest *);
+/* Of the mailboxes whose files changed only the first half: before a peer's state is taken. */
+int round_look(struct session *);
 /* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for
  * from ask (0: nobody in particular). */
 int round_apply(struct session *, uint64_t ask);

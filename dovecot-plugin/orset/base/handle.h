@@ -133,6 +133,8 @@ struct orset {
     uint64_t left_out;      /* keywords that were not set, since it was opened */
     void (*changed)(void *arg, uint32_t home, uint32_t uid); /* orset_on_changed() */
     void *changed_arg;
+    void (*joined)(void *arg, uint32_t home, uint32_t uid); /* orset_on_joined() */
+    void *joined_arg;
     void (*removed)(void *arg, const struct orset_facts *); /* orset_on_removed() */
     void *removed_arg;
     uint64_t batches;     /* applied since it was opened */

@@ -228,6 +228,12 @@ void orset_on_changed(struct orset *os, orset_changed_fn *fn, void *arg)
     os->changed_arg = arg;
 }
 
+void orset_on_joined(struct orset *os, orset_changed_fn *fn, void *arg)
+{
+    os->joined = fn;
+    os->joined_arg = arg;
+}
+
 void orset_on_removed(struct orset *os, orset_removed_fn *fn, void *arg)
 {
     os->removed = fn;

@@ -66,6 +66,8 @@ int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
         if (orset_message_load(os, f->index, same, other) <= 0)
             return orset_storage_fail(os, "a message vanished");
         m->p.uid = other->p.uid;
+        if (os->joined && m->p.uid != 0)
+            os->joined(os->joined_arg, home->index, m->p.uid);
         if ((r = orset_group_union(os, other, &before)) < 0 ||
             (r = orset_group_speaker(os, other, &speaker, had_body)) < 0)
             return r;

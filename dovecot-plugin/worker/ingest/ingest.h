@@ -16,6 +16,8 @@ int ingest(struct session *, const struct frame_ingest *, bool joined, send_fn *
 /* The mailboxes that are to be compared whole, now. */
 int ingest_marked(struct session *);
 int ingest_one(struct session *, struct box *);
+/* By its files, nothing has changed in the folder's mailbox since it was looked at. */
+bool ingest_is_current(struct session *, uint32_t folder);
 /* Decides on what is quarantined and is gone still; what went besides is the next scan's to
  * judge. How many mails that were, or -1. */
 int quarantine_decide(struct session *, struct box *, bool accept);

@@ -41,3 +41,21 @@ uint64_t ingest_stamp(struct mailbox *box)
     uint64_t hash = orset_hash_words(w, n).lo;
     return hash != 0 ? hash : 1;
 }
+
+bool ingest_is_current(struct session *s, uint32_t folder)
+{
+    const struct box *x = box_by_folder(s, folder);
+    uint64_t stamp;
+    if (x == NULL || x->gone)
+        return TRUE;
+    if (x->vname == NULL || x->at.stamp == 0)
+        return FALSE;
+    T_BEGIN
+    {
+        struct mailbox *box = session_mailbox(s, x->vname, 0);
+        stamp = ingest_stamp(box);
+        mailbox_free(&box);
+    }
+    T_END;
+    return stamp == x->at.stamp;
+}
