@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from report import BUILD, REPOSITORY, shown  # noqa: E402 (after the path)
 
