@@ -20,8 +20,8 @@ static const char help[] =
     "       dovelane shape PATTERN [--class NAME] WORD=VALUE...   (WORD= takes the word out "
     "again)\n"
     "       dovelane shape PATTERN [--class NAME] --remove\n"
-    "       dovelane shape PATTERN [--class NAME] --suspend REASON [--for TIME | --until TIME]\n"
-    "       dovelane shape PATTERN [--class NAME] --resume\n"
+    "       dovelane shape PATTERN --suspend REASON [--for TIME | --until TIME]\n"
+    "       dovelane shape PATTERN --resume\n"
     "       dovelane shape --explain NEXTHOP [--class NAME]\n"
     "How much next hops get. Lists the rules of dovelane.conf (sections `shape`), and those that "
     "were said here; changes the latter.\n"
@@ -83,6 +83,8 @@ static void check_words(const struct wish *w)
     for (int i = 0; i < w->nwords; i++) {
         char *word = mem_strdup(w->word[i]), *value = split(word);
         refuse(shape_word_wrong(word, *value ? value : "none"));
+        if (w->class)
+            refuse(shape_class_word_wrong(w->class, word));
         free(word);
     }
 }
@@ -102,6 +104,8 @@ static void check_wish(const struct wish *w)
     if (suspends)
         refuse(!strcmp(w->suspend, "none") ? mem_strdup("--suspend none: give a reason")
                                            : shape_word_wrong("suspend", w->suspend));
+    if (w->class && (suspends || w->resume))
+        refuse(shape_class_word_wrong(w->class, "suspend"));
     check_words(w);
 }
 

@@ -70,6 +70,15 @@ static char *twice(struct cfg_t *cfg, const char *pattern, const char *class, un
     return NULL;
 }
 
+static char *class_words_wrong(struct cfg_t *section)
+{
+    char *wrong = NULL;
+    for (size_t i = 0; *class_of(section) && !wrong && shape_word_name(i); i++)
+        if (cfg_getstr(section, shape_word_name(i)))
+            wrong = shape_class_word_wrong(class_of(section), shape_word_name(i));
+    return wrong;
+}
+
 /* Called when a section ends, so that the error has a line: that of its closing brace. */
 int config_shape_check(struct cfg_t *cfg, struct cfg_opt_t *opt)
 {
@@ -80,6 +89,8 @@ int config_shape_check(struct cfg_t *cfg, struct cfg_opt_t *opt)
         wrong = next_hop_wrong(pattern);
     if (!wrong)
         wrong = twice(cfg, pattern, class_of(section), n);
+    if (!wrong)
+        wrong = class_words_wrong(section);
     if (!wrong && cfg_getstr(section, "suspend_until") && !cfg_getstr(section, "suspend"))
         wrong = mem_printf("suspend_until = %s without suspend: write the reason, suspend = "
                            "\"...\", or leave both away",

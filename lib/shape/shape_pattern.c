@@ -53,6 +53,18 @@ char *shape_class_wrong(const char *class)
                       class, SHAPE_CLASS_NAME - 1);
 }
 
+char *shape_class_word_wrong(const char *class, const char *word)
+{
+    static const char *const of_class[] = {"weight", "accept_entries", "accept_age", "over"};
+    for (size_t i = 0; i < sizeof of_class / sizeof *of_class; i++)
+        if (!strcmp(word, of_class[i]))
+            return NULL;
+    return mem_printf("%s is not for one class (%s), but for all that a next hop gets: write it "
+                      "into a rule without a class. For a class are weight, accept_entries, "
+                      "accept_age and over",
+                      word, class);
+}
+
 /* ---- does it fit ---- */
 
 static char lower(char c)

@@ -50,6 +50,8 @@ const char *shape_rule_value(const struct shape_rule *, const char *word);
 /* NULL, or what is wrong, and the way out (malloc'd). */
 char *shape_pattern_wrong(const char *pattern);
 char *shape_class_wrong(const char *class);
+/* Of a rule with a class: only some words are about a class's mail. */
+char *shape_class_word_wrong(const char *class, const char *word);
 /* It names one next hop. */
 bool shape_pattern_is_exact(const char *pattern);
 

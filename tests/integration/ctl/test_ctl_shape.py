@@ -75,12 +75,12 @@ def test_what_is_said_reaches_every_relay_and_milter_and_stays(running, shape):
 
 def test_words_are_changed_one_by_one_and_a_class_is_a_rule_of_its_own(shape):
     shape(HOP, "rate=100/s", "connections=5")
-    shape(HOP, "--class", "bulk", "rate=1/s")
+    shape(HOP, "--class", "bulk", "weight=5")
     out = shape(HOP, "rate=50/s", "timeout=2h")
-    assert "    rate=50/s connections=5 timeout=2h\n" in out and "smtp:[mx1.example.net]:25, class bulk  (" in out and "    rate=1/s\n" in out
+    assert "    rate=50/s connections=5 timeout=2h\n" in out and "smtp:[mx1.example.net]:25, class bulk  (" in out and "    weight=5\n" in out
     assert "    rate=50/s timeout=2h\n" in shape(HOP, "connections=")
     assert "timeout=2h" not in shape(HOP, "--remove") and "class bulk" in shape()
-    assert shape(HOP, "--class", "bulk", "rate=") == "no rules: the general settings count for all next hops\n"
+    assert shape(HOP, "--class", "bulk", "weight=") == "no rules: the general settings count for all next hops\n"
 
 
 def test_a_dry_run_changes_nothing(running, shape):
@@ -134,6 +134,8 @@ WRONG = [
     ((HOP, "rate"), "rate is no WORD=VALUE: write it like rate=100/s"),
     ((HOP,), "give words (rate=100/s), or one of --suspend REASON, --resume, --remove"),
     ((HOP, "rate=1/s", "--remove"), "give words (rate=100/s), or one of"),
+    ((HOP, "--class", "bulk", "rate=1/s"), "rate is not for one class (bulk), but for all that a next hop gets: write it into a rule without a class"),
+    ((HOP, "--class", "bulk", "--suspend", "x"), "suspend is not for one class (bulk)"),
     ((HOP, "--class", "A B", "rate=1/s"), 'class = "A B": a class\'s name has 1 to 15'),
     ((HOP, "--remove"), "no such rule was said here; `dovelane shape` lists them"),
     ((HOP, "burst="), "burst was not said here"),
@@ -249,11 +251,11 @@ def check(running):
 def test_a_suspended_next_hop_is_found(running, shape, filed, check, by):
     check.lacks("hop-suspended", "nodes")
     if by == "said":
-        shape(HOP, "--class", "bulk", "--suspend", "their postmaster asked", "--for", "2h")
+        shape(HOP, "--suspend", "their postmaster asked", "--for", "2h")
     else:
-        filed(f'shape "{HOP}" {{ class = bulk suspend = "their postmaster asked" }}\n')
+        filed(f'shape "{HOP}" {{ suspend = "their postmaster asked" }}\n')
     found = check.finds("hop-suspended", "nodes", about=HOP)
-    assert found.mend == f"dovelane shape '{HOP}' --class bulk --resume" and "their postmaster asked" in check.look("nodes")[1]
+    assert found.mend == f"dovelane shape '{HOP}' --resume" and "their postmaster asked" in check.look("nodes")[1]
     shape(*found.mend.replace("'", "").split()[2:])
     check.lacks("hop-suspended", "nodes")
 

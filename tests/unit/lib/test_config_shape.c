@@ -44,19 +44,19 @@ START_TEST(test_sections_become_rules)
     expect_lines("shape \"smtp:[a], [b]:25\" {\n rate = \"100/s\"\n burst = 20\n"
                  " suspend = \"a b\" suspend_until = \"2026-12-01 12:00\" }\n"
                  "shape '*' { connections = 5 }\n"
-                 "shape .example.net { rate = 5/min # so few\n class = bulk }\n",
+                 "shape .example.net { weight = 5 # so few\n class = bulk }\n",
                  "smtp:[a],[b]:25\trate=100/s\tburst=20\tsuspend=a b\tsuspend_until=2026-12-01 "
                  "12:00\n"
-                 "*\tconnections=5\n.example.net\tclass=bulk\trate=5/min\n");
+                 "*\tconnections=5\n.example.net\tclass=bulk\tweight=5\n");
 }
 END_TEST
 
 START_TEST(test_one_pattern_may_have_several_classes)
 {
     expect_lines("shape \"*\" { rate = 1/s }\nsyslog_name = shape\nlog_level = debug\n"
-                 "shape \"*\" { rate = 2/s class = bulk }\n"
-                 "shape \"*\" { rate = 3/s class = mail }\n",
-                 "*\trate=1/s\n*\tclass=bulk\trate=2/s\n*\tclass=mail\trate=3/s\n");
+                 "shape \"*\" { weight = 2 class = bulk }\n"
+                 "shape \"*\" { weight = 3 class = mail }\n",
+                 "*\trate=1/s\n*\tclass=bulk\tweight=2\n*\tclass=mail\tweight=3\n");
 }
 END_TEST
 
