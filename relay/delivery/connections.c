@@ -430,6 +430,8 @@ static size_t most_connections(struct destination *d)
 static void open_more(struct destination *d)
 {
     size_t most = most_connections(d);
+    if (d->queued && (TAILQ_EMPTY(&d->idle) ? !gate_opens_soon(d) : !gate_opens(d)))
+        return; /* it would idle, and end, again and again */
     /* As many at a time as there are good ones: one at first, then it doubles. */
     while (!d->down && !d->closing && !d->resolving && d->nopening < d->queued &&
            d->nready + d->nopening < most && d->nopening < (d->nready ? d->nready : 1)) {

@@ -14,8 +14,12 @@
 /* seconds: all relays together fetch no more at once than a rate's tokens of that time. It covers
  * the round trip to a node that is far away */
 #define SLICE 0.2
-#define QUICK 0.05  /* seconds: who uses all tokens so quickly fetches more of them next time */
-#define UNUSED 0.5  /* seconds after which tokens that nothing used are forgotten */
+#define QUICK 0.05 /* seconds: who uses all tokens so quickly fetches more of them next time */
+/* seconds after which tokens that nothing used are forgotten; of a low rate, so long as the next one
+ * takes, at most */
+#define UNUSED 0.5
+#define UNUSED_MOST 30.
+#define SOON 1.     /* seconds: a connection may be opened so long before it is needed */
 #define ANSWER 0.6  /* seconds: an answer that takes longer is not waited for */
 #define LEAST 0.001 /* seconds between two questions */
 #define REFUSED 5.  /* seconds until a server that refused is asked again */
@@ -230,9 +234,16 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 
 /* ---- interface ---- */
 
+/* A connection may have to be opened first. */
+static double unused_most(const struct bucket *b)
+{
+    double most = b->rates.rate > 0. ? 1. / b->rates.rate : UNUSED;
+    return most < UNUSED ? UNUSED : most > UNUSED_MOST ? UNUSED_MOST : most;
+}
+
 static void expire(struct bucket *b, double now)
 {
-    if (b->tokens > 0. && now - b->granted_at > UNUSED && b->refused_until <= now) {
+    if (b->tokens > 0. && now - b->granted_at > unused_most(b) && b->refused_until <= now) {
         b->tokens = 0.;
         b->batch = 1.;
     }
@@ -248,6 +259,12 @@ bool bucket_opens(struct bucket *b)
     if (!b->asking && !ev_is_active(&b->again))
         ask(b);
     return has_token(b);
+}
+
+bool bucket_opens_soon(struct bucket *b)
+{
+    return bucket_opens(b) ||
+           (b->coming > 0. && ev_timer_remaining(b->relay->loop, &b->again) <= SOON);
 }
 
 void bucket_passed(struct bucket *b, size_t bytes)
@@ -270,8 +287,10 @@ void bucket_set(struct bucket *b, const struct bucket_rates *rates)
     }
     if (rates->byte_rate <= 0.)
         b->bytes = 0.;
-    if (b->rates.rate <= 0. && b->rates.byte_rate <= 0.)
+    if (b->rates.rate <= 0. && b->rates.byte_rate <= 0.) {
         ev_timer_stop(b->relay->loop, &b->again);
+        b->asking = false;
+    }
 }
 
 struct bucket *bucket_open(struct relay *r, struct arbiters *arbiters, const char *destination,

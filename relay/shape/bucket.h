@@ -39,6 +39,8 @@ void bucket_set(struct bucket *, const struct bucket_rates *);
 
 /* Whether a mail may leave. False: tokens are fetched, and filled is called. */
 bool bucket_opens(struct bucket *);
+/* The same, or one may leave in a moment: it is worth to open a connection. */
+bool bucket_opens_soon(struct bucket *);
 /* It left. */
 void bucket_passed(struct bucket *, size_t bytes);
 

@@ -284,6 +284,12 @@ bool gate_opens(struct destination *d)
     return !g->shut && (!g->bucket || bucket_opens(g->bucket));
 }
 
+bool gate_opens_soon(struct destination *d)
+{
+    struct gate *g = gate_of(d);
+    return !g || !g->bucket || bucket_opens_soon(g->bucket);
+}
+
 void gate_passed(struct destination *d, const struct smtp_mail *m)
 {
     struct gate *g = gate_of(d);

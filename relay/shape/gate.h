@@ -19,7 +19,10 @@ bool gate_unsuspended_for(const struct destination *, int64_t milliseconds);
 
 /* Whether a mail may be given to a connection now. False: `wake` is called when it may. */
 bool gate_opens(struct destination *);
-/* That was done. */
+/* Whether a connection may be opened where there is none: with a low rate not long before a mail
+ * may leave. */
+bool gate_opens_soon(struct destination *);
+/* A mail was given to a connection. */
 void gate_passed(struct destination *, const struct smtp_mail *);
 
 /* How many connections this host of the next hop may have now, at most `most`. */

@@ -132,6 +132,15 @@ def test_another_rate_counts_at_once(world):
     assert len(times) == 60
 
 
+def test_a_low_rate_opens_a_connection_when_a_mail_may_leave(world):
+    """Not each time that one has ended because it was idle."""
+    w = world(nodes=1, relays=["mx1"], shapes=[("*", {"rate": "20/min", "burst": 1})], connection_idle="1200ms")
+    times = timed(peer := w.peer())
+    fill(w, peer, 4, nodes=["mx1"])
+    w.empty()
+    assert len(times) == 4 and peer.sessions <= 8 and too_many(times, 1 / 3, 1) <= 0.5, (times, peer.sessions)
+
+
 def test_a_relay_that_waits_for_its_rate_stops_at_once_and_gives_back(world):
     w = world(nodes=1, relays=["mx1"], shapes=[("*", {"rate": "1/h", "burst": 1})])
     times = timed(peer := w.peer())
