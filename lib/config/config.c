@@ -320,3 +320,8 @@ bool config_name_ok(const char *name)
     size_t len = strlen(name);
     return len && len <= 64 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == len;
 }
+
+char *config_shape_text(const struct config *c)
+{
+    return mem_strdup(c->shapes);
+}

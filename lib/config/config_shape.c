@@ -124,8 +124,3 @@ char *config_shape_read(struct cfg_t *cfg)
     shape_rules_free(&all);
     return text.data ? text.data : mem_strdup("");
 }
-
-char *config_shape_text(const struct config *c)
-{
-    return mem_strdup(c->shapes);
-}

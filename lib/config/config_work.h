@@ -39,6 +39,12 @@ struct cfg_opt_t;
 int config_shape_check_word(struct cfg_t *section, struct cfg_opt_t *);
 int config_shape_check(struct cfg_t *, struct cfg_opt_t *);
 char *config_shape_read(struct cfg_t *);
+/* A text of a class's `match`, as match_parse reads it: "all" wants a value there, and settings are
+ * written with _. CONFIG_CLASS_OR stands between two choices. */
+#define CONFIG_CLASS_OR "or"
+struct buf;
+void config_class_line(struct buf *, const char *word);
+
 /* Sections `class`: libconfuse's check of one as it ends; all of them; and their end. */
 struct cfg_t;
 struct cfg_opt_t;
