@@ -406,7 +406,7 @@ class Group(Stack):
         conf, dirty, key = base / "dovelane.conf", base / "dirty", base / "group.key"
         settings = {"replicator_dir": dovecot.seen(base / "replicator", root), "dirty_dir": dovecot.seen(dirty, root),
                     "metrics_socket": dovecot.seen(base / "metrics", root), "replicate_namespaces": '{"inbox"}', "replicator_workers": self.workers,
-                    **programs.no_metrics(self.build_of(root) / "dovecot-plugin/replicator/dovelane-replicator"), **self.settings}
+                    **programs.no_metrics(built_at(self.build_of(root), "replicator")), **self.settings}
         if self.secure:
             shutil.copytree(self.secure.directory, base / "secure")
             files = dovecot.seen(base / "secure", root)
