@@ -19,10 +19,12 @@
  * takes, at most */
 #define UNUSED 0.5
 #define UNUSED_MOST 30.
-#define SOON 1.     /* seconds: a connection may be opened so long before it is needed */
-#define ANSWER 0.6  /* seconds: an answer that takes longer is not waited for */
-#define LEAST 0.001 /* seconds between two questions */
-#define REFUSED 5.  /* seconds until a server that refused is asked again */
+#define SOON 1.       /* seconds: a connection may be opened so long before it is needed */
+#define ANSWER 0.6    /* seconds: an answer that takes longer is not waited for */
+#define LEAST 0.001   /* seconds between two questions */
+#define WAIT_MOST 1e6 /* seconds; the longest of a rate that can be said is of this size */
+#define BYTES_MOST 1e15
+#define REFUSED 5. /* seconds until a server that refused is asked again */
 
 struct bucket {
     struct relay *relay;
@@ -114,10 +116,14 @@ static void refuse(struct bucket *b, const char *why)
 
 static void on_grant(struct bucket *b, const redisReply *reply)
 {
-    double mails = (double)reply->element[0]->integer,
+    double mails = (double)reply->element[0]->integer, bytes = strtod(reply->element[1]->str, NULL),
            wait = strtod(reply->element[2]->str, NULL) / 1e6;
     b->refused_until = 0.;
-    b->bytes += strtod(reply->element[1]->str, NULL);
+    /* Somebody else's script may have written into the key: no number of it is believed blindly. */
+    if (bytes > 0. && bytes < BYTES_MOST)
+        b->bytes += bytes;
+    if (!(wait <= WAIT_MOST))
+        wait = WAIT_MOST;
     if (wait < LEAST) {
         ev_timer_stop(b->relay->loop, &b->again);
         grant(b, mails);

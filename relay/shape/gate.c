@@ -23,30 +23,19 @@ static struct destination *head_of(struct destination *d)
 
 /* ---- what all hosts of a next hop have together ---- */
 
-static size_t queued(struct destination *head)
-{
-    struct destination *at;
-    size_t all = 0;
-    for (unsigned n = 0; (at = destination_hop(head, n)); n++)
-        all += at->queued;
-    return all;
-}
+struct totals {
+    size_t queued, connected, carrying;
+};
 
-static size_t connected(struct destination *head)
+static struct totals totals(struct destination *head)
 {
     struct destination *at;
-    size_t all = 0;
-    for (unsigned n = 0; (at = destination_hop(head, n)); n++)
-        all += at->nready + at->nopening;
-    return all;
-}
-
-static size_t carrying(struct destination *head)
-{
-    struct destination *at;
-    size_t all = 0;
-    for (unsigned n = 0; (at = destination_hop(head, n)); n++)
-        all += at->ncarrying;
+    struct totals all = {0};
+    for (unsigned n = 0; (at = destination_hop(head, n)); n++) {
+        all.queued += at->queued;
+        all.connected += at->nready + at->nopening;
+        all.carrying += at->ncarrying;
+    }
     return all;
 }
 
@@ -59,7 +48,7 @@ static void bucket_need(void *arg, struct bucket_need *out)
     *out = (struct bucket_need){0};
     if (g->shut)
         return;
-    out->mails = queued(g->head);
+    out->mails = totals(g->head).queued;
     for (unsigned n = 0; g->shape.byte_rate > 0. && (at = destination_hop(g->head, n)); n++)
         out->bytes += (double)waiting_bytes(at);
 }
@@ -112,7 +101,8 @@ static size_t connections_most(const struct gate *g)
 static bool slots_need(void *arg, size_t *held_r, size_t *wanted_r)
 {
     struct gate *g = arg;
-    size_t held = connected(g->head), wanted = queued(g->head) + carrying(g->head),
+    struct totals all = totals(g->head);
+    size_t held = all.connected, wanted = all.queued + all.carrying,
            most = destination_concurrency(g->head);
     wanted = wanted > held ? wanted : held;
     *held_r = held;
@@ -304,7 +294,7 @@ size_t gate_connections(struct destination *d, size_t most)
         return most;
     slots_want(g->slots);
     size_t all = connections_most(g), own = d->nready + d->nopening,
-           others = connected(g->head) - own;
+           others = totals(g->head).connected - own;
     all = all > others ? all - others : 0;
     return all < most ? all : most;
 }
@@ -312,7 +302,7 @@ size_t gate_connections(struct destination *d, size_t most)
 bool gate_is_crowded(struct destination *d)
 {
     struct gate *g = gate_of(d);
-    return g && g->slots && connected(g->head) > connections_most(g);
+    return g && g->slots && totals(g->head).connected > connections_most(g);
 }
 
 unsigned gate_connection_mails(struct destination *d)

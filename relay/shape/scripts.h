@@ -20,7 +20,7 @@
     "local owed, known = tonumber(ARGV[7]), tonumber(ARGV[8]) "                               \
     "local m, y, at = string.match(redis.call('GET', KEYS[1]) or '', '^(%S+) (%S+) (%S+)$') " \
     "m, y, at = tonumber(m), tonumber(y), tonumber(at) "                                      \
-    "if m and y and at then local d = math.max(0, now - at) "                                 \
+    "if m == m and y == y and m and y and at then local d = math.max(0, now - at) "           \
     "m, y = math.min(b, m + r * d), math.min(bb, y + br * d) "                                \
     "else m, y = math.min(b, r * known), math.min(bb, br * known) end "                       \
     "local k, g, d, f = n, 0, 0, 60 "                                                         \

@@ -9,10 +9,12 @@
 #include "lib/base/mem.h"
 #include "relay/shape/scripts.h"
 
-#define POLL 1.      /* seconds */
-#define SOON 0.02    /* the same, when more are wanted */
-#define ANSWER 0.6   /* seconds: an answer that takes longer is not waited for */
-#define TOLD 3500    /* milliseconds for which what a relay said counts */
+#define POLL 1.    /* seconds */
+#define SOON 0.02  /* the same, when more are wanted */
+#define ANSWER 0.6 /* seconds: an answer that takes longer is not waited for */
+#define TOLD 3500  /* milliseconds for which what a relay said counts */
+#define VALUE_MOST 1e6
+#define LEFT_MOST (7 * 86400000LL) /* milliseconds */
 #define SETTLING 1.5 /* seconds: at a new arbiter nobody gets more before all have said theirs */
 
 static const char *const kind_word[BACKOFF_KINDS] = {"suspend", "rate", "connections"};
@@ -99,7 +101,9 @@ static void on_slots(struct wire *w, redisReply *reply, void *arg)
         return;
     }
     s->refused = false;
-    set_may(s, (size_t)reply->integer);
+    set_may(s, (size_t)(reply->integer < 0         ? 0
+                        : reply->integer > s->most ? s->most
+                                                   : reply->integer));
 }
 
 static void ask_slots(struct slots *s, struct wire *w, double part, size_t held, size_t wanted)
@@ -129,6 +133,14 @@ static int kind_of(const char *word)
     return -1;
 }
 
+/* A value that no rule can have would be no bound at all, or for ever. */
+static void heard_of(struct slots *s, enum backoff_kind kind, double value, long long left)
+{
+    bool good = kind == BACKOFF_SUSPEND ? value >= 0. : value > 0. && value <= VALUE_MOST;
+    if (good && left > 0)
+        s->calls->backoff(s->arg, kind, value, left < LEFT_MOST ? left : LEFT_MOST);
+}
+
 static void on_backoff(struct wire *w, redisReply *reply, void *arg)
 {
     struct slots *s = arg;
@@ -140,8 +152,7 @@ static void on_backoff(struct wire *w, redisReply *reply, void *arg)
         int kind = kind_of(reply->element[i]->str);
         const char *value = reply->element[i + 1]->str, *left = reply->element[i + 2]->str;
         if (kind >= 0 && value && left)
-            s->calls->backoff(s->arg, (enum backoff_kind)kind, strtod(value, NULL),
-                              strtoll(left, NULL, 10));
+            heard_of(s, (enum backoff_kind)kind, strtod(value, NULL), strtoll(left, NULL, 10));
     }
 }
 

@@ -101,3 +101,26 @@ def test_a_next_hop_that_closes_idle_connections_is_not_run_down(world):
     before = peer.sessions
     time.sleep(5)
     assert peer.sessions - before < 100, peer.sessions - before     # 20,000 without a pause between them
+
+
+@pytest.mark.parametrize("kind, value", [("rate", "-5"), ("rate", "nan"), ("rate", "1e300")])
+def test_no_number_of_a_servers_key_ends_a_rate(world, tmp_path, kind, value):
+    """Whoever may write to the node's Redis could put one there that no rule has."""
+    rules = tmp_path / "backoff.rules"
+    rules.write_text('421 4.7.* "too many" suspend 8s\n')
+    w = world(nodes=1, relays=["mx1"], backoff_rules=str(rules))
+    peer = w.peer()
+    key = f"dovelane.bucket:{peer.destination}"
+    w.connections["mx1"].call("HSET", f"{key}|backoff", kind, f"{value} {int(time.time() * 1000) + 600000}")
+    w.connections["mx1"].call("SET", key, "nan nan nan")
+    times = []
+    peer.say("DOT", lambda session: (times.append(time.monotonic()), "250 2.0.0 Ok")[1])
+    w.configure(shapes=[(peer.destination, {"rate": "10/s", "burst": 1, "backoff": "yes"})])
+    w.logged("config read again")
+    w.store(peer, owners=["mx1"])
+    eventually("the key was read", lambda: len(times) == 1)
+    time.sleep(1.5)
+    for _ in range(40):
+        w.store(peer, owners=["mx1"])
+    w.empty()
+    assert len(times) == 41 and times[-1] - times[1] >= 2.5, times
