@@ -4,7 +4,7 @@
     usage: check_words.py [--pages | --readability COMMIT]
 
 A sentence of more than 25 words is a fault, and so is a word to avoid. Code, tables, headings and
-pages that are made do not count. --pages prints each page's words per sentence; --readability
+pages that are lists do not count. --pages prints each page's words per sentence; --readability
 writes docs/lab/readability.md, beside what the pages were at COMMIT.
 """
 
@@ -18,14 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STYLE = ROOT / "docs/style.md"
 READABILITY = ROOT / "docs/lab/readability.md"
 WORDS = 25
-MADE = {
-    "COMPATIBILITY.md",
+LISTS = {  # their prose is lists of names, or lines of results
     "docs/benchmarks.md",
-    "docs/lab/readability.md",
-    "docs/log-fields.md",
-    "docs/metrics.md",
     "docs/postfix-parameters.md",
-    "docs/settings.md",
     "docs/style.md",  # it names the words
 }
 # A sentence may begin with code, or the name of a page or a program, as smtp(8).
@@ -45,7 +40,7 @@ def names():
         path.relative_to(ROOT).as_posix()
         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     ]
-    return sorted(name for name in set(found) if name not in MADE)
+    return sorted(name for name in set(found) if name not in LISTS)
 
 
 def plain(line):
@@ -144,9 +139,10 @@ def cells(text):
 
 def readability(pages, commit):
     """The page that shows what has become of each page since COMMIT."""
+    pages.pop(READABILITY.relative_to(ROOT).as_posix(), None)
     before = {name: git("show", f"{commit}:{name}") for name in pages}
     for name in git("ls-tree", "-r", "--name-only", commit).split():
-        if name.endswith(".md") and name not in MADE | before.keys():
+        if name.endswith(".md") and name not in LISTS and (ROOT / name) != READABILITY:
             before[name] = git("show", f"{commit}:{name}")
     lines = [
         f"| {name} {cells(before[name])}{cells(pages.get(name))}|" for name in sorted(before)
@@ -162,7 +158,7 @@ PAGE = """# How easy the pages are to read
 
 For who rewrites a page. `tests/house/check_words.py --readability {commit}` makes this page:
 the pages at commit {commit}, and as they are now. Code, tables and headings do not count. A page
-that did not exist then, or does not now, has a dash. Pages that are made are left out.
+that did not exist then, or does not now, has a dash. Pages that are lists are left out.
 
 Per page: words per sentence (the mean), the share of sentences of more than {words} words, and the
 longest line of prose.
