@@ -190,11 +190,13 @@ static bool is_old(struct spill *s, int64_t age, enum spill_reason *reason)
     return true;
 }
 
-/* Its bounce was not taken, and has a time for the next attempt. */
-static bool bounces_later(struct spill *s, const redisReply *r, const struct envelope *env)
+/* Its bounce was not taken, or it was delivered once, so that it does not bounce: the next attempt
+ * has a time of its own. */
+static bool tried_later(struct spill *s, const redisReply *r, const struct envelope *env)
 {
     for (size_t i = 0; i < env->nrecipients; i++)
-        if (env->recipient[i].state == RECIPIENT_WAITING)
+        if (env->recipient[i].state == RECIPIENT_WAITING &&
+            !recipient_was_delivered(&env->recipient[i]))
             return false;
     return !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env);
 }
@@ -232,7 +234,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return CHOICE_NO;
     if (envelope_is_retained(env)) /* Postfix knows no ids: it would show twice */
         return CHOICE_NO;
-    if (*reason == SPILL_EXPIRED && bounces_later(s, r, env))
+    if (*reason == SPILL_EXPIRED && tried_later(s, r, env))
         return CHOICE_NO;
     if (*reason && *reason != SPILL_EXPIRED && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
