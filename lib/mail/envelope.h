@@ -51,8 +51,8 @@ struct recipient {
     char *address; /* as RCPT TO gave it, without <> */
     char *args;    /* its ESMTP arguments as given, "NOTIFY=FAILURE ORCPT=rfc822;a@b" */
     enum recipient_state state;
-    uint32_t site;        /* RETAINED: the number of the replica that took it */
-    uint32_t attempts;    /* for the last of which code and text stand */
+    uint32_t site;     /* RETAINED: the number of the replica that took it */
+    uint32_t attempts; /* for the last of which code and text stand */
     /* SMTP reply code, 0: none (a connection failed). 2xx while WAITING: see
      * recipient_was_delivered */
     uint32_t code;
