@@ -204,8 +204,9 @@ def judged(found, nodes, rates, killed, chosen, end, options):
             raise StackError(f"no mail came at {rate}/s")
         if times[hop][0] + 1 + seconds > (killed or end):
             raise StackError(f"{rate}/s over {nodes}: its mail came too late to be measured for {seconds} s")
-        lines.append((rate, nodes, "", within(times[hop], times[hop][0] + 1, seconds) / seconds,
-                      fullest(times[hop], 10) / (rate + 10 * rate), fullest(times[hop], 1) / (2 * rate)))
+        whole = [at for at in times[hop] if at < (killed or end)]
+        lines.append((rate, nodes, "", within(whole, whole[0] + 1, seconds) / seconds,
+                      fullest(whole, 10) / (rate + 10 * rate), fullest(whole, 1) / (2 * rate)))
         if killed and rate in chosen:
             mine = times[chosen[rate]]
             after = [killed, *(at for at in mine if killed <= at < killed + seconds), killed + seconds]
