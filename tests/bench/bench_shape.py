@@ -340,9 +340,27 @@ def lanes_part(report, options):
 PARTS = {"rates": rates_part, "beside": beside_part, "feedback": feedback_part, "cost": cost_part, "lanes": lanes_part}
 
 
+STORED, SENT, START = 10000, 5000, 8      # mails/s into lanes, and out of them; seconds until a group is there. For the announcement alone
+
+
+def seconds_of(options):
+    """About how long each part takes on two cores."""
+    def took(mails):
+        return mails / STORED + mails / SENT + START
+    groups = [int(nodes) for nodes in options.relays.split(",")]
+    return {"rates": sum(37 + (45 if nodes > 1 else 0) + (60 if nodes > 1 else 30) * options.fast / STORED + START for nodes in groups),
+            "beside": options.rounds * (took(100 * options.few) + took(100 * options.few) + options.many / STORED),
+            "feedback": len(FEEDBACK) * took(options.feedback), "cost": 3 * options.rounds * took(options.cost), "lanes": took(options.lanes * options.each)}
+
+
 def run(report, options):
-    for name in options.parts.split(","):
+    parts = options.parts.split(",")
+    for name in parts:
         if name not in PARTS:
             raise StackError(f"parts={name}: there is {', '.join(PARTS)}")
+    seconds = seconds_of(options)
+    print(f"bench shape takes about {sum(seconds[name] for name in parts) / 60:.0f} minutes: "
+          + ", ".join(f"{name} {seconds[name] / 60:.1f}" for name in parts) + ". parts=NAME,... measures some of it", flush=True)
+    for name in parts:
         PARTS[name](report, options)
     report.remark(f"Load average {report.machine['load_at_start']:.1f} at the start, {os.getloadavg()[0]:.1f} at the end.")
