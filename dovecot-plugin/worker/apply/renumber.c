@@ -112,15 +112,6 @@ static int copy_inside(struct mailbox_transaction_context *trans, struct renumbe
     return r;
 }
 
-bool renumber_guid(struct mail *mail, guid_128_t guid_r)
-{
-    const char *guid;
-    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0)
-        return FALSE;
-    mail_generate_guid_128_hash(guid, guid_r);
-    return TRUE;
-}
-
 /* Nothing is copied while a UID names another mail than the state has under it. */
 static bool all_are_known(struct session *s, struct box *x, struct mailbox *box, struct renumber *v,
                           unsigned n)

@@ -46,10 +46,10 @@ int renumber_row_done(struct session *, uint32_t folder);
  * new ones. Inside a transaction. */
 int renumber_say_moved(struct session *, struct box *, const struct renumber *v, unsigned n,
                        const struct log_pos *from);
-bool renumber_guid(struct mail *, guid_128_t guid_r);
 
 /* --- renumber_old.c --------------------------------------------------------------------------- */
 
+bool renumber_guid(struct mail *, guid_128_t guid_r);
 /* The copy of m's mail gets its flags and keywords, but for \Deleted: while the mail is there under
  * both UIDs, a client who clears that clears it under the old one. Who expunges what is \Deleted
  * just then would take the copy. */

@@ -18,6 +18,15 @@
 
 #define LOCKED_FOR "dovelane renumber"
 
+bool renumber_guid(struct mail *mail, guid_128_t guid_r)
+{
+    const char *guid;
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0)
+        return FALSE;
+    mail_generate_guid_128_hash(guid, guid_r);
+    return TRUE;
+}
+
 void renumber_copy_flags(struct mail_save_context *ctx, struct mail *mail, struct renumber *m)
 {
     const ARRAY_TYPE(keyword_indexes) *keywords = mail_get_keyword_indexes(mail);
