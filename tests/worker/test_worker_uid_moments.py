@@ -174,3 +174,35 @@ def test_who_expunges_takes_no_mail_that_was_rescued(moments, formats, step):
     m.world.settle()
     equal(m.world)
     assert m.shown() == m.shown(m.there) == [set()]
+
+
+# What a session does that looked before the mail got another UID, and clears \Deleted under the
+# old one; what is left. The new UID is shown \Deleted until a look: a STORE of that changes nothing,
+# so Dovecot logs none.
+OLD_VIEW = [((), [set()]),
+            ((("+FLAGS", DELETED),), [set()]),
+            ((("+FLAGS", DELETED), ("-FLAGS", DELETED)), [set()]),
+            ((("-FLAGS", DELETED), ("+FLAGS", DELETED)), [])]
+
+
+@pytest.mark.parametrize("then, left", OLD_VIEW, ids=["expunge", "again", "rescue", "delete"])
+@pytest.mark.parametrize("formats", PAIRS)
+def test_who_rescues_a_mail_by_an_old_view_rescues_it(moments, formats, then, left):
+    """Also where he expunges before the look."""
+    m = moments(formats, [LATER], DELETED)
+    uid = old_uid(m.here)
+    box = m.here.imap()
+    assert box.select("INBOX")[0] == "OK"
+    m.begin()
+    m.until(LATER)
+    assert box.uid("STORE", uid, "-FLAGS", f"({DELETED})")[0] == "OK"
+    for how, flag in then:
+        fresh = box.uid("SEARCH", None, "SUBJECT", "mine")[1][0].split()[-1].decode()
+        assert fresh != uid and box.uid("STORE", fresh, how, f"({flag})")[0] == "OK"
+    assert box.expunge()[0] == "OK"
+    box.logout()
+    m.on(LATER)
+    m.end()
+    m.world.settle()
+    equal(m.world)
+    assert m.shown() == m.shown(m.there) == left

@@ -406,16 +406,6 @@ static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
     return r < 0 ? r : 1;
 }
 
-static const struct late_change *late_of(struct mailbox_scan *l, uint32_t uid)
-{
-    const struct late_change *late;
-    array_foreach (&l->log.late, late) {
-        if (late->uid == uid)
-            return late;
-    }
-    return NULL;
-}
-
 /* What a client said of the mail under its old UID is as good as said of this one; the mailbox
  * does not show it yet. */
 static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
@@ -591,7 +581,7 @@ static struct present_facts facts_of(const struct mailbox_scan *l, const struct 
 
 int scan_present(struct mailbox_scan *l, uint32_t uid)
 {
-    const struct late_change *late = late_of(l, uid);
+    const struct late_change *late = scan_late(l, uid);
     struct orset_flags now, named, set;
     struct orset_message m;
     flags_of_mail(l->s, l->mail, &now);
