@@ -97,7 +97,7 @@ def gateway_files(host):
     host.write("/etc/default/dovelane", f"DOVELANE_NODE={name}\n")
     master = host.read("/etc/postfix/master.cf")
     lines = host.read(examples / "master.cf")
-    host.write("/etc/postfix/master.cf", master + lines[lines.index("127.0.0.1:10627"):])
+    host.write("/etc/postfix/master.cf", master + lines[re.search(r"^127\.0\.0\.1:10[06]27", lines, re.M).start():])  # 10027: 0.1.0
 
 
 def gateway_users(hosts):
