@@ -45,8 +45,8 @@ enum flags_case {
     FLAGS_DAMAGED     /* lost with the index, or with their names */
 };
 enum flags_case classify_flags(const struct present_facts *);
-/* Of a mail that was just bound to a message which peers sent: nobody knows which of its flags
- * were published, so that those which the message lacks are set. */
+/* Of a mail that was just bound to a message which peers sent. Nobody knows which of its flags were
+ * published, so that those which the message lacks are set. */
 bool classify_adds_flags(const struct present_facts *);
 
 struct missing_facts {

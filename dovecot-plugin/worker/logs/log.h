@@ -33,8 +33,8 @@ ARRAY_DEFINE_TYPE(flag_change, struct flag_change *);
 
 struct attribute_change {
     const char *what; /* '+' or '-': unset; 'p' or 's'; the key */
-    /* it stands in another file than the cursor, and was written after that file was made: a
-     * backup has no such record */
+    /* it is in another file than the cursor, and was written after that file was made: a backup has
+     * no such record */
     bool fresh;
 };
 ARRAY_DEFINE_TYPE(attribute_change, struct attribute_change);
