@@ -54,8 +54,8 @@ void check_replicator(struct ctl *);
 char *check_replicator_user(void); /* whom Dovecot here runs it as, malloc'd; NULL: it does not */
 
 /* `dovelane check replicas`: what replication needs of this host's Dovecot, and what the sites must
- * have alike. dovecot_file: NULL, or in the place of Dovecot's own. asked: by this word, and not with
- * everything else. */
+ * have alike. dovecot_file: a file in place of Dovecot's own; NULL: Dovecot's own. asked: the admin
+ * named this check, and did not ask for all of them. */
 void check_replicas(struct ctl *, const char *dovecot_file, bool asked);
 
 /* check_host.c: this host's files, disks and services. user: NULL, or whose rights count in the
@@ -67,8 +67,8 @@ void check_postfix(struct ctl *, const char *config_directory /* NULL: postfix_c
 void check_parameters(struct ctl *, const char *directory);
 void check_dovecot(struct ctl *);
 
-/* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings
- * a diverted mail would miss, or any where that is not known. milter: this host's way in is the
+/* check_proxy.c: NULL when no smtpd uses our proxy. Otherwise the smtpd behind it, whose settings a
+ * diverted mail would miss, or any where that is not known. milter: this host's way in is the
  * milter, so that it need not have what a proxy needs. */
 const struct postconf_service *check_proxy(struct ctl *, const struct postconf *, bool milter);
 

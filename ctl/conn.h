@@ -1,7 +1,7 @@
 /* conn - a synchronous connection to a node's Redis, over the same paths as the programs'
- * (lib/redis/path.h: TLS, the user of node_user_file). A command of an admin waits for one
- * answer at a time; a node that does not answer in time is given up for the rest of the command,
- * and said so. */
+ * (lib/redis/path.h: TLS, the user of node_user_file). A command of an admin waits for one answer
+ * at a time. A node that does not answer in time is given up for the rest of the command, which
+ * says so. */
 #ifndef DOVELANE_CTL_CONN_H
 #define DOVELANE_CTL_CONN_H
 

@@ -1,12 +1,11 @@
 /* ctl - the admin's command `dovelane`. It speaks with every node's Redis itself, one request after
- * the other, and with Postfix by its own commands; nothing of it runs when nobody has called it.
+ * the other, and with Postfix by its own commands. Nothing of it runs when nobody has called it.
  *
  *   conn.h     a connection to each node        match_options.h    which mails: --sender, --age, ...
  *   queue.h    the mails in the lanes           commands  mailq.c show.c trace.c qshape.c verbs.c divert.c drain.c check.c capacity.c nodes.c
  *
- * Exit status of every command: 0 done; 1 done, but something needs the admin's eye (a node did not
- * answer, nothing matched);
- * 2 not done (wrong usage, no node answers). */
+ * Exit status of every command: 0 done. 1 done, but something needs the admin's eye (a node did not
+ * answer, nothing matched). 2 not done (wrong usage, no node answers). */
 #ifndef DOVELANE_CTL_CTL_H
 #define DOVELANE_CTL_CTL_H
 

@@ -30,7 +30,7 @@
 
 void match_options_print_help(void);
 
-/* Takes one option in; ends the program with 2 when its value is none. */
+/* Takes one option in; ends the program with 2 when its value is not valid. */
 void match_options_add(struct match *, int option, const char *value);
 
 /* The words that getopt has left are ids. */

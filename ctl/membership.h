@@ -4,9 +4,8 @@
 
 #include "ctl/ctl.h"
 
-/* Takes a node out for good; does not return when it may not be. lost: nodes of which it is no
- * matter that they may not hold what they held together with it; the node itself: what only it
- * has is given up. */
+/* Takes a node out for good; does not return when it must stay. lost: nodes that may lack what they
+ * held together with it. With the node itself in that list, what only it has is given up. */
 void membership_forget(struct ctl *, const char *node, const struct config_list *lost);
 
 /* Takes it in again, as its section in this file has it. */

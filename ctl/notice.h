@@ -1,5 +1,5 @@
-/* notice - what all milters are told by way of the nodes: a text "<serial> on|off <who>" and
- * lines behind it, under one key in every node; the highest serial counts
+/* notice - what an admin tells all milters by way of the nodes. It is a text under one key in every
+ * node: "<serial> on|off <who>", and lines behind it. The highest serial counts
  * (lib/redis/control_keys.h). */
 #ifndef DOVELANE_CTL_NOTICE_H
 #define DOVELANE_CTL_NOTICE_H

@@ -1,12 +1,12 @@
 /* out - what the command prints, as text or, with -j, as JSON. A verb makes rows (ctl/row.h). As
- * text each is shown by its kind's function, which knows nothing but the row; as JSON the same rows
+ * text each is shown by its kind's function, which knows nothing but the row. As JSON the same rows
  * are members of one document, or each is a line. So nothing is formatted twice, and what the text
  * says the JSON has.
  *
- * Of the text: Names, addresses, errors and headers come from other nodes,
- * mail servers and senders: a control character in one of them would drive the terminal, or
- * forge a line. So each string that is an argument of these functions is shown with such bytes
- * escaped ("\x1b"); the format itself is ours and goes as it is.
+ * Of the text: names, addresses, errors and headers come from other nodes, mail servers and
+ * senders. A control character in one of them would drive the terminal, or forge a line. So each
+ * string that is an argument of these functions is shown with such bytes escaped ("\x1b"). The
+ * format itself is ours and goes as it is.
  *
  * Nothing else in ctl/ prints a string (tests/house/check_prints.py). puts() is for texts that
  * are constants. */
@@ -32,13 +32,13 @@ struct out_kind {
     void (*show)(const json_t *row); /* as text; NULL: text says nothing of it */
 };
 
-/* schema: "mailq/1": which file of docs/json describes it, and its version. lists: the members
- * that the document has also when no row comes; they end with NULL. */
+/* schema: "mailq/1": which file of docs/json describes it, and its version. lists: the members that
+ * the document has also when no row comes. They end with NULL. */
 void out_begin(const char *schema, const char *const *lists);
 /* The same, but each row is a document of its own, on a line, at once. */
 void out_begin_lines(const char *schema);
 
-/* One more row of its kind, which is taken. What comes before the beginning is none of the JSON. */
+/* One more row of its kind, which is taken. What comes before the beginning is not in the JSON. */
 void out_row(const struct out_kind *, json_t *row);
 /* What is said once: its members are the document's own. The row is taken. */
 void out_facts(void (*show)(const json_t *row), json_t *row);

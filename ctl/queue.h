@@ -1,5 +1,5 @@
-/* queue - the mails in all lanes of all nodes that answer, as one list: a mail for one
- * destination is one item, however many nodes hold a copy of it. Nothing is leased for it. */
+/* queue - the mails in all lanes of all nodes that answer, as one list. A mail for one destination
+ * is one item, however many nodes hold a copy of it. Nothing is leased for it. */
 #ifndef DOVELANE_CTL_QUEUE_H
 #define DOVELANE_CTL_QUEUE_H
 

@@ -1,6 +1,6 @@
 /* queue_stream - the mails in all lanes of all nodes that answer, one after the other, lane by
- * lane. In memory are a page of 500 at a time, and for each mail of the lane that is read some
- * 16 bytes, by which its second copy is known. */
+ * lane. In memory are a page of 500 at a time, and some 16 bytes for each mail of the lane that is
+ * read. By these a mail's second copy is known. */
 #ifndef DOVELANE_CTL_QUEUE_STREAM_H
 #define DOVELANE_CTL_QUEUE_STREAM_H
 

@@ -20,8 +20,8 @@ struct top_server {
     long long entries, bytes, used, most; /* most = 0: no bound */
 };
 
-/* What it says of a lane. age: of its oldest entry, in seconds; negative: not known. next: its
- * next sequence, which counts what was ever stored; negative: not known. */
+/* What it says of a lane. age: of its oldest entry, in seconds; negative: not known. next: its next
+ * sequence, which counts what was ever stored. It is negative when not known. */
 struct top_lane {
     const char *name;
     long long length, bytes, next;

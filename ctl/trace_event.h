@@ -7,11 +7,14 @@
  *   session                     LMTP's, in the reply and in Dovecot's line
  *   user, mailbox, uid, site    where it was put; the site is where it came in
  *
- * accepted, headers, queued (Postfix has it in its queue), stored (in lanes), split, left (to
- * Postfix's queue), refused, delivered, deferred, bounced, handed_over, notified (a bounce was
- * written), stays, out_of_order, deleted, retained (delivered, and kept until
- * enough sites have it on disk), let_go, removed, saved (into a mailbox, by Dovecot), placed
- * (the same, by a replica), note. */
+ * The words of event:
+ *
+ *   accepted, headers, split, refused, delivered, deferred, bounced, handed_over, stays,
+ *   out_of_order, deleted, let_go, removed, note
+ *   queued      Postfix has it in its queue     stored    in lanes
+ *   left        to Postfix's queue              notified  a bounce was written
+ *   retained    delivered, and kept until enough sites have it on disk
+ *   saved       into a mailbox, by Dovecot      placed    the same, by a replica */
 #ifndef DOVELANE_CTL_TRACE_EVENT_H
 #define DOVELANE_CTL_TRACE_EVENT_H
 

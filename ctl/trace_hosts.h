@@ -1,5 +1,5 @@
-/* trace_hosts - whose lines the logs of `dovelane trace` have: hosts, by the names that lines begin
- * with, and which node or replica each of them is, where a program's own line says it. */
+/* trace_hosts - whose lines the logs of `dovelane trace` have. It has the hosts, by the names that
+ * lines begin with. Where a program's own line says it, it has which node or replica a host is. */
 #ifndef DOVELANE_CTL_TRACE_HOSTS_H
 #define DOVELANE_CTL_TRACE_HOSTS_H
 

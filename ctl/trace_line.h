@@ -1,4 +1,4 @@
-/* trace_line - one line of a log, whoever wrote it: when, which host, which program, and its text.
+/* trace_line - one line of a log, of any program: when, which host, which program, and its text.
  *
  *   2026-11-27T10:14:15.123456+01:00 mx1 postfix/smtpd[12]: TEXT    our files, Postfix's, syslog
  *   Nov 27 10:14:15 mx1 dovecot: TEXT                               syslog's older form

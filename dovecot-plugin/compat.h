@@ -166,8 +166,7 @@ static inline const char *compat_access_groups(const struct mail_user_settings *
 #endif
 }
 
-/* A setting that may have variables, as it stands in what compat_user_set() gives. 2.3 has a
- * mark before it. */
+/* A setting that may have variables, as compat_user_set() gives it. 2.3 has a mark before it. */
 static inline const char *compat_not_expanded(const char *value)
 {
 #if COMPAT_24
@@ -222,7 +221,7 @@ static inline const char *const *compat_mail_plugins(struct mail_user *user)
 }
 
 /* A setting of mail_crypt, which is loaded, as the configuration or the userdb has it for this
- * user; "" when it is not set, NULL when that cannot be told. */
+ * user. "" when it is not set, NULL when that is not known. */
 #if COMPAT_24
 #define COMPAT_CRYPT_PASSWORD "crypt_user_key_password"
 #define COMPAT_CRYPT_GLOBAL_KEY "crypt_global_public_key_file"
@@ -304,7 +303,7 @@ static inline int compat_mdbox_rebuild(struct mdbox_storage *storage)
 #endif
 }
 
-/* Something was found wrong in it: whoever closes a mailbox of it next rebuilds it. */
+/* Something was found wrong in it: the next process that closes a mailbox of it rebuilds it. */
 static inline bool compat_mdbox_is_corrupted(const struct mdbox_storage *storage)
 {
 #if COMPAT_24

@@ -39,8 +39,8 @@ struct engine {
 
     /* `peer` is the engine's side of a session (milter_session_new). */
 
-    /* The value of a macro ("{rcpt_host}", "j") as given for this or an earlier step of this
-     * mail or session; NULL when it was not given. From within an event; valid until its end. */
+    /* The value of a macro ("{rcpt_host}", "j") as given for this or an earlier step of this mail
+     * or session. NULL when it was not given. From within an event; valid until its end. */
     const char *(*macro)(void *peer, const char *name);
 
     /* Between milter_session_end and `answer`. */

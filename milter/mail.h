@@ -20,7 +20,7 @@ struct mail {
     struct buf headers_body;
     bool in_body;   /* the end of the header was seen */
     bool too_large; /* more than max_entry: the bytes are no longer kept */
-    bool no_memory; /* milter_memory is used up: likewise */
+    bool no_memory; /* milter_memory is used up: the same as above */
     /* one of more than 998 bytes, which Postfix would fold on its way out */
     bool long_line;
     /* Postfix would write the sender or a recipient in another way than it was given */

@@ -1,14 +1,14 @@
 /* protocol - the filter's side of the milter protocol, version 6, as Postfix speaks it. Pure: bytes
- * come in, answers gather in `out`, and whoever has the socket is told what each packet says.
+ * come in, answers gather in `out`, and the code that has the socket gets an event for each packet.
  *
  *   O ─ C ─ H* ─ ┬ M ─ R* ─ L* ─ B* ─ E ──▶ PROTOCOL_END ─ protocol_answer ─┐       D (macros) may stand before each of them
  *                └──────◀────────────── A (abort) ───────────────────────┘       K: as if the connection were new, Q: the end
  *
- * A packet is a length of four bytes (of what follows), a command byte and its data. It is agreed
- * that nothing but the end of a message is answered, and that DATA, the header's end and commands
- * that Postfix does not know are not sent at all: Postfix then gathers what it has to say, and
- * writes it in two pieces, the envelope at DATA and the content at the last dot (measured;
- * docs/lab/gateway.md).
+ * A packet is a length of four bytes (of what follows), a command byte and its data. Only the end
+ * of a message is answered; the two sides agree on that. DATA, the header's end and commands that
+ * Postfix does not know are not sent at all. Postfix then gathers what it has to say, and writes it
+ * in two pieces: the envelope at DATA, the content at the last dot. (Measured;
+ * docs/lab/gateway.md.)
  *
  * Bounded: a packet's length; a body's bytes are passed on as they come, and never kept here. */
 #ifndef DOVELANE_MILTER_PROTOCOL_H
@@ -67,13 +67,13 @@ struct protocol {
     struct buf macros[PROTOCOL_MACRO_STAGES];
 };
 
-/* *used_r: how many of the bytes belong to the event (all, with PROTOCOL_MORE); the rest is fed
- * again, until PROTOCOL_MORE is said: an event may need no more bytes. Not between PROTOCOL_END
+/* *used_r: how many of the bytes belong to the event (all, with PROTOCOL_MORE). The rest is fed
+ * again, until it returns PROTOCOL_MORE: an event may need no more bytes. Not between PROTOCOL_END
  * and protocol_answer, nor after PROTOCOL_QUIT or PROTOCOL_BAD. */
 enum protocol_event protocol_feed(struct protocol *, const char *data, size_t len, size_t *used_r);
 
 /* The value of a macro ("i", "{rcpt_host}") as given for this or an earlier step of this mail or
- * session; NULL when it was not given. Valid until protocol_feed is called again. */
+ * session. NULL when it was not given. Valid until protocol_feed is called again. */
 const char *protocol_macro(const struct protocol *, const char *name);
 
 /* Before protocol_answer. */

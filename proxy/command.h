@@ -1,9 +1,8 @@
 /* command - MAIL, RCPT and XFORWARD as Postfix's proxy client says them. Pure.
  *
- * Postfix passes MAIL and RCPT on exactly as its client wrote them (smtpd(8): state->buffer), so
- * an address may stand there in any form that Postfix takes. Only one that Postfix would not
- * change on its way through its queue is read here ("plain": lib/mail/address.h); all others are
- * Postfix's work. */
+ * Postfix passes MAIL and RCPT on exactly as its client wrote them (smtpd(8): state->buffer). So an
+ * address may have any form that Postfix takes. Only one that Postfix would not change on its way
+ * through its queue is read here ("plain": lib/mail/address.h); all others are Postfix's work. */
 #ifndef DOVELANE_PROXY_COMMAND_H
 #define DOVELANE_PROXY_COMMAND_H
 

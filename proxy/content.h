@@ -2,9 +2,8 @@
  * header taken out. Pure.
  *
  * Only <CR><LF>.<CR><LF> ends it (RFC 5321 section 4.1.1.4). A bare LF is no line end here, and
- * Postfix never sends one: it is a reason to refuse. A bare CR is none either. Postfix's own
- * Received line is the first one that comes (behind what access(5) PREPENDs), so that none is
- * added. */
+ * Postfix never sends one: it is a reason to refuse. Nor is a bare CR. Postfix's own Received line
+ * is the first one that comes (behind what access(5) PREPENDs), so that none is added. */
 #ifndef DOVELANE_PROXY_CONTENT_H
 #define DOVELANE_PROXY_CONTENT_H
 

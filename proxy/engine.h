@@ -1,15 +1,15 @@
 /* engine - the server's side of SMTP as Postfix's proxy client speaks it: one mail per connection,
- * each command answered before the next. Pure: bytes come in, replies gather in `out`, and whoever
- * has the socket is told what is to be decided.
+ * each command answered before the next. Pure: bytes come in, replies gather in `out`, and the code
+ * that has the socket gets an event when something is to be decided.
  *
  *   220 ─ EHLO ─ XFORWARD* ─ MAIL ─ RCPT+ ─ DATA ──▶ ENGINE_DATA ─ engine_go ─▶ content ──▶ ENGINE_END ─ engine_answer ─▶ QUIT
  *
- * The answers to the first three commands (EHLO, XFORWARD, MAIL) go with the greeting: Postfix asks
- * for each answer after its command, finds that it is there, and so writes all commands up to the
- * first RCPT at once: four round trips less, of seven. It is always 250; a command that would have
- * been refused leaves that to the RCPT and DATA behind it (`late`). Which commands these are does
- * not matter, but for DATA, whose answer is another: then the connection is closed. What a client
- * reads is always as many answers as it sent commands, in their order.
+ * The answers to the first three commands (EHLO, XFORWARD, MAIL) go with the greeting. Postfix asks
+ * for each answer after its command, and finds that it is there. So it writes all commands up to
+ * the first RCPT at once, which saves four round trips of seven. It is always 250; a command that
+ * would have been refused leaves that to the RCPT and DATA behind it (`late`). Which commands these
+ * are does not matter, but for DATA, whose answer is another: then the connection is closed. What a
+ * client reads is always as many answers as it sent commands, in their order.
  *
  * Bounded: a command's length, recipients, rubbish commands. PIPELINING is not offered: Postfix
  * waits for each answer whatever is offered. */

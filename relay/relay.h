@@ -5,18 +5,18 @@
  *                                             ▼ │
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
- * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what
- * becomes of one mail, owners.h tells the nodes, stall.h when not to take. spill_to_postfix.h is
- * the second way out, back into Postfix's own queue; admin_requests.h is what an admin wants here,
- * notices.h what he wants everywhere.
+ * One thread, one libev loop. lanes.h says which lanes are ours, inflight.h what we have of them,
+ * mail.h what becomes of one mail. owners.h sends the nodes what they must know, and stall.h says
+ * when not to take. spill_to_postfix.h is the second way out, back into Postfix's own queue;
+ * admin_requests.h is what an admin wants here, notices.h what he wants everywhere.
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ lane_scan, backfill: what other owners hold and we do not
  *
  *                                                                  rereplicate ─▶ lost_lanes, backfill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, takeover_rules.h says what follows from that, cluster_view.h
- * is where the rest of the relay looks it up; resync.h makes this node hold what it promised;
- * membership.h learns which nodes there are.
+ * heartbeat.h hears the other nodes, takeover_rules.h says what follows from that, and
+ * cluster_view.h is where the rest of the relay looks it up. resync.h makes this node hold what it
+ * promised; membership.h learns which nodes there are.
  *
  * shape/gate.h says what may leave for a next hop, and when. gauges.h is what a scraper sees of all
  * that.

@@ -1,5 +1,5 @@
 /* meeting - what would become of one user's mailboxes when two sites that know nothing of each
- * other are joined: both surveys are read into states that are thrown away, and these meet as the
+ * other are joined. Both surveys are read into states that are thrown away, and these meet as the
  * replicators' states do (match_mails.h, uid.h). So the rules are not written down a second time.
  *
  * The first site starts first, and has the smaller id: it has read its mailboxes when the second
@@ -17,8 +17,8 @@ struct meeting_counts {
     uint64_t validities[2]; /* folders of that site that get another UIDVALIDITY there */
     uint64_t names;         /* folders of one name that are two mailboxes, and become one */
     uint64_t renamed;       /* one mailbox that has two names: both are there afterwards */
-    /* of the united, such as have one GUID and other bytes at each site: the join compares these,
-     * and one gives way, or both live; counted as if it gave way */
+    /* of the united, those that have one GUID and other bytes at each site. The join compares
+     * these, and one gives way, or both live; counted as if it gave way */
     uint64_t other_bytes;
     uint64_t refused; /* folders and mails beyond a bound: they stay at their site */
 };

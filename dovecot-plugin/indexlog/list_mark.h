@@ -1,4 +1,4 @@
-/* list_mark - whoever lists mailboxes next reads their names anew.
+/* list_mark - a mark by which the next process that lists mailboxes reads their names anew.
  *
  * Dovecot's index of the mailbox list has a flag for it, which a CREATE sets only where it does
  * not see it set. What a session sees of it may be old: it is cleared on the disk. Or it is about

@@ -22,9 +22,9 @@ struct log_file {
     uint64_t before, modseq; /* of the mailbox before it and after it */
 };
 
-/* 0; -1 and errno: it cannot be read, is larger than any such log, or is none (EINVAL). Copied,
- * since Dovecot may cut the end off. Closing an index log ends this process's fcntl() locks on
- * it: not to be called while the library holds one. */
+/* 0; -1 and errno: it cannot be read, is larger than any such log, or is not a log (EINVAL).
+ * Copied, since Dovecot may cut the end off. Closing an index log ends this process's fcntl() locks
+ * on it: not to be called while the library holds one. */
 int log_file_open(struct log_file *, const char *path);
 /* False: there is none any more, or it is not whole. */
 bool log_file_next(struct log_file *);

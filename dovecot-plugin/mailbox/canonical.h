@@ -1,8 +1,8 @@
-/* canonical - a mail's bytes in the form that is hashed and sent: the same for what was saved and
- * for what a save made of it.
+/* canonical - a mail's bytes in the form that is hashed and sent. It is the same for what was saved
+ * and for what a save made of it.
  *
- * Lines end in CRLF. Dovecot's save drops a CR before each LF and one at the end; so all CRs
- * before a CRLF, and all at the end, are no part of this form. Any other CR is. */
+ * Lines end in CRLF. Dovecot's save drops a CR before each LF and one at the end. So all CRs before
+ * a CRLF, and all at the end, are not part of this form. Any other CR is. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_MAILBOX_CANONICAL_H
 #define DOVELANE_DOVECOT_PLUGIN_MAILBOX_CANONICAL_H
 

@@ -1,12 +1,13 @@
-/* orset - the mailboxes of one user and namespace as OR-Sets: any number of replicas change them
+/* orset - the mailboxes of one user and namespace as OR-Sets. Any number of replicas change them
  * without asking each other, and once all have each other's operations, all are equal.
  *
  * The core does no I/O, reads no clock, knows neither Dovecot nor Redis. Its state is rows in a
  * struct orset_store, its tasks are rows too (orset_task_next), so a crash at any point loses
- * neither. Literature: Shapiro et al., "A comprehensive study of convergent and commutative
- * replicated data types", INRIA RR-7506,
- * 2011 (OR-Set); Bieniusa et al., "An optimized conflict-free replicated set", INRIA RR-8083, 2012
- * (dots and one vector instead of tombstones).
+ * neither.
+ *
+ * Literature: Shapiro et al., "A comprehensive study of convergent and commutative replicated data
+ * types", INRIA RR-7506, 2011: OR-Set. Bieniusa et al., "An optimized conflict-free replicated
+ * set", INRIA RR-8083, 2012: dots and one vector instead of tombstones.
  *
  * THE RULES. "Rule N" in a comment of this folder means these; docs/replication-protocol.md has
  * them as users see them, with numbers of its own. F1 ... are rows of docs/failure-catalogue.md.
@@ -33,14 +34,14 @@
  *    seen. Its name is a Lamport register of (namespace key, path components). Two ids with one
  *    name show as one mailbox; that is computed, not stored. UIDVALIDITY is a max register. The
  *    registers stay when the folder is gone, because a concurrent add may bring it back.
- *  7 Attributes (METADATA, ACL, Sieve) are Lamport registers per key, the folder's keeper and
- *  agreed UIDs likewise.
+ *  7 Attributes (METADATA, ACL, Sieve) are Lamport registers per key; so are the folder's keeper
+ *    and agreed UIDs.
  *  8 Lamport stamps are (clock, site, epoch); no wall clock is in any rule.
  *
  * RETURNS. 0 (ORSET_OK) or more is success, below 0 an enum orset_error; orset_error_text() then
  * says what, which value and the way out. After ORSET_E_MEMORY or ORSET_E_STORAGE the transaction
- * can only be rolled back; after any other error nothing of the failed call is in the state and the
- * transaction may go on.
+ * can only be rolled back. After any other error nothing of the failed call is in the state, and
+ * the transaction may go on.
  *
  * THREADS. One struct orset is used by one thread at a time. Nothing is global. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_ORSET_H
@@ -71,8 +72,8 @@
 #define ORSET_KEYWORD_MAX 255    /* bytes of one keyword */
 #define ORSET_KEYWORDS_MAX 60000 /* different ones per user and namespace */
 #define ORSET_PEER_KEYWORDS_MAX 20000
-/* Of any site's: this one makes no more then. Sites that are apart make as many each, and a
- * peer's share must hold those of several: whoever hands a state on brings all of them. */
+/* Of any site's: this one makes no more then. Sites that are apart make as many each, and a peer's
+ * share must hold those of several. A site that hands a state on brings all of them. */
 #define ORSET_MAKE_KEYWORDS_MAX 2500
 #define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
 #define ORSET_MESSAGE_FLAGDOTS_MAX 4000 /* flag dots on one message dot */
@@ -134,7 +135,7 @@ struct orset_origin {
     uint64_t site, epoch;
 };
 
-/* A dot as this state writes it: origin is an index into its own table of origins
+/* A dot as this state writes it. origin is an index into its own table of origins
  * (orset_origin_get) and means nothing elsewhere. counter 0: no dot. */
 struct orset_dot {
     uint16_t origin;
@@ -156,9 +157,9 @@ struct orset_flags {
     uint16_t keyword[ORSET_MESSAGE_KEYWORDS_MAX];
 };
 
-/* What never changes of a message. guid is mail_generate_guid_128_hash(GUID); guid_text is the
- * GUID itself where it is not the hex form of guid (Maildir base names), else NULL. Owned by
- * whoever fills it in. */
+/* What never changes of a message. guid is mail_generate_guid_128_hash(GUID). guid_text is the GUID
+ * itself where it is not the hex form of guid (Maildir base names), else NULL. Owned by the code
+ * that fills it in. */
 struct orset_facts {
     uint8_t guid[16];
     uint8_t sha256[32];      /* of the canonical form (docs/replication-protocol.md) */
@@ -191,7 +192,7 @@ struct orset_folder {
     uint32_t uid_validity; /* 0: none known */
     uint32_t uid_next;     /* of the local mailbox, as last told */
     /* Another site, the one named, gave out all UIDs below this, perhaps to mails that are removed
-     * by now; 1: none did, as far as ops told */
+     * by now; 1: no site did, as far as ops show */
     uint32_t uid_given;
     uint64_t given_site;
     /* the folder whose mailbox shows this one; itself unless names are equal */
@@ -207,10 +208,10 @@ struct orset_folder {
 /* --- life
  * ---------------------------------------------------------------------------------------------- */
 
-/* Opens the state in store, or makes a new one there (its own transaction) with the given
- * origin. An existing state keeps its own epoch; ORSET_E_LIMIT when its site is another one. The
- * store and the allocator's ctx stay the caller's and must outlive the handle. *created_r (may
- * be NULL) tells a new state: exchange before ingest (F12). */
+/* Opens the state in store, or makes a new one there (its own transaction) with the given origin.
+ * An existing state keeps its own epoch; ORSET_E_LIMIT when its site is another one. The store and
+ * the allocator's ctx stay the caller's and must outlive the handle. *created_r (may be NULL) is
+ * true for a new state: exchange before ingest (F12). */
 int orset_open(struct orset **os_r, const struct orset_alloc *, const struct orset_store *,
                const struct orset_origin *self, bool *created_r);
 void orset_close(struct orset *);
@@ -231,24 +232,23 @@ void orset_bound_uid_validity(struct orset *, uint32_t most);
 /* Text of the last error, never NULL, good until the next call. */
 const char *orset_error_text(const struct orset *);
 
-/* A new epoch for this replica (random, not 0, never used): after a restore, when the reserve file
- * is ahead, when orset_batch_apply, orset_answer or orset_take said ORSET_E_ROLLED_BACK (F12, F20).
- * Needs a transaction. What was given since the state may have been restored, and is shown by no
- * peer to be what it is here, gets new numbers and stamps; nothing that a user did since is lost.
- * Outgoing rows go (peers get what they lack by exchange), exchanges under way are to be given up.
- * Then exchange, then ingest.
- */
+/* A new epoch for this replica (random, not 0, never used). It is for the time after a restore,
+ * when the reserve file is ahead, and when orset_batch_apply, orset_answer or orset_take said
+ * ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction. What was given a number since the state may
+ * have been restored gets a new number and stamp. Exempt is what a peer shows to be the same as
+ * here. Nothing that a user did since is lost. Outgoing rows go (peers get what they lack by
+ * exchange), exchanges under way are to be given up. Then exchange, then ingest. */
 int orset_new_epoch(struct orset *, uint64_t epoch);
-/* All numbers this state has given are its own history: to be said right after orset_open, in a
- * transaction, when a reserve that was not restored with the state says RESERVE_NEW_EPOCH. The
- * new epoch then renumbers nothing, and what users removed before stays removed. */
+/* All numbers this state has given are its own history. Called right after orset_open, in a
+ * transaction, when a reserve that was not restored with the state says RESERVE_NEW_EPOCH. The new
+ * epoch then renumbers nothing, and what users removed before stays removed. */
 int orset_epoch_trust(struct orset *);
-/* A state that may be an old copy without a reserve that would know (it was restored with it) is
- * in doubt from its open on, over restarts, until it has exchanged, as the asker, with all peers
- * it reaches. Meanwhile its users work on; a number given since that any peer mentions shows the
- * old copy (ORSET_E_ROLLED_BACK); its caller sends nothing but hellos, and orset_answer refuses
- * (ORSET_E_EXCHANGE): a twin that one peer has taken cannot be had back. Of two in doubt that
- * wait for each other, one draws a new epoch at once, which ends the doubt; so may anyone. */
+/* A state that may be an old copy is in doubt when its reserve cannot know (it was restored with
+ * it). It is in doubt from its open on, over restarts, until it has exchanged, as the asker, with
+ * all peers it reaches. Meanwhile its users work on. A number given since that any peer mentions
+ * shows the old copy (ORSET_E_ROLLED_BACK). Its caller sends nothing but hellos, and orset_answer
+ * refuses (ORSET_E_EXCHANGE): a twin that one peer has taken cannot be had back. Of two in doubt
+ * that wait for each other, one draws a new epoch at once, which ends the doubt; so may anyone. */
 int orset_epoch_doubt(struct orset *, bool in_doubt);
 
 /* --- what the state says
@@ -260,12 +260,14 @@ uint64_t orset_vector_get(const struct orset *, uint16_t index); /* highest numb
 /* The state covers that number of that origin: what is not in it was removed, or never was. */
 bool orset_knows(const struct orset *, uint64_t site, uint64_t epoch, uint64_t counter);
 uint16_t orset_self(const struct orset *); /* index of this replica */
-/* fn is called for each mail that an op of a peer, or an exchange, gives flags, even those that it
- * has, or lets be removed; in the middle of that, so it calls nothing here. NULL: none is. */
+/* fn is called for each mail to which an op of a peer, or an exchange, gives flags, even those that
+ * it has. It is called for each mail that these let be removed, too. It is called in the middle of
+ * that, so it calls nothing here. NULL: none is. */
 typedef void orset_changed_fn(void *arg, uint32_t home, uint32_t uid);
 void orset_on_changed(struct orset *, orset_changed_fn *fn, void *arg);
 /* fn is called for each mail that a mailbox has, when another site's dot of the same message comes.
- * Whoever removes the mail later takes that dot, too. Likewise. */
+ * A user who removes the mail later takes that dot, too. fn is called in the middle of that, and
+ * may be NULL. */
 void orset_on_joined(struct orset *, orset_changed_fn *fn, void *arg);
 /* fn is called for each message that a removal takes out of the state, in the middle of that, so it
  * calls nothing here. NULL: none is. */
@@ -292,12 +294,14 @@ uint32_t orset_folder_by_name(const struct orset *, const char *name, size_t len
 /* Whether a live folder has that name, or one below it. */
 bool orset_has_name(const struct orset *, const char *name, size_t len);
 
-/* 1 and the message that has this UID in the mailbox of folder (its dot with the smallest
- * (SHA-256, dot), whose facts are the message's), 0 when there is none. */
+/* 1 and the message that has this UID in the mailbox of folder, 0 when there is none. Its dot is
+ * the one with the smallest (SHA-256, dot), whose facts are the message's. */
 int orset_message_by_uid(struct orset *, uint32_t folder, uint32_t uid, struct orset_message *);
 int orset_message_get(struct orset *, uint32_t folder, struct orset_dot, struct orset_message *);
 /* The flags the message with this dot should show: the union over its live dots. */
 int orset_message_flags(struct orset *, uint32_t folder, struct orset_dot, struct orset_flags *);
+/* 1: somebody cleared \Deleted, and nobody who had seen that has set it since; 0 */
+int orset_message_rescued(struct orset *, uint32_t folder, struct orset_dot);
 /* Calls fn for each live dot of the folder in dot order until it returns non-zero, which is
  * returned. fn must not change the state. */
 typedef int orset_message_fn(void *arg, const struct orset_message *,
@@ -306,8 +310,8 @@ int orset_each_message(struct orset *, uint32_t folder, orset_message_fn *, void
 /* The same for those of one GUID, by k, then dot. fn must not call the core. */
 int orset_each_copy(struct orset *, uint32_t folder, const uint8_t guid[16], orset_message_fn *,
                     void *arg);
-/* 1: a live message of some folder that is placed here has this GUID and these bytes; 0: none
- * does, or it is one of very many of that GUID. */
+/* 1: a live message of some folder that is placed here has this GUID and these bytes. 0: none has,
+ * or it is one of very many of that GUID. */
 int orset_mail_lives(struct orset *, const uint8_t guid[16], const uint8_t sha256[32]);
 
 /* Where the messages of that GUID are, of all folders. */
@@ -334,10 +338,10 @@ int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t
 
 /* --- local changes: ingest
  * -------------------------------------------------------------------------------------- */
-/* The caller tells the mailbox as it is now; the core compares it with what this replica last
- * saw there, not with what the state wants (F4). So a second scan makes no op, and what a
- * mailbox could not hold is not read back as a user's removal. All return ORSET_OK when an op
- * was made, ORSET_KNOWN when there was nothing to do. */
+/* The caller gives the mailbox as it is now. The core compares it with what this replica last saw
+ * there, not with what the state wants (F4). So a second scan makes no op, and what a mailbox could
+ * not hold is not read back as a user's removal. All return ORSET_OK when an op was made,
+ * ORSET_KNOWN when there was nothing to do. */
 
 /* A mailbox was created. The id is in *folder_r. uid_validity 0: not known yet. */
 int orset_local_create(struct orset *, const char *name, size_t len, uint32_t uid_validity,
@@ -350,55 +354,54 @@ int orset_local_rename(struct orset *, uint32_t folder, const char *name, size_t
  * presence and message dots seen. A folder that lives on by mails that were not placed yet is an
  * ORSET_TASK_FOLDER: it is to be made again. */
 int orset_local_delete(struct orset *, uint32_t folder);
-/* A UID not seen before. Binds it, without an op, to an unplaced message of the same GUID in
- * that mailbox (F13), else adds a dot. A UID that waits for its ORSET_TASK_REMOVE is
- * ORSET_KNOWN, *dot_r then {0, 0}. A mail in the mailbox of a folder that another mailbox shows
- * by now is to be placed there and removed here. flags: as the mailbox has them now. *dot_r may
- * be NULL. */
+/* A UID not seen before. Binds it, without an op, to an unplaced message of the same GUID in that
+ * mailbox (F13), else adds a dot. A UID that waits for its ORSET_TASK_REMOVE is ORSET_KNOWN, *dot_r
+ * then {0, 0}. A mail in the mailbox of a folder that another mailbox shows by now is to be placed
+ * there and removed here. flags: as the mailbox has them now. *dot_r may be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
-/* What orset_local_add() has bound to another site's message, a client has saved here, too: adds a
- * dot of this site's own to it, so that no removal takes it away that had not seen it (rule 1).
- * ORSET_KNOWN: it has one, or is not bound, or its bytes are others. */
+/* What orset_local_add() has bound to another site's message, a client has saved here, too. Adds a
+ * dot of this site's own to it, so that a removal that had not seen it does not take it away (rule
+ * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. */
 int orset_local_also(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                      const struct orset_flags *flags, struct orset_dot *dot_r);
-/* The mail under this UID, which waits for an ORSET_TASK_BODY, is another message than the one
- * it is bound to, though the mailbox has it under the same GUID (there). That one is to be
- * placed, and this mail becomes a message of its own. Its GUID, in facts, is a function of the
- * old one and of its bytes: what several sites part likewise is one message. ORSET_KNOWN:
- * nothing was done, since the mailbox has that message under another UID, so that this mail may
- * give way. facts and flags: as for orset_local_add(), but without a text. */
+/* The mail under this UID waits for an ORSET_TASK_BODY. It is another message than the one it is
+ * bound to, though the mailbox has it under the same GUID (there). That one is to be placed, and
+ * this mail becomes a message of its own. Its GUID, in facts, is a function of the old one and of
+ * its bytes: what several sites part the same way is one message. ORSET_KNOWN: nothing was done,
+ * since the mailbox has that message under another UID, so that this mail may give way. facts and
+ * flags are those of orset_local_add(), but without a text. */
 int orset_local_part(struct orset *, uint32_t folder, uint32_t uid, const uint8_t there[16],
                      const struct orset_facts *facts, const struct orset_flags *flags);
 /* A mail that was removed is in the mailbox again by nobody's doing: an ORSET_TASK_REMOVE
  * without an op. 1; 0: a live message of any folder has that GUID, so that it may be wanted
  * (orset_local_add), or it is bound. */
 int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_t guid[16]);
-/* The calls that follow speak of these UIDs: a hint, good before any change of many mails of one
- * mailbox (a scan, a transaction's flag changes), a hundred at a time. In the memory store it
- * halves what a change of mails all over a large mailbox costs; SQLite has no use for it. UIDs
- * that are not there do no harm, and nothing changes. In the order of UIDs, please: their rows
- * stand in that order. */
+/* The calls that follow speak of these UIDs. It is a hint, good before any change of many mails of
+ * one mailbox (a scan, a transaction's flag changes), a hundred at a time. In the memory store it
+ * halves what a change of mails all over a large mailbox costs; SQLite has no use for it. UIDs that
+ * are not there do no harm, and nothing changes. In the order of UIDs, please: their rows stand in
+ * that order. */
 void orset_prefetch(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
 
-/* The flags a UID has now. reassert: flags a client set again explicitly though they were set
- * (F4), or which the mailbox lost since by another site's op; not those that are found to be
- * cleared now. May be NULL. */
+/* The flags a UID has now. reassert: flags a client set again explicitly though they were set (F4),
+ * or which the mailbox lost since by another site's op. Flags that are found to be cleared now do
+ * not count. May be NULL. May be NULL. */
 int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert);
-/* The same where a client set \Deleted and cleared it since: that is told, also where the mailbox
- * was seen with it since by another site's op. Not where it is found to be set now. */
+/* The same where a client set \Deleted and cleared it since. That becomes an op, also where the
+ * mailbox was seen with it since by another site's op. Not where it is found to be set now. */
 int orset_local_undeleted(struct orset *, uint32_t folder, uint32_t uid,
                           const struct orset_flags *now, const struct orset_flags *reassert);
 /* The flags that a UID was last seen with here. 1; 0: no message is bound to it. */
 int orset_flags_seen(struct orset *, uint32_t folder, uint32_t uid, struct orset_flags *);
-/* A UID was removed on evidence. Whoever removed a mail whose bytes are not those agreed on has
- * seen no others: the message goes only as far as sites saved it with these, and else is to be
+/* A UID was removed on evidence. A user who removed a mail whose bytes are not those agreed on has
+ * seen no others. So the message goes only as far as sites saved it with these, and else is to be
  * placed. */
 int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
-/* The same for a mail whose folder is shown in another mailbox by now (two ids with one name),
- * of which it had this UID in its own: removed on evidence before it could be placed there.
- * ORSET_KNOWN when it is there already, or is gone. */
+/* The same for a mail whose folder is shown in another mailbox by now (two ids with one name). It
+ * had this UID in the folder's own mailbox, and was removed on evidence before it could be placed
+ * in the other one. ORSET_KNOWN when it is there already, or is gone. */
 int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
 /* A mail that folder's mailbox has under this UID, which was folder old's mailbox before; no
  * message is bound to it. 1: it is one that other sites have removed, and is to go here, too (an
@@ -420,7 +423,7 @@ int orset_local_attribute(struct orset *, uint32_t folder, const char *key, size
 int orset_local_attribute_shown(struct orset *, uint32_t folder, const char *key, size_t key_len,
                                 const uint8_t *value, size_t len);
 /* Raises the folder's UIDVALIDITY; lower or equal is ORSET_KNOWN. now: the caller's clock in
- * seconds, the bound of F23 (values above now + 1 day are ORSET_E_LIMIT). */
+ * seconds, for the bound of F23. Values above now + 1 day are ORSET_E_LIMIT. */
 int orset_local_uid_validity(struct orset *, uint32_t folder, uint32_t value, int64_t now);
 /* The local mailbox's UIDNEXT as the caller reads it; never lowered here. */
 int orset_local_uid_next(struct orset *, uint32_t folder, uint32_t uid_next);
@@ -440,17 +443,16 @@ enum orset_task_kind {
     ORSET_TASK_FLAGS, /* uid should show flags */
     /* uid should become new_uid; all of a folder in one transaction, rising new_uid */
     ORSET_TASK_RENUMBER,
-    /* expunge uid. Not given while a live message of its GUID has no UID here, in whatever
-     * folder and for whatever reason it was not placed: this one is its source, and may be the
-     * last one. */
+    /* expunge uid. Not given while a live message of its GUID has no UID here, in any folder and
+     * for any reason. This one is that message's source, and may be the last one. */
     ORSET_TASK_REMOVE,
     ORSET_TASK_SUBSCRIPTION, /* name: set as orset_subscribed() says */
     ORSET_TASK_ATTRIBUTE,    /* folder, name = key: set as orset_attribute_get() says */
     /* uid holds other bytes than message says: two sites saved one GUID differently. If they are
-     * one message but for trace lines (a gateway's second delivery), the smallest SHA-256 wins:
-     * save message's body anew with flags, expunge uid, in one transaction. Else both live:
-     * orset_local_part(). message.dot.counter 0: message was removed elsewhere, where nobody had
-     * seen these bytes; the mail is one that the state does not know: orset_local_add(),
+     * one message but for trace lines (a gateway's second delivery), the smallest SHA-256 wins.
+     * Then save message's body anew with flags, and expunge uid, in one transaction. Else both
+     * live: orset_local_part(). message.dot.counter 0: message was removed elsewhere, where nobody
+     * had seen these bytes. Then the state does not know the mail: orset_local_add(),
      * orset_done_alone(). */
     ORSET_TASK_BODY
 };
@@ -473,9 +475,9 @@ struct orset_task {
 /* 1 and the next row behind *task, 0 when there is no more. Order: by kind as in the enum, then
  * folder, then UID or dot. Rows stay until the matching done call, over any crash. */
 int orset_task_next(struct orset *, struct orset_task *task);
-/* The next ORSET_TASK_PLACE row, also one that orset_task_next() passes over for now, read no
- * further than its place in the mailbox: folder is the mailbox, uid the agreed UID, whether or
- * not it can be had. */
+/* The next ORSET_TASK_PLACE row, also one that orset_task_next() passes over for now. It is read no
+ * further than its place in the mailbox. folder is the mailbox, uid the agreed UID, whether or not
+ * it can be had. */
 int orset_task_next_place(struct orset *, struct orset_task *task);
 /* Another number than before when there are others of these rows, but for what was placed, or
  * they may have another folder or uid. */
@@ -485,9 +487,9 @@ int orset_unplaced(struct orset *, unsigned most);
 /* The very row that task->at names, as orset_task_next() left it there. 0: it is not there any
  * more. */
 int orset_task_get(struct orset *, struct orset_task *task);
-/* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid: the
- * same, or joined with it by its bytes (match_mails.h), or parted from another (orset_local_part). 0:
- * it is not. */
+/* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid. It is
+ * the same, or joined with it by its bytes (match_mails.h), or parted from another
+ * (orset_local_part). 0: it is not that one. 0: it is not. */
 int orset_guid_is(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 /* 1 and the GUID of the mail that waits for its ORSET_TASK_REMOVE under this UID (zeros: it is
  * not known), 0: none does. */

@@ -1,12 +1,12 @@
-/* store - what the OR-Set core asks of the place its state lives in: ordered rows of bytes in a few
- * tables, and one transaction at a time.
+/* store - what the OR-Set core needs of the place where its state is. That is ordered rows of bytes
+ * in a few tables, and one transaction at a time.
  *
  * Two implementations: dovecot-plugin/store/state_sqlite.h (beside the mailbox) and
  * tests/support/memstore (in memory, for tests). A third one needs nothing but the functions below.
  * Keys are ordered by memcmp, a key that is a prefix of another comes first.
  *
- * The core keeps all of its facts here; what it holds in memory (vector, folders, keywords) is a
- * cache that is written by orset_commit() and read again after orset_rollback(). */
+ * The core keeps all of its facts here. What it holds in memory (vector, folders, keywords) is a
+ * cache, which orset_commit() writes and which is read again after orset_rollback(). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STORE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STORE_H
 
@@ -56,12 +56,12 @@ struct orset_store {
     /* 0 also when there was no such row, or -1. */
     int (*del)(void *ctx, enum orset_table, const void *key, size_t key_len);
     /* Calls fn for each row whose key begins with the first prefix_len bytes of from and is not
-     * before from (from_len >= prefix_len), in order, until fn returns non-zero. Returns what fn
-     * returned last, 0 without rows, -1 on an error. fn must not write to the store. */
+     * before from (from_len >= prefix_len). Goes in order, until fn returns non-zero. Returns what
+     * fn returned last, 0 without rows, -1 on an error. fn must not write to the store. */
     int (*each)(void *ctx, enum orset_table, const void *from, size_t from_len, size_t prefix_len,
                 orset_row_fn *fn, void *arg);
-    /* 0 or -1. Between begin and commit nothing may be seen by another user of the same storage,
-     * and after a crash either all or nothing of it is there. rollback cannot fail. */
+    /* 0 or -1. 0 or -1. Between begin and commit another user of the same storage sees nothing of
+     * it. After a crash either all or nothing of it is there. rollback cannot fail. */
     int (*begin)(void *ctx);
     int (*commit)(void *ctx);
     void (*rollback)(void *ctx);
@@ -74,9 +74,8 @@ struct orset_store {
 };
 
 /* Memory comes from the caller, so that tests can make it fail and the plugin can use its pools.
- * resize(ctx, NULL, n) allocates, resize(ctx, p, 0) frees and returns NULL; NULL with n > 0 means:
- * no memory.
- */
+ * resize(ctx, NULL, n) allocates; resize(ctx, p, 0) frees and returns NULL. NULL with n > 0 means:
+ * no memory. */
 struct orset_alloc {
     void *ctx;
     void *(*resize)(void *ctx, void *ptr, size_t size);

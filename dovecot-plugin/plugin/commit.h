@@ -1,7 +1,7 @@
 /* commit - holds the reply to a save back until another site has the mail (dovelane_commit = peers;
  * docs/two-disks.md).
  *
- * By then the mail is in the mailbox: the replicator is asked over a socket, for
+ * By then the mail is in the mailbox. The replicator is asked over a socket, for
  * dovelane_commit_wait at most, and whatever it says the save has succeeded. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_COMMIT_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_COMMIT_H

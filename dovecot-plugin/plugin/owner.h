@@ -6,11 +6,11 @@
 
 struct mailbox;
 
-/* The user whose replicated state the mailbox belongs to, or NULL when it is nobody's: a shared
- * mailbox is its owner's (not the session's), a public one the configured pseudo-user's, a
- * virtual one shows other mailboxes and is none. A storage without a log to replicate from is
- * refused by name, in one log line per session. Called once for each struct mailbox; the name
- * lives as long as the namespace. */
+/* The user whose replicated state the mailbox belongs to, or NULL when it is nobody's. A shared
+ * mailbox is its owner's (not the session's), a public one the configured pseudo-user's. A virtual
+ * one shows other mailboxes, and is nobody's. A storage without a log to replicate from is refused
+ * by name, in one log line per session. Called once for each struct mailbox; the name lives as long
+ * as the namespace. */
 const char *owner_of(struct plugin_user *puser, struct mailbox *box);
 
 #endif

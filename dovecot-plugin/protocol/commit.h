@@ -21,7 +21,7 @@ struct commit_question {
     char guid[LINE_COMMIT_GUIDS][LINE_GUID_HEX];
 };
 
-/* line: without its LF. false: it is none. */
+/* line: without its LF. false: it is not a question. */
 bool commit_read(const char *line, size_t n, struct commit_question *);
 
 #endif

@@ -4,14 +4,14 @@
  *     Dovelane-Id: <entry>
  *      <code> <code> ...
  *
- * entry: the lane entry's 16-byte id in lower-case hex. A code for each recipient of the
- * transaction: the first 16 bytes, in lower-case hex, of HMAC-SHA256(group key, "dovelane-id 2:"
- * entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the message
+ * entry: the lane entry's 16-byte id in lower-case hex. There is a code for each recipient of the
+ * transaction. It is the first 16 bytes, in lower-case hex, of HMAC-SHA256(group key, "dovelane-id
+ * 2:" entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the message
  * below the line, with LF for CRLF and a line end after its last line.
  *
- * So the line says of one message, and to one recipient, that the relay hands it over: in front of
- * other bytes, or for somebody else, it says nothing. Whoever sends it again with the same bytes to
- * the same recipient delivers the same mail.
+ * So the line says of one message, and to one recipient, that the relay hands it over. In front of
+ * other bytes, or for somebody else, it says nothing. A program that sends it again with the same
+ * bytes to the same recipient delivers the same mail.
  *
  * The GUID is made of the entry, the final recipient's address and the hash of the bytes that
  * are being delivered. A second delivery, here or at another replica, makes an equal message;
@@ -43,9 +43,9 @@ struct delivery_key {
     size_t size;
 };
 
-/* Key from a file's contents: if these, without white space at their end, are an even number of
- * at least 32 hex digits, the bytes they spell; else the contents as they are. False when that
- * is shorter than DELIVERY_KEY_MIN or longer than DELIVERY_KEY_MAX. */
+/* Key from a file's contents. If these, without white space at their end, are an even number of at
+ * least 32 hex digits, the key is the bytes they spell. Else it is the contents as they are. False
+ * when that is shorter than DELIVERY_KEY_MIN or longer than DELIVERY_KEY_MAX. */
 bool delivery_key_parse(struct delivery_key *key_r, const void *data, size_t size);
 
 /* Reads a key file, at most DELIVERY_KEY_MAX * 2 + 2 bytes, of a mode that shuts others out.
@@ -70,7 +70,7 @@ void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const
 bool delivery_id_is_guid(const unsigned char guid[DELIVERY_ID_HEX / 2]);
 
 /* Whether a header line, given from its first byte on, is one that a delivery adds (RFC 5321
- * section 4.4): Return-Path, Delivered-To, Received; or a Dovelane-Id. */
+ * section 4.4). These are Return-Path, Delivered-To and Received; and Dovelane-Id. */
 bool delivery_id_is_trace(const char *line, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
 /* frame - what dovelane-replicator and its workers say to each other over a UNIX stream socket.
  *
  * A frame is u32 length (little-endian, of what follows, at most FRAME_MAX), u8 type, body. Numbers
- * are LEB128, texts are num + bytes (orset/base/bytes.h). Both sides check all they read: a worker
- * runs under a user's id and decodes what came from peers, so what it says is as foreign to main as
+ * are LEB128, texts are num + bytes (orset/base/bytes.h). Both sides check all they read. A worker
+ * runs under a user's id and decodes what came from peers. So what it says is as foreign to main as
  * the wire itself.
  *
  * One worker has one connection, and on it at most one user open and one question of main's
@@ -20,11 +20,11 @@
  *
  * A worker takes on the credentials of the first user it opens, for good: user id, group, groups.
  * What it says from then on may be that user's word. So main asks one that opens nobody whose
- * credentials a user has (LOOKUP; a number, equal for equal ones), and opens him at a worker that
- * has opened nobody, or only users with that number. OPEN names the number: where the user has
+ * credentials a user has (LOOKUP; a number, equal for equal ones). It opens him at a worker that
+ * has opened nobody, or only users with that number. OPEN names the number. Where the user has
  * others by now, or has to have a process of his own, the answer is ELSEWHERE, and the worker ends.
- * LOOKUP, and ADMIN "users", are refused by one that has opened somebody. Where OPEN says so, a user
- * without a state is not opened, and nothing is made for him: FAIL.
+ * LOOKUP, and ADMIN "users", are refused by one that has opened somebody. Where OPEN says so, a
+ * user without a state is not opened, and nothing is made for him: FAIL.
  *
  * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open
  * (after CLOSE: closed). A frame that does not follow this page ends the connection; main then
@@ -174,8 +174,8 @@ struct frame_done {
         uint64_t site;
         uint64_t unconfirmed; /* own ops that this site has not confirmed */
         bool behind;          /* the site has what this replica has not, of any origin (F19) */
-        /* ops of that site came into the state, and no batch to it has carried the vector since:
-         * main asks for a hello soon, which is what confirms them */
+        /* ops of that site came into the state, and no batch to it has carried the vector since.
+         * Main asks for a hello soon, which confirms them */
         bool owed;
         /* own ops were not sent yet: so much goes out for one question. SHIP NEW is wanted, when
          * the lane takes it */
@@ -191,8 +191,8 @@ struct frame_done {
     enum frame_joins joins;
     /* mails of other sites that were saved here since the last DONE, and their bytes */
     uint64_t placed, placed_bytes;
-    /* at a backup site, since the last DONE: mails that other sites removed and that are kept,
-     * their bytes, those put back, and those that were removed for their age */
+    /* At a backup site, since the last DONE: mails that other sites removed and that are kept, and
+     * their bytes. Then those put back, and those that were removed for their age. */
     uint64_t kept, kept_bytes, kept_restored, kept_purged;
     uint64_t kept_failed; /* mails that cannot be kept now: their removal waits */
     uint64_t tick;        /* milliseconds until TICK is wanted, 0: none */
@@ -271,8 +271,8 @@ struct frame {
  * frame would exceed a bound (b is as before). */
 int frame_encode(struct orset_buf *b, const struct frame *);
 
-/* Looks at the beginning of a stream. 1: *len_r bytes are a whole frame, header included; 0:
- * more bytes are needed (*len_r: that many in all, 0 while unknown); -1: it cannot be a frame. */
+/* Looks at the beginning of a stream. 1: *len_r bytes are a whole frame, header included. 0: more
+ * bytes are needed (*len_r: that many in all, 0 while unknown). -1: it cannot be a frame. */
 int frame_split(const uint8_t *bytes, size_t n, size_t *len_r);
 
 /* Decodes a whole frame, header included. -1 when it is malformed: too long, too short, or
@@ -291,8 +291,8 @@ bool frame_has_origin(struct text origins, struct frame_origin);
  * characters, no '/', not "." or "..". */
 bool frame_user_ok(const uint8_t *user, size_t n);
 /* ADMIN's verb of main's own: "on-disk", up to ON_DISK_GUIDS GUIDs of 32 hex digits. Replies:
- * "epoch" and that of the state in hex, "owner" and the user id of the user's files, then for each
- * GUID one row: itself and a word. */
+ * "epoch" and that of the state in hex, and "owner" and the user id of the user's files. Then for
+ * each GUID one row: itself and a word. */
 #define ON_DISK_VERB "on-disk"
 #define ON_DISK_GUIDS (FRAME_ARGS_MAX - 1)
 #define ON_DISK_HERE "here"       /* all its mails are on this site's disk */

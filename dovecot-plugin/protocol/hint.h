@@ -18,7 +18,7 @@ struct hint {
     size_t name_len; /* 0 when not known */
 };
 
-/* line: without its LF. false: it is none. */
+/* line: without its LF. false: it is not a hint. */
 bool hint_parse(const char *line, size_t n, struct hint *);
 
 /* Where the last hint in a line begins: > 0 when somebody wrote something without a LF before

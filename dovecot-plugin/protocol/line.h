@@ -1,9 +1,9 @@
 /* line - what the plugin writes for others to read: hint lines, names of dirty marks, journal
  * lines, questions for mails. Pure C, no Dovecot.
  *
- * Fields are escaped as Dovecot's tab-separated protocols do it: \001 is written "\0011", TAB
- * "\001t", LF "\001n", CR "\001r"; so a line never holds a separator that is not one. Formats:
- * docs/replicator/recording.md. */
+ * Fields are escaped as in Dovecot's tab-separated protocols: \001 is written "\0011", TAB "\001t",
+ * LF "\001n", CR "\001r". So a line never holds a separator that is not one. Formats:
+ * docs/replicator/recording.md. Formats: docs/replicator/recording.md. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
 

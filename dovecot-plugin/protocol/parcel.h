@@ -1,8 +1,8 @@
 /* parcel - what replicas put into each other's lanes.
  *
- * A parcel is a lane entry: id 16 random bytes, meta as below (read and written by main alone),
- * body by kind (read and written by the workers; main only passes it on). Grammar:
- * docs/replicator/sending.md, "Parcels".
+ * A parcel is a lane entry. Its id is 16 random bytes. Its meta, as below, is read and written by
+ * main alone. Its body, by kind, is read and written by the workers; main only passes it on.
+ * Grammar: docs/replicator/sending.md, "Parcels".
  *
  * Decoding copies nothing, all bounds are checked, what is left over at the end makes it
  * malformed. */
@@ -82,7 +82,7 @@ int parcel_encode(struct orset_buf *b, const struct parcel *);
  * it is there. */
 int parcel_decode(struct parcel *, const uint8_t *meta, size_t n);
 
-/* The digest that all replicas of a group must have in common (F15): of the wire version, the
+/* The digest that all replicas of a group must have in common (F15). It is of the wire version, the
  * sites' numbers and the namespaces' names, in any order. */
 void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns,
                   uint8_t digest[16]);
@@ -109,8 +109,8 @@ bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *);
 /* The number of a batch's first op (docs/replication-protocol.md). 0: it has none, or cannot be
  * read. */
 uint64_t parcel_batch_first(struct text body);
-/* A BATCH without ops and modseqs whose vector has this origin's numbers up to counter, and none
- * above it: a site that has more shows that this one's state is an old copy. */
+/* A BATCH without ops and modseqs whose vector has this origin's numbers up to counter, and no
+ * higher one. A site that has more shows that this one's state is an old copy. */
 bool parcel_confirms(struct text body, uint64_t site, uint64_t epoch, uint64_t counter);
 
 /* The sender's vector, of a BATCH, a QUESTION or an ANSWER, names one of these origins. */
@@ -120,8 +120,8 @@ bool parcel_names(unsigned kind, struct text body, struct text origins);
 int parcel_origins(struct text body, size_t *n_r);
 
 /* ASK_DISK = u64 asked, n { 16 bytes GUID }; ON_DISK = u64 asked, u64 epoch, n { 16 bytes GUID }.
- * asked: a random number of who asks, which the answer repeats: so it is of a later moment than the
- * question. epoch: of the answering site's state. */
+ * asked: a random number of the site that asks, which the answer repeats. So the answer is of a
+ * later moment than the question. epoch: of the answering site's state. */
 struct parcel_guids {
     uint64_t asked, epoch;
     size_t n; /* 1 to PARCEL_GUIDS_MAX */

@@ -1,12 +1,12 @@
 /* bridge - a libev loop inside Dovecot's ioloop: lib/redis/wire and lib/redis/node are used as they
  * are.
  *
- * The libev loop's epoll descriptor is an io of the ioloop: what comes from outside is seen at
- * once. libev tells neither this descriptor nor when its next timer is due. The loop says both
- * itself: it is run as if it could wait, and the epoll_wait() that it calls is ours (bridge.c). A
- * libev that calls another one is looked at every few ms, and its descriptor is the lowest that was
- * free when the loop was made: no other thread may open any meanwhile. Timers are some 2 ms late at
- * most; between them, and while nothing comes from outside, this process sleeps.
+ * The libev loop's epoll descriptor is an io of the ioloop, so what comes from outside is seen at
+ * once. libev gives neither this descriptor nor the time when its next timer is due. The loop says
+ * both itself: it is run as if it could wait, and the epoll_wait() that it calls is ours
+ * (bridge.c). A libev that calls another one is looked at every few ms. Its descriptor is the
+ * lowest that was free when the loop was made: no other thread may open any meanwhile. Timers are
+ * some 2 ms late at most; between them, and while nothing comes from outside, this process sleeps.
  *
  * ev_async does not wake this loop: libev only writes for it while the loop itself waits. Use a
  * descriptor. */

@@ -6,10 +6,10 @@
  *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ outbox (lanes)
  *
  * Calls go down: state, lanes, users, workers, admin, replicator.c. What a room finds for one above
- * it goes by callbacks (struct inbox_calls, outbox_calls, admin_calls, ledger_on_loss) or by what
- * it says of a user (user.h), which the workers read in the loop's next turn.
+ * it goes by callbacks (struct inbox_calls, outbox_calls, admin_calls, ledger_on_loss). Or it goes
+ * by what the room says of a user (user.h), which the workers read in the loop's next turn.
  *
- * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds
+ * All of it runs on one libev loop and one thread, and knows nothing of Dovecot. bridge.c embeds
  * the loop in Dovecot's own, so tests run the same code with sockets of their own. Times are
  * seconds of clock_monotonic unless noted. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_REPLICATOR_H

@@ -1,9 +1,9 @@
 /* guard - a state file is in its user's hands, where users have a shell: what such a file may make
  * SQLite do.
  *
- * Nothing that is in the file is run: no view, no trigger, no function, no recursion. No step of
- * a statement goes on without end, no row is longer than rows are, no other file is opened in
- * place of the state's. Internal to state_sqlite. */
+ * Nothing that is in the file is run: no view, no trigger, no function, no recursion. No step of a
+ * statement goes on without end. No row is longer than rows are. No other file is opened in place
+ * of the state's. Internal to state_sqlite. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_STORE_GUARD_H
 #define DOVELANE_DOVECOT_PLUGIN_STORE_GUARD_H
 
@@ -16,12 +16,12 @@ struct state_guard {
     unsigned ticks, most;
 };
 
-/* No file of this program has longer rows: an op and an attribute are of 2 MiB at most, an APP
- * row of MOVED_MAX mails likewise. */
+/* No file of this program has longer rows. An op and an attribute are of 2 MiB at most; so is an
+ * APP row of MOVED_MAX mails. */
 #define STATE_ROW_MAX (64 * 1024 * 1024)
 
-/* Which of the state's files is there and is none (a link, a directory, a pipe): "", "-wal" or
- * "-journal"; NULL: all are. */
+/* Which of the state's files is there and is not a plain file (a link, a directory, a pipe): "",
+ * "-wal" or "-journal". NULL: there is no such file. */
 const char *state_guard_no_file(const char *path);
 /* The path with its directory resolved, so that SQLITE_OPEN_NOFOLLOW means the file alone. From
  * malloc; NULL: no memory. */

@@ -1,11 +1,11 @@
 /* reserve - the ends of the blocks of numbers that states may give, in one file for all users,
  * outside the mail storage (F12).
  *
- * A state is committed without a flush, so a power cut can take its last numbers back although
+ * A state is committed without a flush. So a power cut can take its last numbers back although
  * peers have their ops already; a restored mail storage takes back more. Giving such a number again
  * to another op makes peers delete mail (F11). So before a number above a block's end is given, the
- * end is moved on and flushed here; and after each commit the counter is noted here, not flushed:
- * enough for everything but a power cut. What a state that says "counter" must do at open:
+ * end is moved on and flushed here. After each commit the counter is noted here, not flushed, which
+ * is enough for everything but a power cut. What a state that says "counter" must do at open:
  *
  *     stopped cleanly                        counter must be the one noted
  *     not cleanly, host still in that boot   counter must not be below the one noted
@@ -13,11 +13,11 @@
  *     else                                   the state lacks what it may have sent:    orset_new_epoch,
  * exchange, then ingest
  *
- * A state that was stopped cleanly and gives no number is as good as one that was not opened:
- * opening and closing it writes nothing here, so that a sweep over users with nothing new does not
+ * A state that was stopped cleanly and gives no number is as good as one that was not opened.
+ * Opening and closing it writes nothing here, so that a sweep over users with nothing new does not
  * wait for the disk.
  *
- * Going on behind the block's end under the old epoch would not do: the vector would cover numbers
+ * Going on behind the block's end under the old epoch would not do. The vector would cover numbers
  * that peers have and this state lost, and "covered and absent" means removed.
  *
  * Records of 64 bytes: key, epoch, end, noted counter and the clean mark, boot, check sum. */
@@ -43,18 +43,18 @@ int reserve_open(struct reserve **r_r, const char *path, uint64_t boot);
 void reserve_close(struct reserve *);
 
 /* The verdict for a state that says (epoch, counter). A key not known yet is RESERVE_GO_ON for a
- * state that has given no number. One that has comes from a time before this file: a backup
- * beside which the file was not kept, perhaps older than what peers have. From then on, or from
- * the first number that a cleanly stopped one gives, the record says "in use". key: a hash of
- * user and namespace. -1 with errno when it cannot be written: do not ingest. */
+ * state that has given no number. One that has comes from a time before this file: a backup beside
+ * which the file was not kept, perhaps older than what peers have. From then on, or from the first
+ * number that a cleanly stopped one gives, the record says "in use". key: a hash of user and
+ * namespace. Returns -1 with errno when it cannot be written: do not ingest. */
 int reserve_check(struct reserve *, const uint8_t key[16], uint64_t epoch, uint64_t counter);
 
 /* After each commit of the state; not flushed (about a microsecond). */
 int reserve_note(struct reserve *, const uint8_t key[16], uint64_t counter);
 
-/* Before counter may exceed the end of its block: moves the end to at least counter +
- * RESERVE_BLOCK and flushes it (0.1 to 10 ms; once per RESERVE_BLOCK numbers). Does nothing
- * while counter is below the end. 0, or -1 with errno: do not commit. */
+/* Called before counter may exceed the end of its block. Moves the end to at least counter +
+ * RESERVE_BLOCK and flushes it (0.1 to 10 ms; once per RESERVE_BLOCK numbers). Does nothing while
+ * counter is below the end. 0, or -1 with errno: do not commit. */
 int reserve_raise(struct reserve *, const uint8_t key[16], uint64_t epoch, uint64_t counter);
 
 /* The key of a user's state. */

@@ -25,9 +25,9 @@ enum schema_result {
     SCHEMA_NEWER    /* a later version of this program wrote it */
 };
 
-/* Makes the tables of STATE_SQLITE_VERSION, or brings older ones up to it. What is in the file
- * must be what this program made, by its very text: no view, trigger or index of somebody else's
- * is ever run. version_r: as it was. */
+/* Makes the tables of STATE_SQLITE_VERSION, or brings older ones up to it. What is in the file must
+ * be what this program made, by its very text. No view, trigger or index of another origin is ever
+ * run. version_r: as it was. */
 enum schema_result schema_prepare(sqlite3 *, int64_t *version_r);
 
 #endif

@@ -1,14 +1,14 @@
 /* state_sqlite - the OR-Set core's storage interface on SQLite: one file per user beside the mail
  * index.
  *
- * One table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID; of
- * message, uid and out the rows with keys of at most 7 bytes are in (number INTEGER PRIMARY KEY,
- * value BLOB), the others in NAME_long. An admin can count and copy with the sqlite3 tool.
+ * There is one table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID.
+ * message, uid and out have two. Rows with keys of at most 7 bytes are in (number INTEGER PRIMARY
+ * KEY, value BLOB), the others in NAME_long. An admin can count and copy with the sqlite3 tool.
  * journal_mode=WAL, synchronous=NORMAL, locking_mode=EXCLUSIVE (no -shm file, home on NFS; F44). A
- * commit is one write; after power loss the last commits may be gone, all of them in order: that is
- * what reserve.h is for (F12). The log (PATH-wal, gone after a close) grows to a quarter of the
- * file, at least 4 MB and at most 32 MB, before its pages are moved; up to 64 MB of memory hold
- * pages.
+ * commit is one write. After power loss the last commits may be gone, all of them in order: that is
+ * what reserve.h is for (F12). The log is PATH-wal, and gone after a close. It grows to a quarter
+ * of the file, at least 4 MB and at most 32 MB, before its pages are moved. Up to 64 MB of memory
+ * hold pages.
  *
  * PRAGMA user_version is the schema's version. A newer file than this program knows is refused,
  * an older one is migrated in one transaction at open. */
@@ -23,10 +23,10 @@
 
 struct state_sqlite;
 
-/* Opens or makes the file (its directory must be there; mode 0600). 0, or -1 and *error_r: a
- * text that names the path and the way out, from malloc, the caller's; -2: the same, and the
- * file is damaged, no database, or no state of this program's. Another process that has the file
- * open is waited for up to 5 s. */
+/* Opens or makes the file (its directory must be there; mode 0600). 0, or -1 and *error_r: a text
+ * that names the path and the way out, from malloc, the caller's. -2: the same, and the file is
+ * damaged, not a database, or not a state of this program's. Another process that has the file open
+ * is waited for up to 5 s. */
 int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_r);
 
 /* Rolls an open transaction back, checkpoints, closes. The store must not be used by an orset

@@ -73,8 +73,8 @@ struct session *session_open(struct link *, struct group *, struct mail_storage_
 void session_close(struct session **);
 uint64_t session_state_bytes(struct session *); /* of the file and what SQLite has beside it */
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no
- * database: what is open here is nobody's any more. The session is to be closed and opened
- * again. */
+ * database. So what is open here belongs to no user any more. The session is to be closed and
+ * opened again. */
 bool session_replaced(struct session *);
 
 /* --- on_disk.c -------------------------------------------------------------------------------- */

@@ -44,8 +44,8 @@ enum log_field {
     LOG_FIELDS
 };
 
-/* A line is made once, as text. A mark says which bytes of it are a field's value; whoever writes
- * another form than text takes them from there. Cleaning keeps each byte in its place. */
+/* A line is made once, as text. A mark says which bytes of it are a field's value; code that writes
+ * a form other than text takes them from there. Cleaning keeps each byte in its place. */
 struct log_mark {
     uint16_t from, len;
     uint8_t field;
@@ -64,10 +64,10 @@ void log_of(enum log_level level, enum log_field, const char *value, const char 
     __attribute__((format(printf, 4, 5)));
 #define log_mail(level, queue_id, ...) log_of(level, LOG_FIELD_queue_id, queue_id, __VA_ARGS__)
 
-/* For a program with one thread and a loop: from now on lines for stderr or a file are gathered,
- * and log_flush(), called once per turn of the loop, writes them together; errors and warnings,
- * a full buffer and the end of the program write what there is at once. A crash loses the lines
- * of its last turn. */
+/* For a program with one thread and a loop: from now on lines for stderr or a file are gathered.
+ * log_flush(), called once per turn of the loop, writes them together. Errors and warnings, a full
+ * buffer and the end of the program write at once what there is. A crash loses the lines of its
+ * last turn. */
 void log_gather(void);
 void log_flush(void);
 

@@ -1,6 +1,6 @@
-/* logline - a line of the log that is composed piece by piece, for those of which there is one
- * per mail: printf's formats are what such a line costs most. What does not fit is cut. A piece
- * that is a field's value is marked as such (log.h), which costs a few stores. */
+/* logline - a line of the log that is composed piece by piece, for lines of which there is one per
+ * mail. Printf's formats are what such a line costs most. What does not fit is cut. A piece that is
+ * a field's value is marked as such (log.h), which costs a few stores. */
 #ifndef DOVELANE_LIB_BASE_LOGLINE_H
 #define DOVELANE_LIB_BASE_LOGLINE_H
 

@@ -61,9 +61,9 @@ struct metric_series *metric_series(enum metric, const char *first, const char *
 void metric_series_add(struct metric_series *, long long n);
 void metric_series_set(struct metric_series *, long long n);
 
-/* A gauge that is summed up of several things, which takes a while: metric_gather_begin(), then
- * each adds its part, and metric_publish() makes the sums the values; a series that nothing was
- * added to becomes 0. metric_most() keeps the largest part. All by one thread. */
+/* A gauge that is summed up from several things, which takes a while. Call metric_gather_begin();
+ * then each thing adds its part, and metric_publish() makes the sums the values. A series that
+ * nothing was added to becomes 0. metric_most() keeps the largest part. All by one thread. */
 void metric_gather_begin(enum metric);
 void metric_gather(struct metric_series *, long long n);
 void metric_most(struct metric_series *, long long n);

@@ -13,7 +13,7 @@ enum metrics_form {
 /* Appends all metrics that one of the programs has (enum metric_program). From any thread. */
 void metrics_text(struct buf *out, unsigned programs, enum metrics_form);
 
-/* METRIC_RELAY for "dovelane-relay"; METRIC_ALL for a name that is none of a program's. */
+/* METRIC_RELAY for "dovelane-relay"; METRIC_ALL for a name that no program has. */
 unsigned metrics_program(const char *name);
 
 #endif

@@ -97,8 +97,8 @@
 #define TAILQ_NEXT(elm, field) ((elm)->field.tqe_next)
 #define TAILQ_FOREACH(var, head, field) \
     for ((var) = TAILQ_FIRST(head); (var); (var) = TAILQ_NEXT(var, field))
-/* A head and an entry are both two pointers, and tqh_last and tqe_prev the second one: what is
- * read here as the head of `headname` may be the entry of an element. */
+/* A head and an entry are both two pointers, and tqh_last and tqe_prev are the second one. So what
+ * is read here as the head of `headname` may be the entry of an element. */
 #define TAILQ_LAST(head, headname) (*(((struct headname *)((head)->tqh_last))->tqh_last))
 #define TAILQ_PREV(elm, headname, field) (*(((struct headname *)((elm)->field.tqe_prev))->tqh_last))
 #define TAILQ_INSERT_HEAD(head, elm, field)                             \

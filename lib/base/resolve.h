@@ -26,11 +26,11 @@ typedef void resolve_fn(const struct addresses *, const char *error, void *arg);
 
 struct resolve;
 
-/* Nodes are few, and mail waits for each of them: they do not wait behind next hops, of which
+/* Nodes are few, and mail waits for each of them. So they do not wait behind next hops, of which
  * there may be thousands, with a dead name server. */
 enum resolve_for { RESOLVE_NODE, RESOLVE_HOP };
 
-/* port: NULL for a UNIX socket, whose path host is. true: fn was called already (an address, a
+/* port: NULL for a UNIX socket, whose path is `host`. true: fn was called already (an address, a
  * UNIX socket). false: it will be, on the loop's thread; *out names the lookup until then. */
 bool resolve_start(struct ev_loop *, const char *host, const char *port, enum resolve_for,
                    resolve_fn *, void *arg, struct resolve **out);

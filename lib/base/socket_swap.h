@@ -1,6 +1,6 @@
 /* socket_swap - a UNIX socket that is bound under another name in the directory of its path, and
- * then takes the path: there is no moment without a socket there, and who listens there before
- * keeps it until then. The path may be as long as one to connect to may be, whatever this
+ * then takes the path. There is no moment without a socket there, and a process that listens there
+ * before keeps it until then. The path may be as long as one to connect to may be, whatever this
  * process' number. */
 #ifndef DOVELANE_LIB_BASE_SOCKET_SWAP_H
 #define DOVELANE_LIB_BASE_SOCKET_SWAP_H
@@ -17,12 +17,12 @@ struct socket_swap {
     const char *base;
 };
 
-/* A socket of that type (SOCK_STREAM, with SOCK_NONBLOCK or not) to which only this process'
+/* A socket of that type (SOCK_STREAM, with or without SOCK_NONBLOCK) to which only this process'
  * user can connect so far. path must stay. -1 with errno, and nothing is left. */
 int socket_swap_bind(struct socket_swap *, const char *path, int type);
 
-/* The same, with a socket of somebody else's: bind_at makes it at a path that it is given, and
- * returns 0, or -1 with errno. fd stays -1. */
+/* The same, with a socket that another library makes: bind_at makes it at a path that it is given.
+ * bind_at returns 0, or -1 with errno. fd stays -1. */
 int socket_swap_bind_by(struct socket_swap *, const char *path, int (*bind_at)(const char *path));
 
 /* It takes the path. -1 with errno: it is dropped. */

@@ -62,8 +62,9 @@ int64_t tls_own_until(const struct tls *);
 /* What went wrong last, in words; the connection's. */
 const char *tls_error(const struct tls *);
 
-/* After a handshake that failed over the server's certificate, what that was: "CN=mx1, for
- * DNS:mx1 IP:10.0.0.1, by CN=our CA, until Jan  1 00:00:00 2027 GMT"; else "". The connection's. */
+/* After a handshake that failed over the server's certificate, what that was, else "". For example
+ * "CN=mx1, for DNS:mx1 IP:10.0.0.1, by CN=our CA, until Jan 1 00:00:00 2027 GMT". The
+ * connection's. */
 const char *tls_shown(const struct tls *);
 
 /* After the handshake, as Postfix logs it, for its analysers: "Verified TLS connection

@@ -1,8 +1,7 @@
 /* admin_notice - what an admin told all programs by `dovelane divert`, `dovelane hold --add` or
- * `dovelane shape`, as it is kept in every node's Redis (CONTROL_DIVERT, CONTROL_HOLDS,
- * CONTROL_SHAPE) and in files: "<serial>
- * on|off <who>", and lines behind it. The highest serial counts, and of two with one number,
- * off. */
+ * `dovelane shape`. It is kept in every node's Redis (CONTROL_DIVERT, CONTROL_HOLDS, CONTROL_SHAPE)
+ * and in files: "<serial> on|off <who>", and lines behind it. The highest serial counts, and of two
+ * with one number, off. */
 #ifndef DOVELANE_LIB_CLUSTER_ADMIN_NOTICE_H
 #define DOVELANE_LIB_CLUSTER_ADMIN_NOTICE_H
 

@@ -57,7 +57,7 @@ struct liveness_times {
     double return_max;
 };
 
-/* One that stands in a server's answer. text need not end with a NUL. */
+/* One node in a server's answer. text need not end with a NUL. */
 struct liveness_news {
     const char *name, *incarnation, *text;
     size_t name_len, incarnation_len, text_len;
@@ -86,8 +86,8 @@ void liveness_forget(struct liveness *, double now);
 void liveness_begin(struct liveness *, double now);
 
 /* What a server (which is the node `server`) answered to a BEAT that was sent while
- * liveness_generation() was this. The first answer after forgetting only tells what is old; but
- * an announced absence counts from there, too; and for a milter, which takes nothing over, a
+ * liveness_generation() was this. The first answer after forgetting only tells what is old. But an
+ * announced absence counts from there, too; and so does, for a milter, which takes nothing over, a
  * beat that is younger than suspect_after. */
 unsigned liveness_generation(const struct liveness *);
 void liveness_update(struct liveness *, size_t server, unsigned generation,
@@ -110,8 +110,8 @@ const struct beat *liveness_beat(const struct liveness *, size_t node);
 bool liveness_has_taken_over(const struct liveness *, size_t node, size_t of);
 enum node_state liveness_reported_state(const struct liveness *, size_t node, size_t of);
 
-/* Its last beat says something of the other one, be it that it is silent: its relay knows that
- * there is such a node. */
+/* True if node's last beat mentions the other one in any state, also as silent: its relay knows
+ * that there is such a node. */
 bool liveness_knows(const struct liveness *, size_t node, size_t other);
 
 /* A node that we hear alive hears this one alive. */

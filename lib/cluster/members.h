@@ -1,20 +1,20 @@
-/* members - the nodes of a group that stand in no file of this host: what nodes say of themselves,
- * and which were taken out for good (docs/takeover/membership.md, "Membership").
+/* members - the nodes of a group that are in no file of this host. It has what nodes say of
+ * themselves, and which nodes were taken out for good (docs/takeover/membership.md, "Membership").
  *
  * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and
  * `--join` write one in another's name. Of two records of one name the one of the higher epoch
- * counts (how often the node was taken in again after it was taken out), of one epoch the higher
- * serial, so that tables can be united in any order. They are kept in every node's Redis
- * (CONTROL_NODES) and in a file of each program that uses them. As text, a line per record;
+ * counts. The epoch says how often the node was taken in again after it was taken out. Of one epoch
+ * the higher serial counts. So tables can be united in any order. They are kept in every node's
+ * Redis (CONTROL_NODES) and in a file of each program that uses them. As text, a line per record;
  * "/<epoch>" follows the serial, but for the first, 0:
  *
  *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or -> [<site> <zone>]
  *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or -> [<site> <zone>]
  *     <serial> gone <name>
  *
- * Site and zone are left out when neither is set: programs of before pass over what has them.
- * One that is joining is none of the group until it says "node": so it counts less than any
- * other record of its name and epoch, whatever the serials. */
+ * Site and zone are left out when neither is set: older programs pass over a record that has them.
+ * A node that is joining is not in the group until it says "node". So its record counts less than
+ * any other record of its name and epoch, whatever the serials. */
 #ifndef DOVELANE_LIB_CLUSTER_MEMBERS_H
 #define DOVELANE_LIB_CLUSTER_MEMBERS_H
 
@@ -50,7 +50,7 @@ struct member {
     unsigned long long epoch; /* how often it was taken in again */
 };
 
-/* It was taken out, and is none of the group: gone, or joining again. */
+/* It was taken out, and is not in the group: gone, or joining again. */
 bool member_out(const struct member *);
 
 /* By name. {0} is an empty one. */
@@ -77,13 +77,13 @@ unsigned long long members_serial(const struct members *, const char *name);
 /* The file of a program ("dovelane-relay"), malloc'd. */
 char *members_file(const char *state_directory, const char *program);
 
-/* Unites the table with a file; one that is missing has nothing in it. -1 with errno when it
- * cannot be read, or is longer than a text may be (EFBIG): who was learned of, and who was taken
- * out, is not known then; the table is as it was. */
+/* Unites the table with a file; a file that is missing has nothing in it. Returns -1 with errno
+ * when the file cannot be read, or is longer than a text may be (EFBIG). Then it is not known who
+ * was learned of and who was taken out, and the table is as it was. */
 int members_load(struct members *, const char *file);
 
-/* Unites the table with the file, and replaces that; it is on the disk then. -1 with errno; a
- * file that cannot be read is not replaced. */
+/* Unites the table with the file, and replaces that; it is on the disk then. Returns -1 with errno;
+ * a file that cannot be read is not replaced. */
 int members_save(struct members *, const char *file);
 
 #endif

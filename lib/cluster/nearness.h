@@ -1,8 +1,8 @@
 /* nearness - how far a node is, in classes of round-trip time. Pure.
  *
  * The shortest of the last NEARNESS_SAMPLES answers counts: one that waited for a busy program or
- * server says nothing of the way. Classes grow by half, and a node changes its class only when its
- * time has left it by a quarter, so that two nodes do not change places for nothing. */
+ * server says nothing of the way. Classes grow by half. A node changes its class only when its time
+ * has left it by a quarter, so that two nodes do not change places for nothing. */
 #ifndef DOVELANE_LIB_CLUSTER_NEARNESS_H
 #define DOVELANE_LIB_CLUSTER_NEARNESS_H
 

@@ -1,6 +1,6 @@
 /* acting_plugins - Dovecot's plugins that act on mail by themselves. They belong to the site where
- * a mail came in, not to the ones it is copied to: the workers refuse users for whom one is loaded
- * (F39), and `dovelane check replicas` says so before. */
+ * a mail came in, not to the ones it is copied to. The workers refuse users for whom one is loaded
+ * (F39), and `dovelane check replicas` reports that before. */
 #ifndef DOVELANE_LIB_CONFIG_ACTING_PLUGINS_H
 #define DOVELANE_LIB_CONFIG_ACTING_PLUGINS_H
 

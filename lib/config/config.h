@@ -61,14 +61,14 @@ struct config {
 #define TEXT(name, def, help) char *name;
 #define LIST(name, help) struct config_list name;
 #include "lib/config/settings.def"
-    /* which times the file names, be it with their defaults */
+    /* the times that the file names, also where they equal their defaults */
     struct {
 #define TIME(name, def, least, most, help) bool name;
 #include "lib/config/settings.def"
     } says;
     size_t nnodes;
     struct config_node *node; /* in the file's order, then those that were learned, by name */
-    /* nodes that were taken out, are none of the group now, and have no section */
+    /* nodes that were taken out, are not in the group now, and have no section */
     struct config_list forgotten;
     /* NULL, or what keeps a node that was heard of from being used, or the file of nodes from
      * being read */
@@ -122,8 +122,8 @@ int config_replica_at(const struct config *, const struct nexthop *);
  * keep their place and are in dead. False: nothing has changed. */
 bool config_learn(struct config *);
 
-/* For a program that goes on with its nodes' indexes: those of before come first in config, in
- * their order, and new ones behind them. A forgotten one that was there stays, and is in
+/* For a program that goes on with its nodes' indexes. The nodes of `before` come first in config,
+ * in their order, and new ones behind them. A forgotten one that was there stays, and is in
  * config->dead. False, and nothing is changed: another one is missing. */
 bool config_keep_nodes(struct config *, const struct config *before);
 
@@ -171,16 +171,16 @@ struct far_time config_far_time(const struct config *, enum config_far);
 /* Its setting's name. */
 const char *config_far_name(enum config_far);
 /* Copies that are older than `settle` are compared between nodes, and one that another owner lacks
- * is dropped: a promise given later than that would be worth nothing. So a mail's 250 comes within
+ * is dropped. A promise given later than that would be worth nothing. So a mail's 250 comes within
  * this time of its begin (docs/takeover/times.md, "Times"). ms */
 int64_t config_promise(const struct config *, size_t bytes);
 /* Acks count within that time, which leaves some to revoke what failed. far: what the way to its
  * owners wants, of FAR_STORE_DEADLINE. Seconds. */
 double config_acked(const struct config *, size_t bytes, double far);
 
-/* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the
- * nodes, what a 250 means, what is diverted and how it is delivered, who is dead. What may
- * differ (sockets, ports, logs) is not in it. */
+/* Sixteen hex digits that are equal where the settings are equal that all hosts must share. These
+ * are the nodes, what a 250 means, what is diverted and how it is delivered, and who is dead. What
+ * may differ (sockets, ports, logs) is not in it. */
 #define CONFIG_DIGEST 17
 void config_digest(const struct config *, char out[CONFIG_DIGEST]);
 
@@ -198,8 +198,9 @@ struct config_link {
 struct config_link config_node_link(const struct config *, size_t node);
 struct config_link config_replica_link(const struct config *, size_t replica);
 
-/* A node that joins, and is none of the config's: the link to its server, whose texts are the
- * member's and the config's. Or malloc'd, why it cannot be one of the group. */
+/* A node that joins, and is not in the config. Fills in the link to its server, whose texts are the
+ * member's and the config's. Or returns why it cannot be in the group, malloc'd. Or malloc'd, why
+ * it cannot be one of the group. */
 struct member;
 char *config_newcomer(struct config *, const struct member *, struct config_link *);
 

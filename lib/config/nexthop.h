@@ -8,8 +8,8 @@
  *
  * Names are in ASCII, as DNS has them: xn--bcher-kva.example.
  *
- * Only next hops with an address: in SMTP the brackets say that no MX is looked up, and without
- * them it is Postfix's mail; LMTP looks none up. */
+ * Only next hops with an address. In SMTP the brackets say that no MX is looked up; a mail without
+ * them is Postfix's. LMTP looks none up. */
 #ifndef DOVELANE_LIB_CONFIG_NEXTHOP_H
 #define DOVELANE_LIB_CONFIG_NEXTHOP_H
 

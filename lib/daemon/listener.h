@@ -1,5 +1,5 @@
-/* listener - the UNIX socket on which Postfix reaches a program: its path is taken without a moment
- * in which nobody listens there, connections are taken on a loop, and the path is given back.
+/* listener - the UNIX socket on which Postfix reaches a program. It takes the path without a moment
+ * in which nobody listens there, accepts connections on a loop, and gives the path back.
  *
  * A path is free when nothing is there, or a socket on which nobody listens: that one is
  * replaced. One whose queue of connections is full has a process that listens, too. A process

@@ -10,9 +10,9 @@
  *    thread ── a descriptor ──▶ loop     ready(): is it ready? collect(): gauges that must be
  *       ▲◀── a condition ────────┘       asked for. What is known within WAIT seconds is shown
  *
- * It has few connections, and each of them a few seconds: who sends slowly, or much, keeps out
- * other HTTP clients for that time, and nothing else. While the port cannot be had, it tries again. It
- * never logs: what is to be logged goes to the loop. */
+ * It has few connections, and each of them has a few seconds. A client that sends slowly, or much,
+ * keeps other HTTP clients out for that time, and does no other harm. While the port cannot be had,
+ * it tries again. It never logs: what is to be logged goes to the loop. */
 #ifndef DOVELANE_LIB_DAEMON_METRICS_HTTP_H
 #define DOVELANE_LIB_DAEMON_METRICS_HTTP_H
 

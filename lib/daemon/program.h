@@ -18,17 +18,17 @@ struct program {
 /* What -t looks at beyond the config itself: NULL, or what is wrong (malloc'd). */
 typedef char *program_check(const struct config *);
 
-/* Parses the options and opens the log. Does not return for -t, -V and errors (exit status 0, 0,
- * 2 with a line on stderr). node_needed: -n must be given; when given, the node must be in the
- * config. check may be NULL. */
+/* Parses the options and opens the log. Does not return for -t, -V (exit status 0) and errors (exit
+ * status 2, with a line on stderr). node_needed: -n must be given; when given, the node must be in
+ * the config. check may be NULL. */
 void program_start(struct program *, const char *name, bool node_needed, program_check *check,
                    int argc, char **argv);
 
 /* metrics_socket is served from now on. */
 void program_metrics(const struct program *);
 
-/* The same with the socket on which Postfix reaches the program: a process that is refused there
- * leaves the one that is at work its metrics_socket. Does not return without either. */
+/* The same with the socket on which Postfix reaches the program. A process that is refused there
+ * leaves metrics_socket to the one that is at work. Does not return without either. */
 struct listener *program_listen(const struct program *, const struct listener_options *);
 
 /* Opens the log as the config says, also anew. -1 with errno. */

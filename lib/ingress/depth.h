@@ -4,9 +4,9 @@
  * The copies of an entry lie in lanes of one name, at all its owners. Of a name the largest lane
  * counts, so each entry counts once, and an owner that is lost or came back empty makes nothing
  * less. What this process is storing, or has stored since the last answer of a round of questions,
- * counts on top: of what was stored while the answer was under way nothing counts twice, and some
- * of it not at all until the next round. A node that was not heard for DEPTH_KEEP counts no more.
- * No clock is read here: `now` is seconds that never jump. */
+ * counts on top. Of what was stored while the answer was under way nothing counts twice, and some
+ * of it counts only from the next round on. A node that was not heard for DEPTH_KEEP counts no
+ * more. No clock is read here: `now` is seconds that never jump. */
 #ifndef DOVELANE_LIB_INGRESS_DEPTH_H
 #define DOVELANE_LIB_INGRESS_DEPTH_H
 
@@ -22,8 +22,8 @@ void depth_free(struct depth *);
 
 /* ---- what the nodes say: one thread's ---- */
 
-/* One lane of the answer that is being heard from that node; the answer's n-th, from 0. A name
- * that is none of a mail lane is left out: false. */
+/* One lane of the answer that is being heard from that node; the answer's n-th, from 0. False: the
+ * name is not that of a mail lane, and is left out. */
 bool depth_lane(struct depth *, size_t node, const char *name, size_t len, long long entries);
 size_t depth_lanes(const struct depth *, size_t node);
 /* For the n-th lane of that answer: its name, and the next hop and class ("": none) in it. They

@@ -1,5 +1,6 @@
-/* depth_watch - asks the nodes for their lanes' lengths and ages (depth.h): a round of questions
- * once a second, and earlier when somebody is in a hurry. It asks nothing while nobody wants it.
+/* depth_watch - asks the nodes for their lanes' lengths and ages (depth.h). A round of questions
+ * comes once a second, and earlier when somebody is in a hurry. It asks nothing while nobody wants
+ * it.
  *
  * Belongs to the thread of divert_switch.h, whose connections it uses: storing never waits for
  * it. */

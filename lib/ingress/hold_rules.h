@@ -1,7 +1,7 @@
 /* hold_rules - the rules of `dovelane hold --add`: mail that fits one is stored as held. (A HOLD
- * result of Postfix's own tables never reaches a diverted mail.) What the rules are is heard as
- * the switch is (divert_switch.h); of two hosts that heard at different times, one may hold what
- * the other delivers. */
+ * result of Postfix's own tables never reaches a diverted mail.) The rules are heard as the switch
+ * is (divert_switch.h). Of two hosts that heard at different times, one may hold what the other
+ * delivers. */
 #ifndef DOVELANE_LIB_INGRESS_HOLD_RULES_H
 #define DOVELANE_LIB_INGRESS_HOLD_RULES_H
 

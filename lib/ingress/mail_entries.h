@@ -12,7 +12,7 @@
 #include "lib/store/store.h"
 
 struct mail_recipient {
-    /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants, and what Postfix is told
+    /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants, and what Postfix is sent
      * again */
     char *given;
     char *destination; /* "lmtp:[10.0.0.5]:24"; NULL: none, it is Postfix's */
@@ -55,10 +55,10 @@ size_t mail_entries_count_done(const struct mail_entries *);
 enum verdict mail_entries_verdict(const struct mail_entries *, const struct config *, bool revoked,
                                   bool queued);
 
-/* Why not all of it is stored, for the mail's one line in the log: "store (mx2: FULL)"; with
- * several destinations each reason once, behind the first destination that has it. Tells also
- * once a minute, as a warning, that storing fails and how often it did since: of a long outage
- * the log has a line a mail, and not two. */
+/* Why not all of it is stored, for the mail's one line in the log: "store (mx2: FULL)". With
+ * several destinations each reason comes once, behind the first destination that has it. Also
+ * warns, once a minute, that storing fails and how often it did since. So a long outage costs one
+ * log line a mail, not two. */
 #define MAIL_ENTRIES_WHY 700
 void mail_entries_why(const struct mail_entries *, char out[MAIL_ENTRIES_WHY]);
 

@@ -1,6 +1,6 @@
-/* membership_watch - membership = learned, for the ways in: which nodes joined or were taken out is
- * read from the nodes' servers, kept in this program's file, and then used by a new process that
- * takes the socket over (process_handover.h), as after an admin's reload.
+/* membership_watch - membership = learned, for the milter and the proxy. Which nodes joined or were
+ * taken out is read from the nodes' servers, and kept in this program's file. Then a new process
+ * uses it, which takes the socket over (process_handover.h), as after an admin's reload.
  *
  * Not before every relay that beats knows the newcomer: mail that is placed on nodes which do
  * not know each other would not be stored. Belongs to the thread of divert_switch.h, whose

@@ -1,6 +1,6 @@
-/* reasons - why a mail goes to Postfix's own queue and not to lanes, as far as the milter, the
- * proxy and `dovelane route` judge alike (docs/design.md, "Mail in" 9). Each answer is NULL, or
- * the word that logs have after "reason="; detail then says about whom or what. */
+/* reasons - why a mail goes to Postfix's own queue and not to lanes. It has what the milter, the
+ * proxy and `dovelane route` judge alike (docs/design.md, "Mail in" 9). Each answer is NULL, or the
+ * word that logs have after "reason="; detail then says about whom or what. */
 #ifndef DOVELANE_LIB_INGRESS_REASONS_H
 #define DOVELANE_LIB_INGRESS_REASONS_H
 

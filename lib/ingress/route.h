@@ -11,10 +11,10 @@ struct route;
 struct route *route_new(const struct config *);
 void route_free(struct route *);
 
-/* The next hop of a plain address ("lmtp:[10.0.0.5]:24"), or NULL. The address itself counts
- * before the one without its extension (transport(5); delimiter: the letters that begin one, "":
- * none does), that before its domain, that before the domains above it. Letters outside ASCII
- * must be written as the address has them. */
+/* The next hop of a plain address ("lmtp:[10.0.0.5]:24"), or NULL. The address itself comes before
+ * the one without its extension (transport(5)), that before its domain, and that before the domains
+ * above it. delimiter: the letters that begin an extension; "": no letter does. Letters outside
+ * ASCII must be written as the address has them. */
 const char *route_of(const struct route *, const char *address, const char *delimiter);
 
 #endif

@@ -1,5 +1,5 @@
-/* shutdown - how the milter and the proxy end: SIGTERM or SIGINT, then each mail that is
- * under way gets its answer, also one whose connection waits to be taken; then the loop ends. */
+/* shutdown - how the milter and the proxy end. After SIGTERM or SIGINT each mail that is under way
+ * gets its answer, also one whose connection waits to be taken. Then the loop ends. */
 #ifndef DOVELANE_LIB_INGRESS_SHUTDOWN_H
 #define DOVELANE_LIB_INGRESS_SHUTDOWN_H
 

@@ -7,14 +7,14 @@
  *     question   1 <guid> <node> <sites> <recipient>     lane dovelane:asked:<site>
  *     answer     1 <guid> <site> <epoch> <word>          lane dovelane:answered:<node>
  *
- * guid: the delivery's GUID, 32 lower-case hex digits. node: who asks, and takes the answer.
- * sites: on so many sites' disks the mail has to be, 2 to DISK_SITES_MAX, decimal. recipient: the
- * final recipient's address as in RCPT TO, without <>, to the end; it may hold spaces. site:
- * decimal. epoch: of the site's state of that user, lower-case hex. word: "safe" or "unknown".
- * Numbers have no leading zeros, so that there is one body for each question.
+ * guid: the delivery's GUID, 32 lower-case hex digits. node: the node that asks, and takes the
+ * answer. sites: on the disks of so many sites the mail has to be, 2 to DISK_SITES_MAX, decimal.
+ * recipient: the final recipient's address as in RCPT TO, without <>, to the end; it may hold
+ * spaces. site: decimal. epoch: of the site's state of that user, lower-case hex. word: "safe" or
+ * "unknown". Numbers have no leading zeros, so that there is one body for each question.
  *
- * An entry's id is a hash of its body (disk_id): what waits already is not stored again, nor is
- * what was acked within the server's settle. */
+ * An entry's id is a hash of its body (disk_id). What waits already is not stored again, and
+ * neither is what was acked within the server's settle. */
 #ifndef DOVELANE_LIB_MAIL_DISK_QUESTION_H
 #define DOVELANE_LIB_MAIL_DISK_QUESTION_H
 
@@ -51,7 +51,7 @@ struct disk_answer {
 size_t disk_question_write(char body[DISK_BODY_MAX], const struct disk_question *);
 size_t disk_answer_write(char body[DISK_BODY_MAX], const struct disk_answer *);
 
-/* false: it is none. What was read, written again, is the same bytes. */
+/* false: it is not one. What was read, written again, is the same bytes. */
 bool disk_question_read(struct disk_question *, const void *body, size_t len);
 bool disk_answer_read(struct disk_answer *, const void *body, size_t len);
 

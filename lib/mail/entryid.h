@@ -1,5 +1,5 @@
-/* entryid - the 16 bytes that name one mail for one destination on every node: 48 bits of
- * milliseconds (big-endian, so that ids of one host sort by time), 80 random bits. */
+/* entryid - the 16 bytes that name one mail for one destination on every node. They are 48 bits of
+ * milliseconds (big-endian, so that ids of one host sort by time), and 80 random bits. */
 #ifndef DOVELANE_LIB_MAIL_ENTRYID_H
 #define DOVELANE_LIB_MAIL_ENTRYID_H
 

@@ -14,8 +14,8 @@
 #include "lib/base/mem.h"
 
 #define ENVELOPE_VERSION 1
-/* the same, with the marks behind the last recipient; a program of before leaves such a mail in
- * its lane */
+/* the same, with the marks behind the last recipient; an older program leaves such a mail in its
+ * lane */
 #define ENVELOPE_VERSION_MARKED 2
 /* the same, with the marks (0, maybe) behind the last recipient, and a site behind a recipient's
  * state RETAINED */
@@ -97,8 +97,8 @@ void envelope_encode(const struct envelope *, struct buf *out);
 const char *envelope_decode(const void *data, size_t len, struct envelope *out);
 void envelope_free(struct envelope *);
 
-/* Whether it is delivered to all who can be delivered to, and kept for at least one of them:
- * nobody waits, or is to be bounced, and one is RETAINED. */
+/* Whether it is delivered to all who can be delivered to, and kept for at least one of them. Then
+ * nobody waits or is to be bounced, and one recipient is RETAINED. */
 bool envelope_is_retained(const struct envelope *);
 
 /* It was delivered, and its site has lost it since: it waits to be delivered again. Its code stays

@@ -1,4 +1,4 @@
-/* lanename - who owns a lane stands in its name (docs/design.md, "Mail in" 1):
+/* lanename - a lane's name says who owns it (docs/design.md, "Mail in" 1):
  *
  *   dovelane:<transport>:<next hop>|<owner>><owner>...[|<origin>.<generation>][|+<class>]
  *

@@ -1,5 +1,5 @@
-/* match - which mails are meant: the admin's selectors, on mail in lanes (the command
- * `dovelane`) and on mail that comes in (the milter, for hold rules). Of one kind one must fit,
+/* match - the admin's selectors, which say which mails are meant. The command `dovelane` uses them
+ * on mail in lanes, and the milter on mail that comes in, for hold rules. Of one kind one must fit,
  * of different kinds all must. Nothing depends on case. */
 #ifndef DOVELANE_LIB_MAIL_MATCH_H
 #define DOVELANE_LIB_MAIL_MATCH_H

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* true when its header, or the header of one of its parts, has Content-Transfer-Encoding 8bit or
- * binary: then Postfix's cleanup(8) counts the mail as 8-bit whatever its client declared, and
+/* True when its header, or the header of one of its parts, has Content-Transfer-Encoding 8bit or
+ * binary. Postfix's cleanup(8) counts such a mail as 8-bit whatever its client declared, and
  * smtp(8) says BODY=8BITMIME (RFC 6152). Parts are found by lines that begin with "--", without
- * looking for the boundaries themselves: text that quotes such a part counts, too. message:
+ * looking for the boundaries themselves. So text that quotes such a part counts, too. message:
  * header, empty line, body, with CRLF. */
 bool mime_says_8bit(const char *message, size_t len);
 

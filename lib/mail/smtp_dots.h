@@ -1,8 +1,8 @@
-/* smtp_dots - a message as DATA wants it: CRLF line ends, a second dot before a line's leading dot,
- * a lone dot at the end (RFC 5321 section 4.5.2). Pure.
+/* smtp_dots - a message as DATA wants it (RFC 5321 section 4.5.2). It has CRLF line ends, a second
+ * dot before a line's leading dot, and a lone dot at the end. Pure.
  *
- * A bare LF becomes CRLF, as Postfix sends it: a "\n." that goes out as it is can be read as a
- * line by one server and not by another, and that is how mail is smuggled. */
+ * A bare LF becomes CRLF, as Postfix sends it. A "\n." that goes out as it is can be read as a line
+ * by one server and not by another. That is how mail is smuggled. */
 #ifndef DOVELANE_LIB_MAIL_SMTP_DOTS_H
 #define DOVELANE_LIB_MAIL_SMTP_DOTS_H
 

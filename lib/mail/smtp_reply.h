@@ -1,10 +1,10 @@
 /* smtp_reply - replies of an SMTP or LMTP server, from bytes as they come (RFC 5321 section 4.2).
  * Pure.
  *
- * Strict where leniency could put a reply to the wrong command: three digits from 200 to 599,
- * then a blank, a hyphen or the end; every line of a reply with the same code. Lenient where
- * nothing can go wrong: LF without CR, missing text, control characters (shown as '?'). Bounded:
- * a line, the lines of a reply, and the text that is kept. */
+ * Strict where leniency could put a reply to the wrong command. A line has three digits from 200 to
+ * 599, then a blank, a hyphen or the end. All lines of a reply have the same code. Lenient where
+ * nothing can go wrong: LF without CR, missing text, control characters (shown as '?'). Bounded: a
+ * line, the lines of a reply, and the text that is kept. */
 #ifndef DOVELANE_LIB_MAIL_SMTP_REPLY_H
 #define DOVELANE_LIB_MAIL_SMTP_REPLY_H
 

@@ -1,5 +1,5 @@
-/* agents - how this host's Postfix is set to speak to next hops, so that the relay speaks alike: the
- * name that it calls itself, its protocols, its source address, its TLS.
+/* agents - how this host's Postfix is set to speak to next hops, so that the relay speaks alike. It
+ * has the name by which Postfix calls itself, its protocols, its source address and its TLS.
  *
  * The name (a next hop that judges names, reject_non_fqdn_helo_hostname, takes a mail by either
  * way):
@@ -26,7 +26,7 @@ struct agent {
     /* smtp_fallback_relay as a list of hosts: "smtp:[a],[b]"; NULL: none */
     char *fallback;
     unsigned addresses; /* smtp_mx_address_limit: of one host, 0: all */
-    unsigned sessions;  /* smtp_mx_session_limit: likewise, that said something */
+    unsigned sessions;  /* smtp_mx_session_limit: the same, of those that said something */
     int trust;          /* smtp_send_xforward_command: TRUST_XFORWARD, else TRUST_NONE */
     bool v4, v6;        /* inet_protocols */
     sa_family_t first;  /* smtp_address_preference: AF_INET, AF_INET6; AF_UNSPEC: as they come */

@@ -25,7 +25,7 @@ struct postfix_feature {
     const char *what;      /* its value; the result and where it stands; one table of addresses */
     const char *why;       /* parameters.h says; "" else */
     const char *transport; /* NULL: any mail; else mail to its next hops alone ("smtp") */
-    const char *unless;    /* "", or the setting of a destination's section that stands in for it */
+    const char *unless;    /* "", or the setting of a destination's section that replaces it */
     bool by_name;          /* of these those without brackets (nexthop_by_name()) */
     bool in_cleanup;       /* cleanup(8) reads it: -o of the smtpd service does not change it */
     bool ignored;          /* `ignore` names the parameter or that table */
@@ -38,13 +38,13 @@ typedef void features_fn(void *arg, const struct postfix_feature *);
 typedef bool features_word_fn(void *arg, const char *word);
 
 /* Walks through all that concerns a service ("smtp/inet"; NULL: main.cf alone). ignore: names of
- * parameters and tables that a diverted mail may miss; tables are not looked into where it names
- * them or their parameter. */
+ * parameters and tables that a diverted mail may miss. A table is not looked into where `ignore`
+ * names it or its parameter. */
 void features_of_service(const struct postconf *, const char *service,
                          const struct config_list *ignore, features_fn *, features_word_fn *,
                          void *arg);
-/* What cleanup(8) does to the header and body of a mail that comes by that service, and that a mail
- * of the proxy has not had. */
+/* What cleanup(8) does to the header and body of a mail that comes by that service, and has not
+ * done to the proxy's mail. */
 void features_behind_proxy(const struct postconf *, const char *service,
                            const struct config_list *ignore, features_fn *, void *arg);
 /* What qmgr(8) and each service of master.cf that is an smtp(8) or lmtp(8) do as they deliver,

@@ -1,8 +1,8 @@
 /* maps - whether Postfix's own maps would change an address: aliases, canonical addresses, BCCs.
  *
- * Postfix applies them when it queues a mail, after the milter has seen the addresses as the
- * client gave them; a diverted mail would miss that. Thread safe. Answers are kept for a minute,
- * at most MAPS_KEPT of them. */
+ * Postfix applies them when it queues a mail, after the milter has seen the addresses as the client
+ * gave them. A diverted mail would miss that. Thread safe. Answers are kept for a minute, at most
+ * MAPS_KEPT of them. */
 #ifndef DOVELANE_LIB_POSTFIX_MAPS_H
 #define DOVELANE_LIB_POSTFIX_MAPS_H
 
@@ -34,8 +34,8 @@ int64_t maps_patience(void);
 bool maps_over(int64_t until);
 
 /* True when a map has an answer for the address, cannot be asked, or has not answered by then
- * (which counts as an answer); detail says which. Blocks: runs postmap(1) for what is not kept,
- * a few milliseconds per table. A proxy: is asked without its proxy, which only Postfix may
+ * (which counts as an answer). detail says which of these. Blocks: runs postmap(1) for what is not
+ * kept, a few milliseconds per table. A proxy: is asked without its proxy, which only Postfix may
  * reach. */
 bool maps_change(struct maps *, enum maps_of, const char *address, int64_t until, char *detail,
                  size_t size);

@@ -1,6 +1,6 @@
 /* parameters - what each parameter of Postfix means for a diverted mail (postconf(5); Postfix 3.7
- * to 3.11). parameters.def is the table; features.h acts by it, `dovelane check` and
- * docs/postfix-parameters.md tell it. Pure. */
+ * to 3.11). parameters.def is the table. features.h acts by it; `dovelane check` and
+ * docs/postfix-parameters.md show it. Pure. */
 #ifndef DOVELANE_LIB_POSTFIX_PARAMETERS_H
 #define DOVELANE_LIB_POSTFIX_PARAMETERS_H
 
@@ -11,7 +11,7 @@ enum parameter_class {
     PARAMETER_FORBIDS,     /* another value than `off` keeps mail in Postfix */
     PARAMETER_LOOKED_INTO, /* its tables are asked: a result or an address decides */
     PARAMETER_OBEYED,      /* diverted mail has it, too */
-    PARAMETER_GIVEN_UP,    /* diverted mail misses it, and the admin is told */
+    PARAMETER_GIVEN_UP,    /* diverted mail misses it, and the admin is warned */
     PARAMETER_BEFORE,      /* acts before the mail comes to the milter, or the proxy */
     PARAMETER_HARMLESS,    /* concerns no diverted mail */
 };
@@ -40,7 +40,7 @@ enum parameter_reader {
 struct parameter {
     const char *names; /* parted by blanks, without their prefix; one where class is FORBIDS */
     const char *off;   /* "a|b": the values with which it does nothing */
-    /* "", or the setting of a destination's section in dovelane.conf that stands in for it */
+    /* "", or the setting of a destination's section in dovelane.conf that replaces it */
     const char *unless;
     const char *why; /* in words for the admin */
     enum parameter_class class;

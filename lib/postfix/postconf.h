@@ -29,8 +29,8 @@ const char *postconf_directory(const struct postconf *);
 /* The services in the order of master.cf; NULL behind the last one. */
 const struct postconf_service *postconf_service(const struct postconf *, size_t i);
 /* The inet service that a connection to that address reaches ("127.0.0.1:10626"; "smtp" is port
- * 25), or NULL: the one of that host and port, else the one of that port on all hosts, else any
- * of that port. */
+ * 25), or NULL. It is the one of that host and port; else the one of that port on all hosts; else
+ * any of that port. */
 const struct postconf_service *postconf_listener(const struct postconf *, const char *address);
 
 /* A parameter as service has it (-o in master.cf, else main.cf). $names are expanded as the service

@@ -14,8 +14,8 @@
 #include "lib/postfix/maps.h"
 
 /* Which service's settings count. Of the milter: of the smtpd that names milter_socket in
- * smtpd_milters. Of the proxy: of the one that listens on proxy_next, whose cleanup(8) would
- * have got the mail: its milters and its header and body checks see no diverted mail either. */
+ * smtpd_milters. Of the proxy: of the one that listens on proxy_next, whose cleanup(8) would have
+ * got the mail. Its milters and its header and body checks see no diverted mail either. */
 enum postfix_way { POSTFIX_MILTER, POSTFIX_PROXY };
 
 /* Reads once and logs what was found; then a thread of its own goes on looking. config must
@@ -26,8 +26,8 @@ void postfix_open(const struct config *, enum postfix_way);
  * ends. */
 void postfix_look(const struct config *, enum postfix_way);
 
-/* For -t: NULL, or (malloc'd) which of the ports for bounces and for mail that comes back is one
- * on which mail is diverted: it would come back again and again. Reads master.cf; without a
+/* For -t: NULL, or (malloc'd) which of the ports for bounces and for mail that comes back is one on
+ * which mail is diverted. Such a mail would come back again and again. Reads master.cf; without a
  * Postfix here there is nothing to find. */
 char *postfix_ports_wrong(const struct config *);
 

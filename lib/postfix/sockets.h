@@ -1,4 +1,4 @@
-/* sockets - whether a service of master.cf is told to use a UNIX socket of ours. */
+/* sockets - whether a service of master.cf is set to use a UNIX socket of ours. */
 #ifndef DOVELANE_LIB_POSTFIX_SOCKETS_H
 #define DOVELANE_LIB_POSTFIX_SOCKETS_H
 

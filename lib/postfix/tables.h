@@ -15,8 +15,8 @@ enum table_kind {
 /* Each table that was looked into; the same as features_word_fn of features.h. NULL: nobody asks. */
 typedef bool tables_seen_fn(void *arg, const char *table);
 
-/* Looks through all results of a table ("hash:/etc/postfix/access", "pcre:{{/^a/ HOLD}}") for
- * those that act on the queue file and are lost when the mail is diverted. directory: Postfix's
+/* Looks through all results of a table ("hash:/etc/postfix/access", "pcre:{{/^a/ HOLD}}"). It looks
+ * for those that act on the queue file and are lost when the mail is diverted. directory: Postfix's
  * config directory. NULL: there is none; else a malloc'd text: what and where, or why it cannot be
  * looked into. Blocks: runs postmap(1), reads files. */
 char *table_effect(const char *directory, const char *table, enum table_kind, tables_seen_fn *,

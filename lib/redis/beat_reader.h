@@ -1,8 +1,8 @@
 /* beat_reader - which command reads the beats that a node's server has.
  *
- * LANE.BEATS reads and does nothing else. A server whose lane.so is of 0.1.0 does not know it,
- * and one whose users are of then refuses it: there LANE.BEAT without arguments answers the
- * same. Users may change at any time, both ways. */
+ * LANE.BEATS reads and does nothing else. A server whose lane.so is of 0.1.0 does not know it, and
+ * one whose users are from then refuses it. There LANE.BEAT without arguments answers the same.
+ * Users may change at any time, both ways. */
 #ifndef DOVELANE_LIB_REDIS_BEAT_READER_H
 #define DOVELANE_LIB_REDIS_BEAT_READER_H
 

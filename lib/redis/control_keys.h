@@ -63,9 +63,9 @@
                    "redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return redis.call('PEXPIRE', " \
                    "KEYS[1], ARGV[1])"
 
-/* EVAL ... 1 key value serial on|off [most]: unless what is there counts more, or its serial is
- * above most: somebody else changed meanwhile what value was made from. Answers what is there
- * then. */
+/* EVAL ... 1 key value serial on|off [most]: sets value, unless what is there counts more. Nor does
+ * it when the serial there is above most: somebody else changed meanwhile what value was made from.
+ * Answers what is there then. */
 #define CONTROL_NEWER                                                                           \
     CONTROL_SCRIPT "local old = redis.call('GET', KEYS[1]) or '' "                              \
                    "local serial, word = string.match(old, '^(%d+) (%a+)') serial = "           \

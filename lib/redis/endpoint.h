@@ -3,8 +3,8 @@
  *
  *   endpoint_new(config_link) ── endpoint ── path_open(endpoint, 0 | 1)   path.h: one connection
  *
- * The user's file is read, and the files of TLS after a failed handshake are read again, at each
- * connection: a new password or certificate needs no restart. Not thread-safe. */
+ * The user's file is read at each connection, and so are the files of TLS after a failed handshake.
+ * A new password or certificate needs no restart. Not thread-safe. */
 #ifndef DOVELANE_LIB_REDIS_ENDPOINT_H
 #define DOVELANE_LIB_REDIS_ENDPOINT_H
 

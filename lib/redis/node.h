@@ -1,10 +1,10 @@
 /* node - a verified connection to a node's Redis.
  *
- * After each connect it is asked who it is (LANE.INFO) before it is used: another node's name than
- * expected, a maxmemory-policy that lets it drop lanes by itself, a shorter settle time, or a
- * module that does not speak our grammar make it unusable, said once per connection in the log. Its
- * run_id tells whether it is still the server that acked what it acked: `life` grows whenever that
- * changes.
+ * After each connect it is asked who it is (LANE.INFO) before it is used. It is unusable if it has
+ * another node's name than expected, a shorter settle time, or a maxmemory-policy that lets it drop
+ * lanes by itself. So it is if its module does not speak our grammar. That is logged once per
+ * connection. Its run_id tells whether it is still the server that acked what it acked: `life`
+ * grows whenever that changes.
  *
  * Its connection's name (CLIENT SETNAME) is dovelane-<purpose>, with ":standby" behind it over
  * the standby address. A ping every ping_every keeps silence measurable (node_silence). Not
@@ -20,8 +20,8 @@
 
 struct node;
 
-/* ready = true: verified, may be used from now on; new_life tells that its run_id is not the one
- * of before (also the first time). ready = false: lost; open requests were answered with NULL
+/* ready = true: verified, may be used from now on. new_life tells that its run_id is another one
+ * than before (also the first time). ready = false: lost; open requests were answered with NULL
  * before. */
 typedef void node_state_fn(struct node *, bool ready, bool new_life, void *arg);
 

@@ -23,9 +23,9 @@ struct path;
  * called from within. */
 typedef void path_done_fn(struct path *, const char *why, void *arg);
 
-/* Address i of the endpoint, which must outlive the path. ask: PING, too, so that an open path
- * is one over which the server has answered. patience: seconds for all of it, once its name, if
- * it has one, is looked up (resolve.h). */
+/* Address i of the endpoint, which must outlive the path. ask: sends PING, too, so that an open
+ * path is one over which the server has answered. patience: seconds for all of it. They begin when
+ * the look-up of its name, if it has one, has ended (resolve.h). */
 struct path *path_open(struct ev_loop *, struct endpoint *, size_t i, bool ask, double patience,
                        path_done_fn *, void *arg);
 

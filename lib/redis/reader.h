@@ -1,6 +1,6 @@
 /* reader - hiredis' reader of answers, with a bound on what one of them takes in memory.
  *
- * hiredis allocates a list when it has read its head, and frees it by looking at each element: a
+ * hiredis allocates a list when it has read its head, and frees it by looking at each element. A
  * head of 12 bytes may name 2^31 of them. And an element of four bytes takes 64 and more. So
  * elements count, too, and when they are announced. */
 #ifndef DOVELANE_LIB_REDIS_READER_H

@@ -1,19 +1,20 @@
 /* wire - one pipelined connection to one Redis server, on a libev loop.
  *
- * hiredis parses replies, and formats what wire_sendf is given; the socket (path.h: TCP or UNIX,
- * plain or TLS), its buffers and its reconnection are ours (Debian 12's hiredis has no TLS).
+ * hiredis parses replies, and formats what wire_sendf is given. The socket (path.h: TCP or UNIX,
+ * plain or TLS), its buffers and its reconnection are ours, since Debian 12's hiredis has no TLS.
  * Requests go out in the order of wire_send and their replies come back in that order (RESP has no
- * numbers). A connection that fails answers every request still open with NULL, closes, and tries
- * again with growing waits (50 ms to 2 s, 5 s after a refused certificate or password; jittered).
+ * numbers). A connection that fails answers every request still open with NULL, and closes. It
+ * tries again with growing, jittered waits: 50 ms to 2 s, and 5 s after a refused certificate or
+ * password.
  *
  * With a standby address: a request that got neither an answer nor any progress for path_timeout
- * makes it connect to the other address; when the server answers there, and still not here, the
- * connection goes on there: open requests are answered with NULL, as ever, and what was not
- * confirmed on the old path never leaves this host any more. A server that stands still answers
- * on neither, so that nothing is lost by trying. Back to the active address when that has
- * answered for five seconds. path_timeout follows the round-trip time, measured at small requests
- * (nearness.h), where the link says so (struct far_time). Not thread safe: everything happens on the
- * loop's thread. */
+ * makes it connect to the other address. When the server answers there, and still not here, the
+ * connection goes on there. Open requests are answered with NULL, as ever, and what was not
+ * confirmed on the old path never leaves this host any more. A server that stands still answers on
+ * neither, so that nothing is lost by trying. It goes back to the active address when that has
+ * answered for five seconds. path_timeout follows the round-trip time where the link says so
+ * (struct far_time); that time is measured at small requests (nearness.h). Not thread safe:
+ * everything happens on the loop's thread. */
 #ifndef DOVELANE_LIB_REDIS_WIRE_H
 #define DOVELANE_LIB_REDIS_WIRE_H
 
@@ -31,9 +32,9 @@ struct wire;
  * been executed. The reply is freed after the call. wire_close must not be called from within. */
 typedef void wire_reply_fn(struct wire *, redisReply *reply, void *arg);
 
-/* Called when a connection is established (up = true; nothing sent yet but AUTH and PING) and
- * when one is lost (up = false, after every open request was answered with NULL; why is a text
- * for the log, also for a failed attempt to connect). */
+/* Called when a connection is established (up = true; nothing sent yet but AUTH and PING). Also
+ * called when one is lost, or an attempt to connect failed. Then up = false, and every open request
+ * was answered with NULL before. why is a text for the log. */
 typedef void wire_state_fn(struct wire *, bool up, const char *why, void *arg);
 
 /* The link is copied. blocks: it carries requests that wait (READY BLOCK), so that silence means

@@ -41,8 +41,9 @@ struct backoff_rules;
 struct backoff_rules *backoff_rules_read(const char *path, char **error_r);
 void backoff_rules_free(struct backoff_rules *);
 
-/* The first one that fits; NULL: none does, or one that says "nothing". dsn: "4.7.28"; NULL or "": the reply has none. text:
- * one line or several, with or without the enhanced codes in it. The result is the rules'. */
+/* The first one that fits; NULL: none does, or one that says "nothing". dsn: "4.7.28"; NULL or "":
+ * the reply has none. text: one line or several, with or without the enhanced codes in it. The
+ * result is the rules'. */
 const struct backoff_rule *backoff_rules_find(const struct backoff_rules *, const char *destination,
                                               int code, const char *dsn, const char *text);
 

@@ -7,10 +7,10 @@
  *   longest one) > a pattern with * (the longest one) > "*",
  * and at one level: what names the class > what does not; then what `dovelane shape` said > the
  * file. "rate=none" is a word, too: the general settings count, whatever less specific rules say.
- * What belongs together comes from one rule: a burst from that of its rate (or a more specific
- * one), the end of a suspension from that of its reason. Of a suspension with an end, the latest
- * end of all rules counts, so that it is never over too early; and so the latest "resumed".
- * Pure: no clock is read here. Times are milliseconds, sizes are bytes. */
+ * What belongs together comes from one rule. A burst comes from the rule of its rate, or a more
+ * specific one. The end of a suspension is from the rule of its reason. Of a suspension with an
+ * end, the latest end of all rules counts, so that it is never over too early. So does the latest
+ * "resumed". Pure: no clock is read here. Times are milliseconds, sizes are bytes. */
 #ifndef DOVELANE_LIB_SHAPE_SHAPE_H
 #define DOVELANE_LIB_SHAPE_SHAPE_H
 
@@ -68,7 +68,7 @@ struct shape {
     const char *suspended_why; /* the rules'; "" when nobody said */
     int64_t resumed;           /* the latest of all rules, 0: none; see shape_resumed_at */
 
-    /* by whoever accepts mail: the milter, the proxy */
+    /* for the program that accepts mail: the milter, the proxy */
     int64_t accept_entries; /* more are in the next hop's lanes (of that class): see over */
     int64_t accept_age;     /* its oldest entry (of that class) is older: the same */
     int over;               /* 4xx, or Postfix's own queue */
@@ -80,9 +80,9 @@ struct shape {
 struct shapes;
 
 /* file: lines as shape_rules_print writes them, of the config's sections; said: the same, of
- * `dovelane shape`. Either may be NULL. A rule or a word that cannot be read is left out, and told
- * to wrong, which may be NULL ("<what>, and the way out"; the text is gone when it returns). Never
- * NULL; the caller's until shapes_free. */
+ * `dovelane shape`. Either may be NULL. A rule or a word that cannot be read is left out, and
+ * reported to `wrong` as "<what>, and the way out". The text is gone when `wrong` returns. `wrong`
+ * may be NULL. Never NULL; the caller's until shapes_free. */
 struct shapes *shapes_new(const char *file, const char *said,
                           void (*wrong)(void *arg, const char *why), void *arg);
 void shapes_free(struct shapes *);
@@ -93,7 +93,7 @@ bool shapes_any(const struct shapes *);
 /* What holds for that next hop ("smtp:[mx1.example.net]:25") and class (NULL: none). */
 void shape_of(const struct shapes *, const char *destination, const char *class, struct shape *out);
 
-/* The rate that holds at that time (microseconds since 1970) with the warm-up plan: a day's mails
+/* The rate that holds at that time (microseconds since 1970) with the warm-up plan. A day's mails
  * are spread over that day, with a burst of an hour's share (at least 1). Before the first day its
  * mails count. Of the rule's rate and the plan's, the smaller one. 0: no bound. */
 double shape_rate_at(const struct shape *, int64_t wall, double *burst_r);

@@ -60,8 +60,8 @@ const char *shape_word_name(size_t i);
 /* What would do as its value: "100/s, 6000/min, 500/h, 2000/d". NULL: it is no word. */
 const char *shape_word_like(const char *word);
 
-/* For each word that holds there, in the order in which words are shown: the rule that says it.
- * said: that rule is one of `dovelane shape`, not of the file. */
+/* Calls tell for each word that holds there, in the order in which words are shown, with the rule
+ * that says it. said: that rule is one of `dovelane shape`, not of the file. */
 void shape_explain(const struct shapes *, const char *destination, const char *class,
                    void (*tell)(void *arg, const char *word, const struct shape_rule *, bool said),
                    void *arg);

@@ -48,8 +48,8 @@ struct store_request {
     struct store_entry *entry;
     char owners[256]; /* when done is called: "mx1>mx2" for the log */
     void *state;      /* store's own */
-    /* by the caller. Called when every entry has its outcome, and again after store_revoke has said
-     * true and after store_check has said false; not from within any of these calls. */
+    /* by the caller. Called when every entry has its outcome. Called again after store_revoke has
+     * said true and after store_check has said false, but not from within any of these calls. */
     void (*done)(struct store_request *);
     void *arg;
 };
@@ -63,18 +63,18 @@ struct store *store_open_on(struct ev_loop *, const struct config *, const char 
 
 /* The four calls of a mail, in this order. */
 
-/* Fills in the ids and starts. The request, body and metas must stay until store_finish. Acks
- * must be there within store_deadline (+ 1 s per 10 MB of all entries); what lacks one is
- * revoked, which takes at most revoke_wait and a little. */
+/* Fills in the ids and starts. The request, body and metas must stay until store_finish. Acks must
+ * be there within store_deadline (+ 1 s per 10 MB of all entries). What lacks one is revoked, which
+ * takes at most revoke_wait and a little. */
 void store_submit(struct store *, struct store_request *);
 
 /* Takes back what is stored, because the whole mail is wanted elsewhere. May be left out. True when
  * something is being taken back, and done will be called. */
 bool store_revoke(struct store *, struct store_request *);
 
-/* As the last thing before the answer, which must be given within twice the deadline, and half a
- * second before copies are compared (settle), by CLOCK_BOOTTIME. False when that has passed:
- * what was held is being taken back, and done will be called. */
+/* Called as the last thing before the answer. The answer must be given within twice the deadline,
+ * and half a second before copies are compared (settle), by CLOCK_BOOTTIME. False when that has
+ * passed: what was held is being taken back, and done will be called. */
 bool store_check(struct store *, struct store_request *);
 
 /* The request is not used any more. */

@@ -56,7 +56,7 @@ struct entry_work {
     struct store_entry *entry; /* the caller's; NULL once the caller has gone on */
     unsigned char id[ENTRYID_LEN];
     char *lane;
-    uint64_t generation; /* of an ordered lane; 0: it is none */
+    uint64_t generation; /* of an ordered lane; 0: it is not ordered */
     enum entry_phase phase;
     double revoke_started; /* clock_monotonic */
     size_t ncopies;
@@ -150,8 +150,8 @@ void store_watch_open(struct store *);
 void store_watch_look(struct store *); /* ten times a second */
 /* another run_id: it is whole for nothing that it said before */
 void store_watch_restarted(struct store *, size_t node);
-/* Whether new mail may be placed on these nodes: they live, hear each other alive, none of them
- * took another over, and all are whole for this set. */
+/* Whether new mail may be placed on these nodes. They must live, hear each other alive, and be
+ * whole for this set, and none of them may have taken another over. */
 bool store_watch_fit(const struct store *, const size_t *node, size_t n, bool all);
 /* How far it is, in classes (nearness.h). */
 int store_watch_distance(const struct store *, size_t node);

@@ -4,8 +4,8 @@
 
 #include "redis-module/server/server.h"
 
-/* Cursors begin at a random number in each life of the server, so that a cursor of another life
- * is told from one of this. */
+/* Cursors begin at a random number in each life of the server, so that a cursor of another life is
+ * known as such. */
 void ready_start(void);
 
 #endif

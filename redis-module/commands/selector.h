@@ -16,8 +16,9 @@ struct selector {
 bool args_selector(struct args *, struct selector *);
 bool args_ids(struct args *, struct selector *); /* what follows IDS: <n> <id> ... */
 
-/* Called for each entry named. The entry may be removed or changed by it, others not. absent: id
- * is what was named by id but is not there (NULL for a sequence). Either may be NULL. */
+/* Called for each entry named. Called for each entry named. The entry may be removed or changed by
+ * it, others not. absent: id is what was named by id but does not exist (NULL for a sequence).
+ * Either may be NULL. */
 struct selector_calls {
     void (*entry)(void *arg, const struct lane_entry *);
     void (*absent)(void *arg, const uint8_t *id);

@@ -96,7 +96,7 @@ const char *arena_check(const struct lane *);
 /* ---- blocks.c: where the slots are ---- */
 
 /* 40 bytes: a block of them fills a size class of the usual allocators (5,120). What few entries
- * have stands in an extra. */
+ * have is in an extra. */
 struct slot {
     uint8_t id[LANE_ID_LEN];
     struct ref data; /* body, then the meta it was stored with; none when both are empty */
@@ -241,7 +241,7 @@ const char *idindex_check(const struct lane *);
 /* ---- lease.c ---- */
 
 /* What the leases of one lane have in common. When all of them end at once, as when the lane is
- * unlinked, it leaves the lane with them and is taken apart later: its lane is NULL then. */
+ * unlinked, it leaves the lane with them and is taken apart later. Then its lane is NULL. */
 struct leasing {
     struct lane *lane;
     struct lane_env *env;

@@ -12,12 +12,12 @@
  *           id index: id -> slot      '--> heaps: given back (by sequence), delayed (by due time),
  *           (extendible hashing, keyed)           leased (by the lease's end), expiring (by its time)
  *
- * No step costs more than a block, a table or a page of these, however long the lane is: nothing
- * that grows is ever copied as a whole but directories (8 to 24 bytes per 128 entries).
+ * No step costs more than a block, a table or a page of these, however long the lane is. Of what
+ * grows only directories (8 to 24 bytes per 128 entries) are ever copied as a whole.
  *
  * Sequence = position. A sequence is block number * 128 + index, so a lookup is arithmetic once the
- * block is found, and the block is found at the guess "number - first number" as long as no stretch
- * border or removed block is in between, else by binary search.
+ * block is found. The block is at the guess "number - first number" if no stretch border or removed
+ * block is in between. Else it is found by binary search.
  *
  * Sequences never repeat in one server's life, in no lane: the environment hands out *stretches* of
  * 2^16 sequences. A new lane (also one that vanished and came back, a copied or a loaded one) opens
@@ -130,7 +130,7 @@ void lane_free(struct lane *);
  * nothing was done. */
 struct lane *lane_empty(struct lane *);
 
-/* About how many allocations a lane is, for whoever chooses where to free it. */
+/* About how many allocations a lane is, for a caller that chooses where to free it. */
 uint64_t lane_pieces(const struct lane *);
 
 struct lane_settings *lane_settings(struct lane *);
@@ -155,8 +155,8 @@ size_t lane_push_plain(struct lane *, int64_t born, const struct lane_data *, si
 enum lane_result lane_set_meta(struct lane *, uint64_t seq, uint32_t revision, const char *meta,
                                size_t len);
 
-/* Hands an entry that is not leased to another lane of the same environment: its id, meta,
- * revision, attempts, age, delay and expiry stay, bounds are not asked. Large data is not
+/* Hands an entry that is not leased to another lane of the same environment. Its id, meta,
+ * revision, attempts, age, delay and expiry stay, and bounds are not asked. Large data is not
  * copied. LANE_HELD: the other lane holds the id; nothing was done. */
 enum lane_result lane_hand_over(struct lane *from, uint64_t seq, struct lane *to, uint64_t *seq_r);
 
@@ -186,9 +186,9 @@ uint64_t lane_next_seq(const struct lane *);  /* what a push would get */
  * something above was. */
 bool lane_raise_last(struct lane *, uint64_t seq);
 
-/* Taking. A lease is opened on one lane for one holder, filled, and closed; an empty one is gone
- * then. lane_candidate is what would be given next into that lease (NULL: to anybody); in STRICT
- * order a lease may hold a run of entries, but nothing is given behind another's lease. */
+/* Taking. Taking. A lease is opened on one lane for one holder, filled, and closed; an empty one is
+ * gone then. lane_candidate is what would be given next into that lease (NULL: to anybody). In
+ * STRICT order a lease may hold a run of entries, but nothing is given behind another's lease. */
 struct lane_lease *lane_lease_open(struct lane *, struct lane_holder *, uint64_t number);
 bool lane_candidate(struct lane *, const struct lane_lease *, struct lane_entry *);
 /* the candidate; false: no memory */
@@ -209,9 +209,9 @@ uint64_t lane_lease_next(struct lane_lease *, uint64_t after);
 struct lane *lane_lease_lane(const struct lane_lease *);
 void lane_lease_forget(struct lane_lease *);
 
-/* All leases end, silently: entries wait, no attempt is counted, however many they are at once.
- * The leases lose their lane, but stay on their holders' lists until they are forgotten or
- * swept: up to so many now; true when there are more. */
+/* All leases end, silently: entries wait, no attempt is counted, however many they are at once. The
+ * leases lose their lane, but stay on their holders' lists until they are forgotten or swept.
+ * lane_sweep sweeps up to so many; true when there are more. */
 void lane_end_leases(struct lane *);
 bool lane_sweep(struct lane_env *, uint64_t leases);
 

@@ -1,6 +1,6 @@
-/* loss_log - a line in the server's log for entries that go away without having been
- * acknowledged: a lane with something in it was deleted, expired, overwritten, flushed or reset.
- * Somebody will ask where the mail went. */
+/* loss_log - a line in the server's log for entries that go away without having been acknowledged.
+ * Their lane was deleted, expired, overwritten, flushed or reset. Somebody will ask where the mail
+ * went. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_LOSS_LOG_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_LOSS_LOG_H
 

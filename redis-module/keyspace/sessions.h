@@ -1,7 +1,7 @@
-/* sessions - transaction numbers that make a PUSH safe to repeat: the number must be the next
- * one of its session, and the last 1,024 replies are given again. In module memory only: a
- * session belongs to one life of a server, never to a lane, which may vanish between a push and
- * its repetition. */
+/* sessions - transaction numbers that make a PUSH safe to repeat. The number must be the next one
+ * of its session, and the last 1,024 replies are given again. In module memory only. A session
+ * belongs to one life of a server, never to a lane, which may vanish between a push and its
+ * repetition. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_SESSIONS_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_SESSIONS_H
 

@@ -1,5 +1,5 @@
-/* store - storing one entry in a lane for PUSH and PUT: what is held or was removed is not
- * stored again, and memory is looked at. */
+/* store - stores one entry in a lane for PUSH and PUT. What is held or was removed is not stored
+ * again, and memory is looked at. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 
@@ -19,8 +19,9 @@ void store_begin(struct store *, RedisModuleCtx *, int64_t delay, int64_t expire
  * name_hash(). The entry has id, meta and body; when it was born and is due is filled in. */
 int64_t store_entry(struct store *, struct lane_key *, uint64_t lane, struct lane_new *);
 
-/* Entries that have a body and a meta only, as far as that can be done at once: how many, often
- * none, and the first one's sequence. Asks no bound and no id: the next one is for store_entry. */
+/* Stores entries that have a body and a meta only, as far as that can be done at once. Returns how
+ * many, often 0, and the first one's sequence. Asks no bound and no id: the next one is for
+ * store_entry. */
 size_t store_plain(struct store *, const struct lane_key *, const struct lane_data *, size_t n,
                    uint64_t *seq_r);
 

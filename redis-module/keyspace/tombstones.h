@@ -1,9 +1,9 @@
 /* tombstones - what this server removed, remembered for `lane.settle-ms` per (lane name, id).
  *
  * An acknowledgement may overtake its push, and a push may be sent again after its entry was
- * delivered: without this memory both would store the mail for ever, or deliver it twice. It
- * belongs to the server, not to lanes (they vanish when empty), and is neither saved nor
- * replicated: another life of the server is another run_id, and clients compare then. */
+ * delivered. Without this memory the server would store the mail for ever, or deliver it twice. It
+ * belongs to the server, not to lanes (they vanish when empty). It is neither saved nor replicated:
+ * another life of the server is another run_id, and clients compare then. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_TOMBSTONES_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_TOMBSTONES_H
 

@@ -1,11 +1,11 @@
-/* value - a lane as a Redis value: where it stands, who waits for it, when it wants to be looked
- * at; and the way to it by key.
+/* value - a lane as a Redis value: where it is, who waits for it, and when it wants to be looked
+ * at. Also the way to it by key.
  *
- * A value is *attached* while the module knows its database and key: from its creation, loading
- * or copying until it is unlinked. Only an attached value is on cursor lists, has leases or a
- * wake time, and counts in the totals. RENAME and MOVE unlink the value and keep it: it is
- * attached again by their event, or at the latest by the next command on it. What is not
- * attached may be freed on any thread. */
+ * A value is *attached* while the module knows its database and key: from its creation, loading or
+ * copying until it is unlinked. Only an attached value is on cursor lists, has leases or a wake
+ * time, and counts in the totals. RENAME and MOVE unlink the value and keep it. Their event
+ * attaches it again, or at the latest the next command on it does. What is not attached may be
+ * freed on any thread. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 
@@ -49,9 +49,9 @@ void value_end_leases(struct value *);                             /* silently *
 uint64_t value_empty(struct value *);                              /* how many entries it had */
 void value_set_dead(struct value *, const char *name, size_t len); /* len 0: none */
 
-/* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may
- * be NULL (then clients blocked on the key are not signalled: the server does that itself for
- * keys that appear). */
+/* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may be
+ * NULL. Then clients blocked on the key are not signalled: the server does that itself for keys
+ * that appear. */
 void value_changed(RedisModuleCtx *ctx, struct value *, RedisModuleString *name);
 
 /* Opens a key. False when it holds something else; nothing is open then. */

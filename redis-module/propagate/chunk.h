@@ -8,16 +8,16 @@
  *               8       8     8       4         4          4            4          1    16     8
  *
  * Little-endian. Age, delay and life (what is left until it expires) are milliseconds at the time
- * of the wall clock; delay is 0 when it waits (leases are not saved: what is leased waits after a
- * load). Flag 1: has an id; flag 2: expires, and has a life. Version 1 had no flag 2, and is else
+ * of the wall clock. delay is 0 when it waits: leases are not saved, so what is leased waits after
+ * a load. Flag 1: has an id; flag 2: expires, and has a life. Version 1 had no flag 2, and is else
  * the same.
  *
  * A module reads what it and all before it wrote; what a later one wrote it refuses, naming both
  * versions.
  *
- * To change this format: (1) raise CHUNK_VERSION, (2) draw the new entry here, (3) keep reading
- * all versions before, (4) raise the RDB version when the fields around the chunks change, too,
- * (5) keep a saved file of the old version in the tests. */
+ * To change this format: (1) Raise CHUNK_VERSION. (2) Draw the new entry here. (3) Keep reading all
+ * versions before. (4) Raise the RDB version when the fields around the chunks change, too. (5)
+ * Keep a saved file of the old version in the tests. */
 #ifndef DOVELANE_REDIS_MODULE_PROPAGATE_CHUNK_H
 #define DOVELANE_REDIS_MODULE_PROPAGATE_CHUNK_H
 

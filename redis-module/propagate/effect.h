@@ -18,18 +18,18 @@
  *    DEL <ranges>                                  removed
  *    CLEAR                                         all removed
  *
- * Nothing is sent while nobody can ever ask for it (server.streams is false): before the server has
- * forked a first child, loaded a data set, changed its role or had a replica, when the module came
- * into it without an append-only file and without a backlog for replicas. A replica begins with
- * what a child saved, or with a stream that a saved file, a former primary or another replica
- * knows; an append-only file that is switched on, with what a child writes; from the first of these
- * on everything is sent, for ever. To make up a command that the server then drops is a good part
- * of a PUT.
+ * Nothing is sent while nobody can ever ask for it (server.streams is false). That is before the
+ * server has forked a first child, loaded a data set, changed its role or had a replica. It also
+ * needs that the module came into it without an append-only file and without a backlog for
+ * replicas. A replica begins with what a child saved, or with a stream that a saved file, a former
+ * primary or another replica knows. An append-only file that is switched on begins with what a
+ * child writes. From the first of these on everything is sent, for ever. To make up a command that
+ * the server then drops is a good part of a PUT.
  *
- * Numbers in strings are little-endian; ranges are pairs of sequences (8 + 8), closed. wall is
- * the wall clock at that time: a server that reads its file later takes what has passed off a
- * delay. A lane vanishes with its last entry unless SET made it, here as there. Only the stream
- * of a primary and the loading of a file may send it. */
+ * Numbers in strings are little-endian; ranges are pairs of sequences (8 + 8), closed. wall is the
+ * wall clock at that time. A server that reads its file later takes the time that has passed off a
+ * delay. A lane vanishes with its last entry unless SET made it, here as there. Only the stream of
+ * a primary and the loading of a file may send it. */
 #ifndef DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
 #define DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
 

@@ -1,11 +1,11 @@
 /* redisapi - the part of the Redis module interface that this module uses, declared by hand.
  *
- * No Debian package ships redismodule.h. A server that loads a module hands OnLoad a context
- * whose first pointer is its look-up function: given "RedisModule_<call>" it stores the call's
- * address. Calls are asked for by name and never by version, so the same binary loads on Redis
- * 7.0 to 8 and on Valkey 8; a required call that is missing refuses the load and is named, an
- * optional one stays NULL. tests/unit/lane/test_redisapi.py compares every line here with the
- * redismodule.h of the distribution's source package. */
+ * No Debian package ships redismodule.h. A server that loads a module hands OnLoad a context whose
+ * first pointer is its look-up function: given "RedisModule_<call>" it stores the call's address.
+ * Calls are asked for by name and never by version, so the same binary loads on Redis 7.0 to 8 and
+ * on Valkey 8. A required call that is missing refuses the load and is named; an optional one stays
+ * NULL. tests/unit/lane/test_redisapi.py compares every line here with the redismodule.h of the
+ * distribution's source package. */
 #ifndef DOVELANE_REDIS_MODULE_SERVER_REDISAPI_H
 #define DOVELANE_REDIS_MODULE_SERVER_REDISAPI_H
 

@@ -1,5 +1,6 @@
 #include "relay/acks/owners.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

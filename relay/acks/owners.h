@@ -74,8 +74,8 @@ void owners_return(struct entry *, int64_t delay);
 void owners_return_taken(struct relay *, const struct lane *, long long lease, long long sequence,
                          int64_t delay);
 
-/* These ids (n of them, one behind the other) lay in the lane of that name, and have other
- * owners now: the other owners that it had are told, as if they were delivered. */
+/* These ids (n of them, one behind the other) were in the lane of that name, and have other owners
+ * now. Its other owners get an ack of them, as if they were delivered. */
 void owners_moved(struct relay *, const char *lane, size_t len, const char *ids, size_t n);
 
 /* Sends what this turn of the loop has gathered. */

@@ -1,7 +1,7 @@
-/* pending - acks and records (META) that a peer could not be told, kept until it can: a connection
- * that was cut for a moment must not leave it with entries or recipients that are delivered (they
- * would be delivered again after a takeover). A record that comes late does no harm: revisions
- * decide.
+/* pending - acks and records (META) that could not be sent to a peer, kept until they can. A
+ * connection that was cut for a moment must not leave it with entries or recipients that are
+ * delivered. They would be delivered again after a takeover. A record that comes late does no harm:
+ * revisions decide.
  *
  * Bounded: beyond PENDING_MOST entries or PENDING_BYTES the oldest are forgotten; comparing
  * nodes (docs/design.md, "Mail in" 4) is for what outlasts that. */

@@ -1,5 +1,5 @@
-/* cluster_view - the nodes as this one sees them: who is dead, who serves which lanes, who is lost
- * for good. heartbeat.h fills it in from what it hears; every room asks it.
+/* cluster_view - the nodes as this one sees them: which are dead, which serve which lanes, and
+ * which are lost for good. heartbeat.h fills it in from what it hears; every room asks it.
  *
  * With takeover = manual there is no view (r->view is NULL), and the configuration says who is
  * dead. */

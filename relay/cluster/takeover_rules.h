@@ -1,8 +1,7 @@
 /* takeover_rules - the role of this node (returning, ready, alive, leaving), whom it took over, and
- * what follows: the rules of docs/takeover/beats.md, "Who is dead" and
- * "Who serves a lane", and docs/takeover/return.md, "Return".
- * Pure: whoever calls role_next() often enough tells what it sees, and obeys what comes out.
- * tests/model walks through the same rules. */
+ * what follows. The rules are in docs/takeover/beats.md, "Who is dead" and "Who serves a lane", and
+ * docs/takeover/return.md, "Return". Pure: its caller calls role_next() often enough with what it
+ * sees, and obeys what comes out. tests/model walks through the same rules. */
 #ifndef DOVELANE_RELAY_CLUSTER_TAKEOVER_RULES_H
 #define DOVELANE_RELAY_CLUSTER_TAKEOVER_RULES_H
 

@@ -23,13 +23,13 @@ void whole_set_name(struct buf *, const char *const *owner, size_t n);
 void whole_sets_said(struct relay *, char *const *said, size_t n);
 void whole_sets_since(struct relay *, const redisReply *);
 
-/* Whether it is whole for the set of this lane's owners: as it said with the last beat, and as it
- * says now (its answer to LANE.WHOLE). */
+/* Whether it is whole for the set of this lane's owners. The first goes by the server's last answer
+ * to a beat, the second by its answer to LANE.WHOLE. */
 bool whole_sets_believed(const struct relay *, const struct lanename *);
 bool whole_sets_says(const struct lanename *, const redisReply *said);
 
-/* Whether what lies in this lane since then (clock_boottime()) was there when the own server
- * became whole: from a file, from another owner, or from before. */
+/* Whether what has been in this lane since then (clock_boottime()) was there when the own server
+ * became whole. It came from a file, from another owner, or was there before. */
 bool whole_sets_brought(const struct relay *, const struct lanename *, double stored_at);
 
 #endif

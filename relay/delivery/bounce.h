@@ -1,7 +1,7 @@
 /* bounce - permanent failures become Postfix's bounces. We compose no DSN ourselves: the mail is
- * submitted once more, with its original sender, DSN arguments and just the failed recipients, to
- * bounce_port, an smtpd of this host whose cleanup turns it into a bounce: content_filter =
- * error:..., and for the reason
+ * submitted once more to bounce_port, with its original sender, DSN arguments and just the failed
+ * recipients. bounce_port is an smtpd of this host whose cleanup turns it into a bounce:
+ * content_filter = error:..., and for the reason
  *
  *   header_checks = regexp:{{/^Dovelane-Bounce: (.*)/ FILTER error:$$1}}
  *
@@ -22,9 +22,9 @@ bool bounce_submit(struct entry *, void (*done)(struct smtp_mail *, const char *
 /* Takes the results of e->mail over into the envelope. */
 void bounce_results(struct entry *, const char *relay);
 
-/* The message with its own Dovelane-Bounce headers made harmless, malloc'd with the same length,
- * or NULL when it has none: the last such header would be the one that counts, and a sender
- * could choose it. Pure. */
+/* The message with its own Dovelane-Bounce headers made harmless, malloc'd with the same length, or
+ * NULL when it has none. Of several such headers the last one would count, and a sender could
+ * choose it. Pure. */
 char *bounce_body(const char *message, size_t len);
 
 /* "Dovelane-Bounce: 5.x.y text" CRLF for a recipient's text: printable ASCII, bounded. Pure;

@@ -1,15 +1,16 @@
 /* connections - one next hop: the mails that wait for it, the connections to it, and whether it can
  * be reached.
  *
- * Connections are opened by demand, and never more at a time than there are good ones: a next
- * hop that is away costs one attempt, not one per mail. How many may carry mails is the window:
- * destination_concurrency_first at first, one more for as many successes as it is wide, up to
- * destination_concurrency; one less for each connection that breaks under a mail (the feedback
- * of Postfix's qmgr(8), SCHEDULER_README "concurrency"; answers about a mail or a recipient are
- * no failures of the next hop; rules may say other steps: relay/shape/gate.h). When none can be opened, or as many as the window is wide broke
- * with no success between, it is *down*: what waits here goes back to its lanes untried, nothing
- * is taken for it, and one probe connection at a time, with growing waits, finds out when it is
- * back. Greeted, it has to prove itself with one mail; then everything goes on at once.
+ * Connections are opened by demand, and never more at a time than there are good ones. So a next
+ * hop that is away costs one attempt, not one per mail. How many may carry mails is the window. It
+ * is destination_concurrency_first at first. It grows by one for as many successes as it is wide,
+ * up to destination_concurrency. It shrinks by one for each connection that breaks under a mail.
+ * This is the feedback of Postfix's qmgr(8) (SCHEDULER_README "concurrency"). Answers about a mail
+ * or a recipient are no failures of the next hop. Rules may say other steps (relay/shape/gate.h).
+ * When none can be opened, or as many as the window is wide broke with no success between, it is
+ * *down*. Then what waits here goes back to its lanes untried, and nothing is taken for it. One
+ * probe connection at a time, with growing waits, finds out when it is back. Greeted, it has to
+ * prove itself with one mail; then everything goes on at once.
  *
  * An entry is one host, or one further address of it (relay/tables/destinations.h): mail.c goes on
  * from one to the next. */

@@ -1,6 +1,7 @@
 #include "relay/delivery/mail.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

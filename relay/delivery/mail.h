@@ -3,8 +3,8 @@
  *   begin ─▶ deliver (in batches) ─▶ [record] ─▶ bounce who failed ─┬▶ nobody open: ack
  *                                                                  └▶ somebody open: record ─▶ return
  *
- * record (META to every owner) comes before everything that may take long or be interrupted, so
- * that whoever goes on with the entry repeats only what is open. */
+ * record (META to every owner) comes before everything that may take long or be interrupted. So the
+ * relay that goes on with the entry repeats only what is open. */
 #ifndef DOVELANE_RELAY_DELIVERY_MAIL_H
 #define DOVELANE_RELAY_DELIVERY_MAIL_H
 

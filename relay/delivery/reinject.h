@@ -1,5 +1,6 @@
-/* reinject - mails that go to Postfix's queue by its reinject_port (docs/design.md, "Mail in" 10):
- * what came of it, and what that port refused. relay/intake/spill_to_postfix.h chooses them. */
+/* reinject - mails that go to Postfix's queue by its reinject_port (docs/design.md, "Mail in" 10),
+ * with the results, and with what that port refused. relay/intake/spill_to_postfix.h chooses
+ * them. */
 #ifndef DOVELANE_RELAY_DELIVERY_REINJECT_H
 #define DOVELANE_RELAY_DELIVERY_REINJECT_H
 

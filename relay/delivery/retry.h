@@ -1,9 +1,8 @@
 /* retry - when a mail is tried again. Pure: no clock is read here.
  *
- * Every owner of an entry must come to the same time without being told, so that a takeover
- * neither begins the schedule anew nor sends everything at once. So the wait depends on nothing
- * but what stands in the envelope, the entry's id, and the two settings. All times are
- * microseconds. */
+ * Every owner of an entry must come to the same time by itself. Then a takeover neither begins the
+ * schedule anew nor sends everything at once. So the wait depends on nothing but the envelope, the
+ * entry's id, and the two settings. All times are microseconds. */
 #ifndef DOVELANE_RELAY_DELIVERY_RETRY_H
 #define DOVELANE_RELAY_DELIVERY_RETRY_H
 
@@ -17,11 +16,10 @@ struct retry_policy {
     int64_t most;  /* longest wait at all */
 };
 
-/* The wait after attempt number `attempts` (from 1), made when the mail was `age` old. It
- * doubles with every attempt, and a mail that grew old without attempts (its next hop was away,
- * or a dead owner's count was lost) does not begin at `first` again: the wait is never shorter
- * than for a mail of its age that was tried on schedule. Up to a quarter less by the id, never
- * more. */
+/* The wait after attempt number `attempts` (from 1), made when the mail was `age` old. It doubles
+ * with every attempt. It is never shorter than for a mail of that age that was tried on schedule.
+ * So a mail that grew old without attempts does not begin at `first` again. (Its next hop was away,
+ * or a dead owner's count was lost.) Up to a quarter less by the id, never more. */
 int64_t retry_wait(const struct retry_policy *, const unsigned char id[ENTRYID_LEN], int64_t age,
                    uint32_t attempts);
 

@@ -17,7 +17,7 @@ void heartbeat_reload(struct relay *);
 /* Whom this node, which joins, has not met yet; why is NULL with takeover = manual. */
 struct unmet_node heartbeat_unmet(const struct relay *);
 
-/* Leaves this node's beat at the server of one that is none of the group yet. */
+/* Leaves this node's beat at the server of a node that is not in the group yet. */
 void heartbeat_greet(struct relay *, struct wire *);
 
 /* This node takes nothing from now on (why: for the log; it must stay), or may again (NULL). */

@@ -1,6 +1,6 @@
 /* membership - who belongs to the group, with membership = learned (docs/takeover/membership.md,
- * "Membership"): this relay's own record goes to every node's server, and the records of others
- * are learned from there, kept in a file, and then used, without a restart. */
+ * "Membership"). This relay's own record goes to every node's server. The records of others are
+ * learned from there, kept in a file, and then used, without a restart. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H
 #define DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H
 
@@ -12,15 +12,16 @@ struct membership *membership_open(struct relay *);
  * that it reached. Before, it may not know whose mail it holds. */
 bool membership_known(const struct relay *);
 
-/* Whether this node is none of the group yet: it has heard of no other node, or not every node
- * that beats reaches it and is reached from here. It takes nothing meanwhile. */
+/* True while this node is still joining. It has heard of no other node, or not every node that
+ * beats reaches it and is reached from here. A joining node takes no mail. It takes nothing
+ * meanwhile. */
 bool membership_joining(const struct relay *);
 
 /* It was taken out once, and may join again: others may name it in their beats because they had
  * it before. */
 bool membership_again(const struct relay *);
 
-/* Another one says that it joins, and is none of the group yet; and this relay reaches its
+/* Another one says that it joins, and is not in the group yet; and this relay reaches its
  * server. */
 bool membership_joins(const struct relay *, const char *node);
 bool membership_reaches(const struct relay *, const char *node);

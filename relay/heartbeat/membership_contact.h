@@ -25,9 +25,9 @@ struct unmet_node {
     const char *by;
 };
 
-/* Every other node that beats, and that no admin calls dead, knows this one, or reaches its
- * server and is reached from here; and so does whom they know and this one does not count: one
- * that joins as well. */
+/* Every other node that beats, and that no admin calls dead, knows this one, or reaches its server
+ * and is reached from here. The same holds for nodes that they know and this one does not count:
+ * one that joins as well. */
 struct unmet_node contact_unmet(const struct contact *, const struct liveness *, double now);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * A Redis that was restarted has forgotten it. Each relay looks into every node that it reaches,
  * and tells those that know less. The milters and proxies obey what they read there
- * (lib/ingress/divert_switch.h), and may write nothing: who breaks into one of them can turn
+ * (lib/ingress/divert_switch.h), and may write nothing. So an attacker in one of them can turn
  * nothing off for the others. */
 #ifndef DOVELANE_RELAY_HEARTBEAT_NOTICES_H
 #define DOVELANE_RELAY_HEARTBEAT_NOTICES_H
@@ -14,7 +14,7 @@
  * number. Called at the start when a file has some, and within a second of a change. */
 typedef void notices_shape_fn(struct relay *, const char *text, unsigned long long serial);
 
-/* NULL: nobody is told. */
+/* NULL: fn is not called. */
 struct notices *notices_open(struct relay *, notices_shape_fn *);
 
 /* The same, as it is known now. "" and 0: nothing was said. The text is the room's until the loop's

@@ -3,10 +3,10 @@
  *
  * A mail is some five events of the loop: READY, the answer to TAKE, the next hop's replies, the
  * answer to the ack. At some thousand mails a second each of them would wake the relay, and its
- * requests the node, for itself; gathered for 1 ms they cost the relay, the node and the next
- * hop half (docs/lab/gateway.md). A mail then goes out some milliseconds later. So it is not done
- * below BATCH_RATE, nor while lanes hold more than is asked for: then events come in bulk by
- * themselves, and what counts is when they are answered. Pure. */
+ * requests the node. Gathered for 1 ms they cost the relay, the node and the next hop half
+ * (docs/lab/gateway.md). A mail then goes out some milliseconds later. So it is not done below
+ * BATCH_RATE, nor while lanes hold more than is asked for. Then events come in bulk by themselves,
+ * and what counts is when they are answered. Pure. */
 #ifndef DOVELANE_RELAY_INTAKE_BATCH_WINDOW_H
 #define DOVELANE_RELAY_INTAKE_BATCH_WINDOW_H
 

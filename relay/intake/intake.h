@@ -5,13 +5,12 @@
  * bytes bound it.
  *
  * Where mail of several classes (relay/tables/classes.h) waits, each class has its part of that by
- * its weight, and the one that has the least in flight for its weight is asked.
+ * its weight. The class that has the least in flight for its weight is asked.
  *
- * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it
- * before a large entry. Only another TAKE can tell, and one round trip per mail for that answer
- * would be a fifth of what a mail costs at moderate load. So that TAKE leaves together with the
- * last ACK or NACK of the lane, in one write, or LATER afterwards; when READY names the lane, at
- * once. */
+ * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it before a
+ * large entry. Only another TAKE can tell. One round trip per mail for that answer would be a fifth
+ * of what a mail costs at moderate load. So that TAKE leaves together with the last ACK or NACK of
+ * the lane, in one write, or LATER afterwards. When READY names the lane, it leaves at once. */
 #ifndef DOVELANE_RELAY_INTAKE_INTAKE_H
 #define DOVELANE_RELAY_INTAKE_INTAKE_H
 

@@ -1,5 +1,5 @@
-/* memory_pressure - how full the memory of the nodes is: of our own and of those that hold copies
- * of our lanes, since only we can empty those. */
+/* memory_pressure - how full the memory of the nodes is. These are our own and those that hold
+ * copies of our lanes, since only we can empty those. */
 #ifndef DOVELANE_RELAY_INTAKE_MEMORY_PRESSURE_H
 #define DOVELANE_RELAY_INTAKE_MEMORY_PRESSURE_H
 

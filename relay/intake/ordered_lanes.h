@@ -4,11 +4,11 @@
  * Its turn: nothing is taken from a lane before what has a lower generation in the series is
  * delivered, or has stepped aside. This relay may be no owner of that, so all nodes are asked for
  * it, for all lanes that wait in one round. A generation that has a successor gets no more mail
- * (lib/store/store_order.c), so a lane whose turn has come need not ask again while we have it.
+ * (lib/store/store_order.c). So a lane whose turn has come need not ask again while we have it.
  *
  * Its first mail: one that was deferred keeps its place, and the lane is paused until its time
  * (relay/tables/lane_pause.h). After head_hold it steps aside: it is marked so in its envelope, on
- * every owner, gets a delay as others do, and TAKE passes it over. */
+ * every owner, and gets a delay as others do. TAKE passes it over. */
 #ifndef DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 #define DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 

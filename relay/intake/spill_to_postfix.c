@@ -1,5 +1,6 @@
 #include "relay/intake/spill_to_postfix.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* spill_to_postfix - the second way out: what must not stay in memory goes through reinject_port
+/* spill_to_postfix - the second way out. What must not stay in memory goes through reinject_port
  * into Postfix's own disk queue, and is acked after its 250 (docs/design.md, "Mail in" 10).
  *
  *   why          which entries of our lanes                                       how fast
@@ -8,15 +8,15 @@
  *   8bitmime     those whose next hop turned out to lack 8BITMIME                 at once
  *   drain        all, while `dovelane drain` runs; nothing is delivered meanwhile as Postfix takes it
  *
- * Lanes are looked through with READ, in order, and what is chosen is read into the in-flight
- * table, not taken: it may be delayed, and TAKE gives no such thing; its next hop may be away, and
+ * Lanes are looked through with READ, in order. What is chosen is read into the in-flight table,
+ * not taken. It may be delayed, and TAKE gives no such thing; or its next hop may be away, and
  * nothing is taken for it then. In flight it is safe from being delivered beside (inflight.h). An
  * entry without a lease can be revoked, so only those are chosen that no milter can still be
  * revoking.
  *
- * The same looking-through obeys what admins wrote into envelopes, when admin_requests.h says
- * that a lane has such entries: deleted ones go, held ones stop, and those whose schedule was
- * made to end (flush, release) are delivered. */
+ * The same looking-through obeys what admins wrote into envelopes, when admin_requests.h says that
+ * a lane has such entries. Deleted ones go, and held ones stop. Those whose schedule was ended
+ * (flush, release) are delivered. */
 #ifndef DOVELANE_RELAY_INTAKE_SPILL_TO_POSTFIX_H
 #define DOVELANE_RELAY_INTAKE_SPILL_TO_POSTFIX_H
 

@@ -1,12 +1,12 @@
-/* backfill - the bodies that are missing here, from another owner's server into the own one (or
- * from the own one into another's: rereplicate.h), in blocks: READ there, PUSH here under the same
- * ids, and META where the envelope was changed since it was stored (docs/takeover/return.md,
- * "Comparing with a whole owner", step 4).
+/* backfill - fetches the bodies that are missing here from another owner's server into the own one,
+ * in blocks. (Or from the own one into another's: rereplicate.h.) READ there, PUSH here under the
+ * same ids, and META where the envelope was changed since. Rules: docs/takeover/return.md,
+ * "Comparing with a whole owner", step 4.
  *
  * What was acked here meanwhile is answered DONE and not stored; the server remembers that for
- * `settle`. Of a block that was under way for more than half of it (a large mail, a slow link)
- * the other is asked once more when it is stored: what it does not hold any more was delivered,
- * and goes here, too. */
+ * `settle`. A block may have been under way for more than half of that time (a large mail, a slow
+ * link). When it is stored, the other server is asked once more: what it does not hold any more was
+ * delivered, and goes here, too. */
 #ifndef DOVELANE_RELAY_REPAIR_BACKFILL_H
 #define DOVELANE_RELAY_REPAIR_BACKFILL_H
 
@@ -40,7 +40,7 @@ struct backfill_options {
     int64_t block; /* entries */
     int64_t rate;  /* bytes a second */
     double settle; /* seconds */
-    /* of the witness that `from` is; token "": it is none, and then what comes late stays */
+    /* of the witness that `from` is; token "": it is not one, and then what comes late stays */
     const char *set, *token;
 };
 

@@ -135,7 +135,7 @@ void resync_fail_set(struct set *, const char *why);
 void resync_site_failed(struct resync *, size_t site, const char *why);
 
 /* resync_sets.c */
-/* NULL when we are none of its owners */
+/* NULL when this node is not one of its owners */
 struct set *resync_set_of_lane(struct resync *, const struct lanename *);
 /* its list is compared with in this round */
 bool resync_uses(const struct set *, size_t site);

@@ -13,8 +13,8 @@ struct site_links *site_links_open(struct relay *, site_answer_fn *);
 void site_links_close(struct relay *);
 void site_links_reload(struct relay *); /* the config was read again */
 
-/* The question leaves at the end of this turn of the loop; where the site's node cannot be reached
- * it is forgotten: it is asked again. */
+/* The question leaves at the end of this turn of the loop. Where the site's node cannot be reached
+ * the question is forgotten: it is asked again. */
 void site_links_ask(struct relay *, uint32_t site, const struct disk_question *);
 void site_links_flush(struct relay *);
 

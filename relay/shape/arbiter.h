@@ -1,11 +1,12 @@
 /* arbiter - on which node's Redis the group counts what leaves for a next hop.
  *
- * All relays choose alike: for each next hop the nodes have an order of their own (the highest
- * random weight first: Thaler and Ravishankar, 1998), and the first one that answers is the arbiter.
+ * All relays choose alike. For each next hop the nodes have an order of their own (the highest
+ * random weight first: Thaler and Ravishankar, 1998). The first one that answers is the arbiter.
  * When it is lost, its server refuses or closes connections, and all relays go on to the next one.
- * A node that stopped to answer without that may be cut off from us alone, and others may count
- * there still: until it is dead by the rules of takeover, what follows uses only the part of one
- * relay. So does a minority: it may have been cut off. docs/shape.md has what that means. */
+ * A node that stopped to answer without that may be cut off from us alone, and others may still
+ * count there. Until it is dead by the rules of takeover, this relay uses only one relay's part at
+ * the node that follows. So does a minority: it may have been cut off. docs/shape.md has what that
+ * means. */
 #ifndef DOVELANE_RELAY_SHAPE_ARBITER_H
 #define DOVELANE_RELAY_SHAPE_ARBITER_H
 
@@ -22,8 +23,8 @@ struct arbiter {
     double since; /* clock_monotonic: counts there from then on; -1: from the start */
 };
 
-/* Chooses. The wire is there until the loop's next turn; NULL: no node can be asked. part_r: the
- * part of the group's numbers that may be used there, 0 to 1. */
+/* Chooses. Chooses the arbiter of the next hop. The wire is there until the loop's next turn; NULL:
+ * no node can be asked. part_r: the part of the group's numbers that may be used there, 0 to 1. */
 struct wire *arbiter_choose(struct arbiters *, struct arbiter *, const char *destination,
                             double *part_r);
 

@@ -1,10 +1,10 @@
 /* bucket - our part of a group's rate to one next hop.
  *
  * The tokens of the rate lie in a key of the arbiter's Redis, and fill up by its clock
- * (dovelane.bucket:<next hop>). A relay fetches those that
- * it can use at once, for mails that are in hand and wait, and books those of the next moments: what
- * a relay takes away when it dies is one mail, or what leaves in a fifth of a second. Who asks first
- * is first: relays that wait have their turns. */
+ * (dovelane.bucket:<next hop>). A relay fetches the tokens that it can use at once, for mails that
+ * are in flight and wait. It books those of the next moments. So what a relay takes away when it
+ * dies is one mail, or what leaves in a fifth of a second. Who asks first is first: relays that
+ * wait have their turns. */
 #ifndef DOVELANE_RELAY_SHAPE_BUCKET_H
 #define DOVELANE_RELAY_SHAPE_BUCKET_H
 

@@ -1,5 +1,5 @@
-/* gate - what may leave for a next hop now, as its rules say (docs/shape.md): connections.c asks
- * before it gives a mail to a connection or opens one, intake.c before it takes.
+/* gate - what may leave for a next hop now, as its rules say (docs/shape.md). connections.c asks
+ * before it gives a mail to a connection or opens one; intake.c asks before it takes.
  *
  * One gate for each next hop that lanes name, its head, and all hosts that its mail is tried at.
  * Where no rule holds, each of these calls is one comparison. A rate and a number of connections
@@ -10,8 +10,8 @@
 #include "relay/shape/shape_control.h"
 #include "relay/smtp/smtp.h"
 
-/* Nothing may be sent to the next hop now, whatever waits: by an admin's word, or because it asked
- * for less. why_r: whose word it is, for the log; may be NULL. */
+/* Nothing may be sent to the next hop now, whatever waits: an admin said so, or the next hop asked
+ * for less. why_r: which of the two, for the log; may be NULL. */
 bool gate_suspended(struct destination *, const char **why_r);
 
 /* Of a head: for so long, at least, no admin has suspended it. */
@@ -40,8 +40,8 @@ double gate_shrinks_by(struct destination *, double window);
 /* How many mails of it may be in hand, at most `most`: with a rate, what leaves in two seconds. */
 size_t gate_in_hand(struct destination *, size_t most);
 
-/* What the next hop said to a mail, or instead of a greeting ("host ... said: 421 4.7.0 ..."):
- * the rules file knows what some replies ask for. */
+/* What the next hop said to a mail, or instead of a greeting ("host ... said: 421 4.7.0 ..."). The
+ * rules file knows what some replies ask for. */
 void gate_heard(struct destination *, const char *dsn, const char *text);
 
 /* For destinations_open(): nobody names that next hop any more. */

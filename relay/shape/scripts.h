@@ -6,12 +6,13 @@
 
 #include "lib/redis/control_keys.h"
 
-/* EVAL ... 1 key rate burst byte_rate byte_burst mails bytes owed known: takes tokens for up to that
- * many mails of so many bytes in all, and books them: who asks first has the first ones. owed: bytes that left beyond what was granted before; below 0:
- * that were granted, and did not leave. known: seconds for which nobody can have taken from another
- * bucket; one that is not there has filled for no longer. Answers how many mails may leave, their
- * bytes, and after how many microseconds. A mail may be larger than what is in the bucket of bytes,
- * which owes the rest then. The key goes when the bucket would be full. */
+/* EVAL ... 1 key rate burst byte_rate byte_burst mails bytes owed known: takes and books tokens for
+ * up to that many mails of so many bytes. Who asks first has the first ones. owed: bytes that left
+ * beyond what was granted before; below 0: bytes that were granted, and did not leave. known:
+ * seconds for which nobody can have taken from another bucket; one that is not there has filled for
+ * no longer. Answers how many mails may leave, their bytes, and after how many microseconds. A mail
+ * may be larger than what is in the bucket of bytes, which owes the rest then. The key goes when
+ * the bucket would be full. */
 #define SHAPE_TAKE                                                                            \
     CONTROL_SCRIPT                                                                            \
     "local t = redis.call('TIME') local now = t[1] + t[2] / 1e6 local ahead = 0.2 "           \
@@ -36,9 +37,9 @@
 
 /* EVAL ... 1 key relay held wanted most milliseconds: the connections of a group to one next hop.
  * Each relay says how many it has and could use, again and again; who has said nothing for so many
- * milliseconds has none. Answers how many it may have: what is free, and when others want some, its
- * fair part (max-min; what cannot be divided goes around every ten seconds). What a relay has not
- * closed yet counts. */
+ * milliseconds has none. Answers how many it may have: what is free, and, when others want some,
+ * its fair part. The parts are max-min; what cannot be divided goes around every ten seconds. What
+ * a relay has not closed yet counts. */
 #define SHAPE_SLOTS                                                                          \
     CONTROL_SCRIPT                                                                           \
     "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) "        \
@@ -63,9 +64,9 @@
     "redis.call('HSET', KEYS[1], me, string.format('%d %d %d', math.max(held, may), want, "  \
     "now + ttl)) redis.call('PEXPIRE', KEYS[1], 10 * ttl) return may"
 
-/* EVAL ... 1 key [kind value milliseconds]...: what a next hop asked for stands there for so long,
- * for all relays; of one kind the stricter word, and the later end. Answers kind, value and the
- * milliseconds that are left, of all that stands there. "value end milliseconds", where the last is
+/* EVAL ... 1 key [kind value milliseconds]...: keeps what a next hop asked for, for so long, for
+ * all relays. Of one kind the stricter word counts, and the later end. Answers kind, value and the
+ * milliseconds that are left, of all that is there. Kept is "value end milliseconds". The last is
  * the longest time that was asked for: no more is left of it, though the clock was set back. */
 #define SHAPE_BACKOFF                                                                        \
     CONTROL_SCRIPT                                                                           \

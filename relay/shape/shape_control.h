@@ -7,7 +7,7 @@
 #include "relay/relay.h"
 #include "relay/tables/destinations.h"
 
-/* wake: more may be sent to a next hop than before; let_go: nothing is sent to it for now, and what
+/* wake: more may be sent to a next hop than before. let_go: nothing is sent to it for now, and what
  * waits for a connection goes back to its lanes. Of heads. */
 struct shape_calls {
     void (*wake)(struct destination *);

@@ -1,8 +1,9 @@
 /* slots - our part of the connections that a group may have to one next hop, and what the next hop
  * asked a group for (lib/shape/backoff.h).
  *
- * Both lie in keys of the arbiter's Redis (dovelane.bucket:<next hop>:connections, ...:backoff), and
- * are asked for once a second while the next hop has mail, and when more connections are wanted. */
+ * Both are in keys of the arbiter's Redis (dovelane.bucket:<next hop>:connections, ...:backoff).
+ * They are asked for once a second while the next hop has mail, and when more connections are
+ * wanted. */
 #ifndef DOVELANE_RELAY_SHAPE_SLOTS_H
 #define DOVELANE_RELAY_SHAPE_SLOTS_H
 

@@ -124,7 +124,7 @@ struct smtp_policy {
     /* TLS_MAY and a handshake that failed: none is tried until then (CLOCK_MONOTONIC) */
     double plain_until;
     int trust; /* TRUST_* */
-    /* for whoever makes the head: its mails get a Dovelane-Id; NULL: they do not */
+    /* for the caller that makes the head: its mails get a Dovelane-Id; NULL: they do not */
     struct delivery_key *key;
     bool convert;     /* 8-bit mail needs 8BITMIME */
     unsigned discard; /* of enum smtp_feature: never used */
@@ -173,9 +173,9 @@ struct smtp_events {
 struct smtp_session *smtp_open(struct ev_loop *, const struct smtp_options *,
                                const struct smtp_events *);
 
-/* Only while the session is ready. false: this server cannot take the mail at all (SIZE,
- * SMTPUTF8, 8BITMIME); its results are set, done() is not called, and the session is still
- * ready. Never closes the session from within. */
+/* Only while the session is ready. false: this server cannot take the mail at all (SIZE, SMTPUTF8,
+ * 8BITMIME). Then its results are set, done() is not called, and the session is still ready. Never
+ * closes the session from within. */
 bool smtp_send(struct smtp_session *, struct smtp_mail *);
 
 /* QUIT for a session that is ready; closed() is called from within. */

@@ -20,9 +20,9 @@ bool smtp_compose_xforward_session(struct buf *, const struct envelope *,
  * was offered. */
 bool smtp_compose_xclient(struct buf *, const struct envelope *, const struct smtp_features *);
 
-/* MAIL FROM with SIZE (RFC 1870; size as sent without dots), BODY (RFC 6152), ENVID and RET (RFC
- * 3461) and SMTPUTF8 (RFC 6531), each only where offered. AUTH= is never passed on: we do not
- * log in. */
+/* MAIL FROM with its arguments, each only where offered: SIZE (RFC 1870), BODY (RFC 6152), ENVID
+ * and RET (RFC 3461), SMTPUTF8 (RFC 6531). size: as sent without dots. AUTH= is never passed on: we
+ * do not log in. */
 void smtp_compose_mail(struct buf *, const struct envelope *, const struct smtp_features *,
                        size_t size);
 

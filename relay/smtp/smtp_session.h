@@ -8,7 +8,7 @@
  * Whatever is said is a *step*: the n-th reply answers the n-th step, and nothing else is ever
  * asked about what a reply is for. A block of steps is composed at once; it leaves at once
  * (PIPELINING), or as far as the next step whose answer is waited for. A new block is only begun
- * when every step of the last is answered and not a byte of a reply is left over: from there the
+ * when every step of the last is answered and not a byte of a reply is left over. From there the
  * two sides agree again. */
 #ifndef DOVELANE_RELAY_SMTP_SMTP_SESSION_H
 #define DOVELANE_RELAY_SMTP_SMTP_SESSION_H

@@ -1,8 +1,8 @@
 /* agent_settings - how the relay is to speak to next hops: as the smtp(8) or lmtp(8) of this host's
- * Postfix is set to (lib/postfix/agents.h). Asked at start, and again at each reload and after each
- * change of main.cf or master.cf (looked at every two seconds), then on a thread of its own:
- * postconf(1) and the resolver take their time, and a loop that stands still is found silent by the
- * other nodes. */
+ * Postfix is set to (lib/postfix/agents.h). Asked at start, at each reload, and after each change
+ * of main.cf or master.cf (looked at every two seconds). The later ones run on a thread of their
+ * own. postconf(1) and the resolver take their time, and a loop that does not turn looks silent to
+ * the other nodes. */
 #ifndef DOVELANE_RELAY_TABLES_AGENT_SETTINGS_H
 #define DOVELANE_RELAY_TABLES_AGENT_SETTINGS_H
 

@@ -1,10 +1,10 @@
 /* class_shares - who is next among classes of mail that wait for one next hop, weighted fair
  * (docs/classes.md). Pure: it knows neither mails nor lanes.
  *
- * Each class has a time of its own, which goes on by 1/weight with each mail of it; the class with
- * the least time is next. One that comes anew, or again, begins at the time of the last one that
- * was chosen: what it did not use while nothing of it waited is gone, and it owes nothing. (Start-
- * time fair queueing of Goyal et al., with mails for packets.) */
+ * Each class has a time of its own, which goes on by 1/weight with each mail of it. The class with
+ * the least time is next. A class that comes anew, or again, begins at the time of the last one
+ * that was chosen. What it did not use while nothing of it waited is gone, and it owes nothing.
+ * (Start- time fair queueing of Goyal et al., with mails for packets.) */
 #ifndef DOVELANE_RELAY_TABLES_CLASS_SHARES_H
 #define DOVELANE_RELAY_TABLES_CLASS_SHARES_H
 

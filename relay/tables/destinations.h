@@ -1,10 +1,10 @@
-/* destinations - the next hops that lanes name, and the ports of our own Postfix: one entry for
- * each, with what is in flight for it, and with its connections (relay/delivery/connections.h).
+/* destinations - the next hops that lanes name, and the ports of our own Postfix. Each has one
+ * entry, with what is in flight for it, and with its connections (relay/delivery/connections.h).
  *
- * What one host did not take is tried at others, as smtp(8) does it: other addresses of that host,
- * the next host of a list, the fallback relays. Each of these is an entry, too, behind the one that
- * lanes name, the head. A host has one for its first address that answers, and others for each
- * further one. */
+ * What one host did not take is tried at others, as smtp(8) does it. These are other addresses of
+ * that host, the next host of a list, and the fallback relays. Each of these is an entry, too,
+ * behind the one that lanes name, the head. A host has one for its first address that answers, and
+ * others for each further one. */
 #ifndef DOVELANE_RELAY_TABLES_DESTINATIONS_H
 #define DOVELANE_RELAY_TABLES_DESTINATIONS_H
 

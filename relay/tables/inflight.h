@@ -1,9 +1,9 @@
 /* inflight - the entries that this relay has in flight: from TAKE until the own node has answered
  * the ACK or NACK.
  *
- * A lease ends when its connection does, and then the server gives the same entries out again,
- * to us. The table is what keeps them from being delivered a second time: an id that is taken
- * while it is in flight only gets its new lease number. */
+ * A lease ends when its connection does, and then the server gives the same entries out again, to
+ * us. The table keeps them from being delivered a second time. An id that is taken while it is in
+ * flight only gets its new lease number. */
 #ifndef DOVELANE_RELAY_TABLES_INFLIGHT_H
 #define DOVELANE_RELAY_TABLES_INFLIGHT_H
 
@@ -105,8 +105,8 @@ struct entry *inflight_add(struct relay *, struct lane *, const unsigned char id
 void entry_set_mail(struct entry *, struct smtp_rcpt *, size_t n,
                     void (*done)(struct smtp_mail *, const char *relay));
 
-/* Acked or given back, and what tells the node so leaves at the end of this turn of the loop:
- * counted in its lane, of which the next TAKE may leave with it. */
+/* Acked or given back; the command leaves at the end of this turn of the loop. Counts it in its
+ * lane, whose next TAKE may leave with it. */
 void inflight_leaving(struct entry *);
 
 /* Removes the entry from the table and frees it. */

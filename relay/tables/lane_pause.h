@@ -1,8 +1,8 @@
-/* lane_pause - times at which nothing is taken from an ordered lane: its first mail was deferred,
+/* lane_pause - times at which nothing is taken from an ordered lane. Its first mail was deferred,
  * and a later one must not overtake it; or the lane is being copied.
  *
- * A mail that was deferred goes back to its place without a delay, and the lane is left alone
- * until its time: a delay in the server would let the next one out. */
+ * A mail that was deferred goes back to its place without a delay, and the lane is left alone until
+ * its time. A delay in the server would let the next one out. */
 #ifndef DOVELANE_RELAY_TABLES_LANE_PAUSE_H
 #define DOVELANE_RELAY_TABLES_LANE_PAUSE_H
 
@@ -29,8 +29,8 @@ void lane_pause_forget(struct relay *, struct lane *);
 void lane_freeze(struct lane *, bool freeze);
 
 /* A mail that came from the head of an ordered lane goes back, and is due again in `left`
- * microseconds (0: it was not its own fault). true: it stays the head, and the lane waits for
- * it; false: it was that for head_hold. */
+ * microseconds. `left` is 0 if the deferral was not caused by this mail. Returns true if it stays
+ * the head, and the lane waits for it; false if it was the head for head_hold already. */
 bool lane_wait_for(struct entry *, int64_t left);
 
 #endif

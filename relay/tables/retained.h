@@ -1,8 +1,8 @@
 /* retained - the entries that are delivered, and that their owners keep until enough sites have
- * them on disk (docs/two-disks.md): what this relay knows of those in lanes that it serves.
+ * them on disk (docs/two-disks.md). It has what this relay knows of those in lanes that it serves.
  *
- * Memory only, and never the only place where something stands: the envelope says that an entry is
- * retained and where it was delivered, so who takes it next has a record again. mail.c adds, the
+ * In memory only, and never the only place of a fact. The envelope says that an entry is retained
+ * and where it was delivered, so the next relay that takes it has a record again. mail.c adds, the
  * room retained/ asks the sites and decides. */
 #ifndef DOVELANE_RELAY_TABLES_RETAINED_H
 #define DOVELANE_RELAY_TABLES_RETAINED_H

@@ -1,5 +1,5 @@
-/* waiting_line - the mails that wait for a connection to one destination: first come, first served;
- * of several classes (classes.h) by their weights, and within a class as they came. */
+/* waiting_line - the mails that wait for a connection to one destination: first come, first served.
+ * Several classes (classes.h) go by their weights, and within a class mails go as they came. */
 #ifndef DOVELANE_RELAY_TABLES_WAITING_LINE_H
 #define DOVELANE_RELAY_TABLES_WAITING_LINE_H
 

@@ -1,7 +1,7 @@
 /* bytes - numbers and texts to bytes and back, with every bound checked.
  *
- * Numbers stand as LEB128 in values and on the wire, and in keys in a form that sorts: 0 to 240
- * as one byte, else 240 + n and n bytes, big-endian, the shortest n. Internal to the core. */
+ * Numbers are LEB128 in values and on the wire. In keys they have a form that sorts: 0 to 240 as
+ * one byte, else 240 + n and n bytes, big-endian, the shortest n. Internal to the core. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_BASE_BYTES_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_BASE_BYTES_H
 
@@ -59,9 +59,9 @@ void orset_key_put(struct orset_key *, const void *bytes, size_t n);
  * from its key. */
 uint64_t orset_key_read(struct orset_reader *, uint64_t most);
 
-/* SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
- * 2012, and its 128-bit variant) under a fixed key: equal on every replica, spread well, not a
- * secret. */
+/* SipHash-2-4 with 128 bits of output under a fixed key. (Aumasson, Bernstein: "SipHash: a fast
+ * short-input PRF", 2012, and its 128-bit variant.) It is equal on every replica, spread well, and
+ * not a secret. */
 struct orset_sum {
     uint64_t lo, hi;
 };

@@ -7,7 +7,7 @@
 /* no space, no control character: what an atom of IMAP may not have at the least */
 bool orset_keyword_valid(const char *name, size_t n);
 int orset_keyword_find(const struct orset *, const char *name, size_t len); /* number or -1 */
-/* as orset_keyword(), for whoever has counted it */
+/* as orset_keyword(), for a caller that has counted it */
 int orset_keyword_make(struct orset *, const char *name, size_t len);
 uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
 

@@ -7,7 +7,7 @@
 int orset_fail(struct orset *, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int orset_storage_fail(struct orset *, const char *what);
-/* a row cannot be true: the store is told, and it is a failure of it */
+/* a row cannot be true: reported to the store, as a failure of it */
 int orset_corrupt(struct orset *, const char *what);
 void *orset_mem(struct orset *, void *p, size_t n); /* NULL marks the transaction broken */
 int orset_need_transaction(struct orset *);

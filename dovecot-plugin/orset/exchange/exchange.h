@@ -1,6 +1,6 @@
 /* exchange - one replica takes over what another's state has and its own has not, without the ops
- * in between: a new replica, a lost state or lane, a long absence, an origin that died before it
- * had told everybody (F18, F19, F34).
+ * in between. This is for a new replica, a lost state or lane, or a long absence. It is also for an
+ * origin that died before its ops came to everybody (F18, F19, F34).
  *
  *     asker                                            giver
  *     orset_ask_hello ───────────────────────────────▶ orset_answer: vector, what is remembered, a digest per folder
@@ -12,8 +12,8 @@
  *
  * Cost follows the differences. One direction: both sides ask, in any order or at once; merging is
  * idempotent. Messages on the wire are at most ORSET_EXCHANGE_MAX bytes, whatever the size of the
- * states, but for the hello (about 30 bytes a folder, and what is remembered) and a range or a list
- * that cannot be divided.
+ * states. Larger may be the hello (about 30 bytes a folder, and what is remembered), and a range or
+ * a list that cannot be divided.
  *
  * WHEN "COVERED AND ABSENT" MEANS REMOVED. The asker drops a dot that the giver's vector covers and
  * the giver does not have. That is sound only because (tests/unit/orset/unit_exchange.c breaks
@@ -35,9 +35,9 @@
  *  (f) what came to the asker since its folder was compared, by an op or another exchange, and is
  *      covered by that vector, is compared too before the vector is raised: the giver may have
  *      removed it (unit_meanwhile.c).
- * What is merged above that vector (the giver went on meanwhile) is in the asker's state before
- * its op comes: ops then find their dots there already, and a remove of such a dot is
- * remembered, because its add still comes. */
+ * What is merged above that vector (the giver went on meanwhile) is in the asker's state before its
+ * op comes. Ops then find their dots there already. A remove of such a dot is remembered, because
+ * its add still comes. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_H
 

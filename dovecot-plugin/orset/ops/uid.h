@@ -31,9 +31,9 @@ uint64_t orset_keeper(const struct orset *, uint32_t folder, const uint64_t *sit
 int orset_local_keeper(struct orset *, uint32_t folder, uint64_t site);
 
 /* A UID of the mailbox is not the agreed one and no RENUMBER row will end that; for the keeper
- * also: a peer said so. A keeper starts a round then, another site tells the keeper, again and
- * again until it is settled (what is told may be lost, or told to one who is not the keeper any
- * more). */
+ * also: a peer said so. A keeper starts a round then. Another site tells the keeper, again and
+ * again until it is settled. Such a message may be lost, or go to one that is not the keeper any
+ * more. */
 bool orset_uid_dirty(struct orset *, uint32_t folder, bool keeper);
 /* How many UIDs of this mailbox are not the agreed ones. */
 int orset_uid_mismatches(struct orset *, uint32_t folder);

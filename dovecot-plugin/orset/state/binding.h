@@ -17,8 +17,8 @@ int orset_uid_row_redot(struct orset *, const struct folder *home, const struct 
 /* orset_done_place, for a mail with these bytes (NULL: those of the dot). */
 int orset_placed(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid,
                  const struct orset_flags *seen, const uint8_t *seen_body);
-/* What a mailbox still lacks of a mail goes with it from uid to new_uid. new_body: of the bytes
- * that it has there; NULL: as before. */
+/* What a mailbox still lacks of a mail goes with it from uid to new_uid. new_body: the hash of the
+ * bytes that the mailbox has there; NULL: as before. */
 int orset_rebind(struct orset *, struct folder *home, uint32_t uid, uint32_t new_uid,
                  const uint8_t *new_body);
 

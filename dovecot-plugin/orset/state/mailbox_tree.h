@@ -1,16 +1,15 @@
 /* mailbox_tree - the mailboxes a user should see, computed from the folders' registers (rule 6).
  *
  * It is a function of the live folders alone, so equal states show equal trees:
- *  - folders with equal names are one mailbox; it is the one of the smallest id, by (site, epoch,
- *  counter);
- *  - a parent that no folder has is shown as \NoSelect (deleted here while a child was made there);
- *  - names are whole paths, not edges to a parent, so no set of renames can make a cycle: G to P/G
- *  here and P
- * to G/P there give P/G and G/P under two \NoSelect parents, and every mail stays where its folder
- * is (F25's "drop the younger edge" has nothing to drop);
+ *  - Folders with equal names are one mailbox. It is the one of the smallest id, by (site, epoch,
+ *    counter).
+ *  - A parent that no folder has is shown as \NoSelect (deleted here while a child was made there).
+ *  - Names are whole paths, not edges to a parent, so no set of renames can make a cycle. G to P/G
+ *    here and P to G/P there give P/G and G/P under two \NoSelect parents. Every mail stays where
+ *    its folder is: F25's "drop the younger edge" has nothing to drop.
  *  - INBOX is always there. A live folder whose create has not come yet has no name and is not
- *  shown; should
- * the only sites that knew the name be lost for ever, orset_local_rename gives it one. */
+ *    shown. If the only sites that knew the name are lost for ever, orset_local_rename gives it
+ *    one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_MAILBOX_TREE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_MAILBOX_TREE_H
 

@@ -1,9 +1,9 @@
 /* shown - folder names as a storage can show them, and back (rule 6).
  *
  * A component that the storage can hold is shown as it is. Another one is escaped: bytes become
- * %XX, and so does a '%' before two hex digits, so that no two components share an escaped form.
- * It shares none with a component that is shown as it is, either: where there is such a folder,
- * more bytes are escaped, or %00 is put behind. So what a storage shows is a function of the names
+ * %XX, and so does a '%' before two hex digits, so that no two components share an escaped form. It
+ * shares none with a component that is shown as it is, either. Where there is such a folder, more
+ * bytes are escaped, or %00 is put behind. So what a storage shows is a function of the names
  * alone, the same in whichever order they came, and one to one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_SHOWN_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_SHOWN_H

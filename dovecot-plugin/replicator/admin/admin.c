@@ -475,7 +475,7 @@ static void for_users(struct client *c)
                         "some seconds"
                       : "no user is known: none had a change yet, and the userdb lists none "
                         "(iterate_query?), or all are refused here, and Dovecot's log says why; "
-                        "name one with -u",
+                        "users that have mail: doveadm dovelane resync -u USER, once for each",
                   DONE_NO_USER);
     } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
         error(c, NULL, "no user has such a name", DONE_NO_USER);

@@ -6,9 +6,9 @@
  *     - text                                      an error
  *     = TAB exit code                             ends the reply
  *
- * status, lag and peers without a user, lag with one and "join --status" are answered here
- * (answers.h); all else goes to the worker that has the user. A row of a worker's REPLY is such
- * a line, with its "+", "#" or "-" (none: "+"), without LF. */
+ * Answered here (answers.h) are status, lag and peers without a user, lag with one, and "join
+ * --status". All else goes to the worker that has the user. A row of a worker's REPLY is such a
+ * line, with its "+", "#" or "-" (none: "+"), without LF. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 
@@ -18,7 +18,7 @@ struct admin *admin_open(struct replicator *);
 void admin_close(struct admin *);
 /* A connected client; fd is owned from here on. */
 void admin_client(struct admin *, int fd);
-/* Each turn: who waits for a worker is told when none can be reached. */
+/* Each turn: requests that wait for a worker get an error when no worker can be reached. */
 void admin_run(struct admin *);
 
 #endif

@@ -14,8 +14,8 @@ const char *answer_forget(struct replicator *, struct buf *rows);
 /* How far this site is filled. */
 const char *answer_join(struct replicator *, struct buf *rows);
 
-/* Of one user. before: what stands in front of each row, escaped, with its tab. NULL: no such
- * user is known here. */
+/* Of one user. before: what is in front of each row, escaped, with its tab. NULL: no such user is
+ * known here. */
 const char *answer_lag_user(struct replicator *, const char *name, const char *before,
                             struct buf *rows);
 const char *answer_join_user(struct replicator *, const char *name, const char *before,

@@ -1,5 +1,5 @@
-/* asked - questions of relays whether deliveries are safe, from the lane on the own node; and the
- * answers, into the lanes of those that asked (lib/mail/disk_question.h).
+/* asked - takes relays' questions, whether deliveries are safe, from the lane on the own node. Puts
+ * the answers into the lanes of the relays that asked (lib/mail/disk_question.h).
  *
  * Nothing is kept here. A relay asks again until it is answered, so what is lost on the way, or
  * with this process, costs that time. */

@@ -7,7 +7,7 @@
  * other was not seen for CLAIM_AWAY. What came before on this machine and has ended is no other.
  *
  * A node that refuses the key (its ACL is of an older version, its memory is full) says nothing
- * against anybody: there the replicator works as if it were alone, and the log says so. */
+ * against anybody. There the replicator works as if it were alone, and the log says so. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_CLAIMS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_CLAIMS_H
 

@@ -2,11 +2,11 @@
  *
  * Two connections to each peer's node: READY blocks on one, TAKE and ACK go over the other. The
  * live lane goes before the bulk one, and at most half of the inbox is bulk. What is in flight is
- * leased; it goes back by itself when the connection ends, and what is then given again while it is
+ * leased, and goes back by itself when the connection ends. What is then given again while it is
  * still in flight is known by its id.
  *
- * What is not of this group, not of that replica, or not well-formed is acked and said (F43): it
- * confirms nothing, so whoever sent it in good faith sends it again. */
+ * What is not of this group, not of that replica, or not well-formed is acked and logged (F43). It
+ * confirms nothing, so a site that sent it in good faith sends it again. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
 

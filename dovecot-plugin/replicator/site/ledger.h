@@ -15,10 +15,10 @@
  *                                                filling, placed, placed_bytes: progress.h; instance: replicator.c
  *
  * It is a memory of where to look, never the truth: that is in the users' states. So writes are
- * gathered in a transaction for a second; what a crash takes back is found again by the sweep
- * that follows it. But the sweep goes by the userdb's list, which need not be whole or there at
- * all, and by this memory: whoever is seen for the first time is written at once. An error is
- * logged and otherwise ignored for the same reason. */
+ * gathered in a transaction for a second; what a crash takes back is found again by the sweep that
+ * follows it. But the sweep goes by the userdb's list, which need not be whole or there at all, and
+ * by this memory. So a user who is seen for the first time is written at once. An error is logged
+ * and otherwise ignored for the same reason. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_LEDGER_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_LEDGER_H
 
@@ -27,8 +27,8 @@
 /* Reads the removed peers into r->group and sets r->first, r->unclean and r->adopted. NULL when
  * it cannot be opened or is another site's (logged). */
 struct ledger *ledger_open(struct replicator *);
-/* Why the one in dir is another site's than self, called name; NULL: it is not, or it cannot be
- * told (no file yet, not readable). The caller's. */
+/* Why the one in dir is another site's than self, called name. NULL: it is not, or that cannot be
+ * known (no file yet, not readable). The caller's. */
 char *ledger_of_another_site(const char *dir, const char *name, uint64_t self);
 /* Marks the run as clean, unless something could not be written, or the sweep of its start did
  * not end. */
@@ -36,15 +36,15 @@ void ledger_close(struct ledger *);
 
 /* by the userdb, which lists him again */
 void ledger_user_listed(struct ledger *, const char *name);
-/* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from
- * ledger_commit_seen on, which is to be called before anything is done for him, and after a
- * power loss from ledger_flush on, which comes by itself within a second. */
+/* By a hint, a mark or a parcel. False: he is new. From ledger_commit_seen on he is known after a
+ * kill; it is called before anything is done for him. From ledger_flush on, which comes by itself
+ * within a second, he is known after a power loss. */
 bool ledger_user_seen(struct ledger *, const char *name);
 bool ledger_knows(struct ledger *, const char *name);
 void ledger_commit_seen(struct ledger *);
 /* All new users are on disk. False: that failed (logged), and is tried again each second. */
 bool ledger_flush(struct ledger *);
-/* Writes may have been lost: within a second write_users is called, which writes whoever is known
+/* Writes may have been lost: within a second write_users is called, which writes all known users
  * again. */
 void ledger_on_loss(struct ledger *, void (*write_users)(void *arg), void *arg);
 void ledger_write_user(struct ledger *, const char *name, bool joined);

@@ -1,8 +1,8 @@
 /* replicator_dir - where replicator.db and the reserve are.
  *
- * Whoever may write there can have numbers given twice; so it belongs to the replicator's own
+ * A user who may write there can have numbers given twice; so it belongs to the replicator's own
  * user. Versions before ran as the user of relay and milter, and had them in those programs'
- * directory: where they still are, and may be written, they stay. */
+ * directory. Where they still are, and may be written, they stay. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_REPLICATOR_DIR_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_SITE_REPLICATOR_DIR_H
 

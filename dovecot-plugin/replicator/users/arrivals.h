@@ -1,5 +1,5 @@
-/* arrivals - what the lanes tell, for the users: what came from a peer, what did not come into the
- * lane to one, and when there is room again. */
+/* arrivals - what the lanes report, for the users. They report what came from a peer, what did not
+ * come into the lane to one, and when there is room again. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_ARRIVALS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_ARRIVALS_H
 

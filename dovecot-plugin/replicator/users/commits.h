@@ -1,9 +1,9 @@
 /* commits - mail processes of this site that hold a reply back until another site has what they
  * saved (dovelane_commit = peers; protocol/commit.h, docs/two-disks.md).
  *
- * The socket is open to all who read mail here. So the kernel says which id who asks has, and he is
- * answered for users of that id alone: the worker knows whose files a user's are. All of them have
- * so many connections, and where they are too many, who has the most loses one. */
+ * The socket is open to all who read mail here. So the kernel says which id the asking process has,
+ * and it is answered for users of that id alone. The worker knows whose files a user's are. All of
+ * them have so many connections, and where they are too many, who has the most loses one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_COMMITS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_COMMITS_H
 

@@ -1,11 +1,11 @@
 /* confirm - what confirms changes, with few openings of users: each costs more than what it is for.
  *
  * A site that took a user's ops owes the others its vector. A worker that is about to close him
- * says it first; else it would open him again for that. A vector that comes for a user whom no
- * worker has open, and that confirms all of his numbers, waits until he is opened for something
- * else, for sweep_active at most. It is acked at once, and only the newest one of each site is
- * kept. One that is lost with this process comes again: the state says at its next opening that
- * it lacks it, what it confirmed is sent again, and whoever gets that says hello. */
+ * says it first; else it would open him again for that. A vector may come for a user whom no worker
+ * has open. If it confirms all of his numbers, it waits until he is opened for something else, for
+ * sweep_active at most. It is acked at once, and only the newest one of each site is kept. One that
+ * is lost with this process comes again. The state says at its next opening that it lacks it, what
+ * it confirmed is sent again, and the site that gets that says hello. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_CONFIRM_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_CONFIRM_H
 

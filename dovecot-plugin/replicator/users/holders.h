@@ -1,8 +1,8 @@
 /* holders - the users who have a worker's process: it opens them, has them open, closes them, or
  * has closed them and has not ended (ending.h).
  *
- * Of those whose questions take long few have one at a time. Whoever can put a FIFO, or a file
- * system that hangs, among his files would have all workers with a few accounts. */
+ * Of those whose questions take long few have one at a time. An attacker with a few accounts who
+ * can put a FIFO, or a file system that hangs, among his files would have all workers. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HOLDERS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HOLDERS_H
 

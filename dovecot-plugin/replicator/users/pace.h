@@ -1,8 +1,8 @@
 /* pace - join_rate: how fast the other sites are asked for mails while this one is filled.
  *
  * A bucket fills with join_rate bytes a second. Each request for bodies takes out what it will
- * bring, by the average of the mails placed so far, and each mail that comes corrects that. While
- * the bucket is below 0, requests are held of users whose state is new, or of whom many mails wait.
+ * bring, by the average of the mails placed so far. Each mail that comes corrects that. While the
+ * bucket is below 0, requests are held of users whose state is new, or of whom many mails wait.
  * Others go at once, and are charged.
  *
  * Nothing held is the only one of its kind: a worker asks again for what does not come. So one is

@@ -1,9 +1,9 @@
-/* questions - of relays, whether deliveries are safe (docs/two-disks.md): looked up at this site,
- * asked of the other sites, answered when enough of them have the mail on the disk. And of mail
- * processes here that hold their replies back until one of them has (commits.h).
+/* questions - of relays, whether deliveries are safe (docs/two-disks.md). They are looked up at
+ * this site, asked of the other sites, and answered when enough of them have the mail on the disk.
+ * And of mail processes here that hold their replies back until one of them has (commits.h).
  *
  * All of it is in memory: a relay asks again until it is answered. What a site confirmed counts
- * only if it was said to a question of this process (ASK_DISK's number), and is forgotten when that
+ * only as the answer to a question of this process (ASK_DISK's number). It is forgotten when that
  * site or this one is heard with another epoch: then its disk may be another one. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_QUESTIONS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_QUESTIONS_H
@@ -21,7 +21,7 @@ enum disk_told {
     DISK_FORGOTTEN /* the user cannot be opened, or too much is asked */
 };
 
-/* Whoever asks so, and what is open of it. */
+/* One that asks so, and its open questions. */
 struct disk_waiter {
     LIST_HEAD(, question) open;
     uint32_t uid;
@@ -44,7 +44,7 @@ void questions_again(struct questions *, struct disk_waiter *);
 /* Nothing of it is open any more. */
 void questions_end(struct questions *, struct disk_waiter *);
 
-/* A parcel of a peer's came for that user: an ON_DISK is dealt with here, and nobody is opened for
+/* A parcel of a peer's came for that user. An ON_DISK is dealt with here, and nobody is opened for
  * it; of others the sender's epoch counts. true: it was an ON_DISK. */
 bool questions_heard(struct questions *, struct text user, const struct parcel_in_flight *);
 

@@ -1,5 +1,5 @@
-/* resend - all users with something unconfirmed for a peer send it again, page by page: a lane to
- * it was lost, or whoever had something missing in it left memory. */
+/* resend - all users with something unconfirmed for a peer send it again, page by page. A lane to
+ * it was lost, or a user who lacked something in it left memory. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_RESEND_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_RESEND_H
 

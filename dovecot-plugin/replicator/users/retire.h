@@ -2,11 +2,11 @@
  *
  * A user who is made again under the same name is another one. What a site that was away, an old
  * home, or a lane still has of the former one must not come to him. So the origins of the former
- * one's states are retired, at this site, and at each other one that is told: what has one of them
- * in its vector is of a user who is gone, and is not taken (worker/session/retired.c). Until a
+ * one's states are retired, at this site, and at each other one that hears of it. What has one of
+ * them in its vector is of a user who is gone, and is not taken (worker/session/retired.c). Until a
  * site has said that it knows, nothing of that name goes there but this, and nothing of it is
- * taken: so no state there can get a part of both users. Rules:
- * docs/replication-protocol.md, "Users who are forgotten". */
+ * taken. So no state there can get a part of both users. Rules: docs/replication-protocol.md,
+ * "Users who are forgotten". */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_RETIRE_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_RETIRE_H
 

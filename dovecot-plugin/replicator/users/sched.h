@@ -1,5 +1,5 @@
-/* sched - who is next: users wait in three queues, those with hints (and admins' requests) first,
- * those with parcels next, sweeps last; a small share goes the other way round, so that nobody
+/* sched - who is next. Users wait in three queues: those with hints (and admins' requests) first,
+ * those with parcels next, sweeps last. A small share goes the other way round, so that nobody
  * waits for ever.
  *
  * Slow users (user.h) wait apart, and have one worker at a time, all of them together; lengthy ones

@@ -1,5 +1,5 @@
-/* sweep - all users are looked at every sweep_all, at sweep_rate, without a hint: what was
- * changed behind Dovecot's back, and what a crash or a lost hint hid. Active users have a timer
+/* sweep - all users are looked at every sweep_all, at sweep_rate, without a hint. So it finds what
+ * was changed behind Dovecot's back, and what a crash or a lost hint hid. Active users have a timer
  * of their own (user.h). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
@@ -15,8 +15,8 @@ void sweep_everyone(struct sweep *);
 bool sweep_running(const struct sweep *);
 bool sweep_is_listing(const struct sweep *); /* who the users are is not known yet */
 bool sweep_wants_list(const struct sweep *); /* of users, as soon as the worker for that is free */
-/* Whoever may ask for one again and again has to wait now: one is under way, or ended less than
- * four times as long ago as it took. */
+/* A source that may ask for a sweep again and again has to wait now. One is under way, or ended
+ * less than four times as long ago as it took. */
 bool sweep_rests(const struct sweep *);
 
 /* A worker was asked for it: the userdb's users come from there. */

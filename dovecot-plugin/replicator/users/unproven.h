@@ -1,5 +1,5 @@
 /* unproven - users whom a hint or a parcel named, and whom neither the ledger nor a worker has
- * known yet: perhaps the names are made up. So many wait for their lookup, or were looked up in
+ * known yet. Perhaps the names are made up. So many wait for their lookup, or were looked up in
  * vain within the last minute. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_UNPROVEN_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_UNPROVEN_H

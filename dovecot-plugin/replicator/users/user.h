@@ -47,8 +47,8 @@ struct user_peer {
     double ship_after; /* not before, after a failure */
     double hello_at;
     bool owed; /* ops of its came in, of which it was not told since */
-    /* that the mailboxes here are not read yet: when it has confirmed all, it is told that they
-     * are */
+    /* it knows that the mailboxes here are not read yet: when it has confirmed all, it hears that
+     * they are */
     bool told_reading;
     bool behind;
     double exchange_at, exchange_wait;
@@ -61,7 +61,7 @@ struct user_peer {
     double expected, each;
     double may;                /* bytes that the answer may bring */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
-    /* It has not said that it knows that an earlier user of this name was forgotten: until then
+    /* It has not said that it knows that an earlier user of this name was forgotten. Until then
      * nothing else of this one goes there, and nothing of it is taken (retire.h). */
     bool untold;
     bool apart; /* by the userdb's word it is not replicated with it, as of its last opening */
@@ -107,9 +107,9 @@ struct user {
         unsigned used;      /* turns that ended before the exchange did, one after the other */
         bool has;           /* it may exchange, and until then though others wait: */
         double until;
-        /* While a worker has it open: an exchange goes on in that one, which closing it would end;
-         * until when it is not closed for that; the present question had it ask a site on: an
-         * exchange makes progress. */
+        /* While a worker has it open. asking: an exchange goes on in that one, which closing it
+         * would end. hold: until when it is not closed for that. The next: the present question had
+         * it ask a site on, so an exchange makes progress. */
         bool asking;
         double hold;
         bool asked_on;
@@ -248,9 +248,9 @@ void user_parcel_done(struct user *, struct parcel_in_flight *);
 void user_drop_parcels(struct user *); /* all of them */
 /* The answers among them: what they answer is known to the worker that asked, and it is gone. */
 void user_drop_answers(struct user *);
-/* Parcels of a user who cannot take them now, or whose worker has not answered for long while
- * the inbox is half full, wait at their sender: beside the first one, 1 MiB of them stays. They
- * confirm nothing, so all of them come again. crowded: the inbox is half full. */
+/* Parcels of a user who cannot take them now wait at their sender. So do those of a user whose
+ * worker has not answered for long while the inbox is half full. Beside the first one, 1 MiB of
+ * them stays. They confirm nothing, so all of them come again. crowded: the inbox is half full. */
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
 /* Drops what is in flight that there is no room for, but not what a worker has. */
 void user_trim_parcels(struct user *, bool crowded);
@@ -263,7 +263,7 @@ void user_want(struct user *, size_t peer, enum frame_ship);
 /* Its worker sends that, to one peer or (site 0) to all. */
 void user_send(struct user *, const struct frame_parcel *);
 /* Something could not be pushed to that peer: it is to be sent again. first: number of the first
- * own op in it, 0: it has none. */
+ * own op in it; 0: it has no own op. */
 void user_unsent(struct user *, size_t peer, uint64_t first);
 /* So many own ops are not confirmed by it. */
 void user_unconfirmed(struct user *, size_t peer, uint64_t n);
@@ -281,25 +281,26 @@ void user_plan(struct user *);
 enum user_class user_class(struct user *, double now);
 /* It is to be opened for requests that only read, and for nothing else. */
 bool user_is_only_read(const struct user *, double now);
-/* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new
- * state is not, though one question in a while would be let through: it waits no longer for
+/* Whether that peer is to be asked for an exchange now. A new state asks for none while nobody
+ * takes from the lane, though one question in a while would be let through. It waits no longer for
  * that. */
 bool user_may_ask(const struct user *, size_t peer);
 /* A mailbox of it has changed within active_for, here or there. */
 bool user_is_active(const struct user *, double at);
-/* When next, of what is done the more seldom the longer nothing has happened: after `times` what
- * that is by now, but not within least milliseconds. 0: it will not be active any more then. */
+/* When it is done next, of what is done the more seldom the longer nothing has happened. That is
+ * after `times` the time that has passed since, but not within least milliseconds. 0: it will not
+ * be active any more then. */
 double user_later(const struct user *, double now, int64_t least, double times);
 
 /* ---- user_slow.c: for how long its questions hold workers ---- */
 
-/* It is of that kind for an hour from now on, after the next time for two, at most for a day.
- * Slow: its worker was lost after a long silence (a FIFO among its files, a file system that
- * hangs, a process that the user stopped), or its process needed as long to end (ending.h); such
- * users share one worker. Lengthy: its questions took more than USER_LENGTHY_AFTER within a
- * minute or so (the same, let go in time; or a huge mailbox); they have half of the workers at
- * most. An answer in time does not end that: who hangs at every second question would have a
- * worker of his own for each. */
+/* It is of that kind for an hour from now on, after the next time for two, at most for a day. Slow:
+ * its worker was lost after a long silence, or its process needed as long to end (ending.h). The
+ * cause is a FIFO among its files, a file system that hangs, or a process that the user stopped.
+ * Such users share one worker. Lengthy: its questions took more than USER_LENGTHY_AFTER within a
+ * minute or so. The cause is the same, let go in time, or a huge mailbox. They have half of the
+ * workers at most. An answer in time does not end that: who hangs at every second question would
+ * have a worker of his own for each. */
 #define USER_LENGTHY_AFTER 10. /* seconds */
 void user_is(struct user *, enum user_kind);
 void user_held(struct user *); /* its question ends now */

@@ -1,6 +1,6 @@
 /* forget - `doveadm dovelane forget`: all that is kept of a user here goes, and the other sites are
- * told. His mails are none of it. It waits until no worker has him open, and the userdb was asked
- * whether it has him. */
+ * told. His mails stay. It waits until no worker has him open, and the userdb was asked whether it
+ * has him. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_FORGET_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_FORGET_H
 

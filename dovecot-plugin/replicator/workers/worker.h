@@ -8,9 +8,9 @@
  *     the one more:       idle ⇄ looking (LOOKUP, CREDENTIALS), listing (ADMIN "users")
  *
  * FAIL leads to idle from anywhere. Where users have ids of their own, or a worker is old, DONE and
- * FAIL lead to ending instead: the end of its process is waited for (ending.h). A lost connection,
- * an answer out of place and one that does not come within worker_timeout are one case: the worker
- * is gone, what it had is to be done again, after a wait.
+ * FAIL lead to ending instead. Then main waits for the end of its process (ending.h). A lost
+ * connection, an answer out of place and one that does not come within worker_timeout are one case.
+ * The worker is gone, and what it had is to be done again, after a wait.
  *
  * At most replicator_workers are in use, and with those that end there are twice as many at most.
  * With the one that opens nobody, and its successor, that is the process_limit of the service:
@@ -26,7 +26,7 @@ void workers_close(struct workers *);
 /* Gives each worker something to do: its user's next question, or another user (sched.h).
  *
  * One more worker opens nobody. It says what credentials a user has, before another one reads
- * anything of the user's: of what that one says from then on, nothing counts for others. */
+ * anything of the user's. Of what that one says from then on, nothing counts for others. */
 void workers_run(struct workers *);
 /* Asks the one that opens nobody for the list of all users (sweep_name, sweep_listed). false: it is
  * not free yet, ask again. */

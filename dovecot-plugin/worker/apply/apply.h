@@ -38,7 +38,7 @@ int place_arrived(struct session *, uint64_t ask, scan_fn *);
 int place_expect(struct session *, scan_fn *);
 int renumber_apply(struct session *);
 /* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have
- * ended; a scan of it is asked for. 0; -1 */
+ * ended. Then a scan of it is asked for. 0; -1 */
 int renumber_unfinished(struct session *, uint32_t folder);
 int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
 /* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. 1;

@@ -28,7 +28,7 @@ uint64_t modseq_repair_begin(struct mailbox *);
  * before. In a transaction. */
 int modseq_repair_written(struct session *, const struct box *, struct mailbox *,
                           const ARRAY_TYPE(seq_range) * uids, uint64_t before);
-/* The mailbox is another one than before, and goes on at floor: what clients know of its mails,
+/* The mailbox is another one than before, and goes on at floor. What clients know of its mails,
  * there or gone, is not what it has. In a transaction. */
 int modseq_repair_anew(struct session *, const struct box *, uint64_t floor);
 /* These UIDs count as given and no mail has them: who knows one from another site is to be told.

@@ -14,8 +14,8 @@ struct orset_flags;
 struct session;
 
 /* What is about to be committed to a mailbox is said in a row first. After a crash, or a commit
- * that failed, the mailbox's log tells whether it happened, and the state hears of it exactly:
- * whatever a client did since then is his. */
+ * that failed, the mailbox's log shows whether it happened, and the state learns that exactly. What
+ * a client did since then is the client's. */
 enum write_intent_kind { WRITE_INTENT_PLACE = 1, WRITE_INTENT_FLAGS };
 struct write_intent {
     struct log_pos from;

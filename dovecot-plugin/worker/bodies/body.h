@@ -11,22 +11,23 @@ struct orset_facts;
 struct parcel_body;
 struct session;
 
-/* Bodies that a scan has read, at most as many as go along with one batch: what it found new is
- * sent with them, without reading them again, and what is a copy without any. */
+/* Bodies that a scan has read, at most as many as go along with one batch. What it found new is
+ * sent with them, without reading them again, and what is a copy goes without any. */
 struct batch_bodies *batch_bodies_create(void);
 void batch_bodies_free(struct batch_bodies **);
 void batch_bodies_clear(struct batch_bodies *);
 /* Another one like the last would not fit beside them. */
 bool batch_bodies_is_full(const struct batch_bodies *);
 bool batch_bodies_find(const struct batch_bodies *, const uint8_t sha256[32], struct text *body_r);
-/* The mail read last was copied or moved from one that the peers mostly have by now, or get with
- * this batch: they copy it likewise, and who has not asks. Its bytes are not kept. */
+/* The mail read last is a copy, or was moved, from one that the peers mostly have by now, or get
+ * with this batch. Peers copy it too; a peer that lacks the source asks for the body. Its bytes are
+ * not kept. */
 void batch_bodies_skip_last(struct batch_bodies *);
 /* The op that adds it is this one of this site's. */
 void batch_bodies_copied(struct batch_bodies *, uint64_t number);
 bool batch_bodies_is_copied(const struct batch_bodies *, uint64_t number);
 
-/* Everything of a mail that never changes; reads the body once, and keeps it if kept is not NULL
+/* Everything of a mail that never changes. Reads the body once, and keeps it if kept is not NULL
  * and it fits. guid_text is on the data stack. */
 int body_facts(struct mail *, struct orset_facts *, struct batch_bodies *bodies);
 /* Part of the canonical form (canonical.h), or, where that is not it, of all the bytes with

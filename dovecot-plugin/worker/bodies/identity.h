@@ -20,7 +20,7 @@ struct mail *mail_by_uid(struct mailbox_transaction_context *, uint32_t uid);
  * before anything is done to it. */
 bool identity_head(struct session *, struct box *, struct mailbox *);
 /* guid: of the state's message; zeros: not known, and any will do. sha256: of its bytes, which
- * prove it where the GUID differs; NULL: only the GUID does. */
+ * prove it where the GUID differs. NULL: only the GUID proves it. */
 enum identity identity_of(struct session *, struct mail *, const uint8_t guid[16],
                           const uint8_t *sha256);
 /* The same. FALSE: nothing may be done to the mail; where it is another one, the mailbox will be

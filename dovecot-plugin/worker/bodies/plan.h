@@ -1,7 +1,7 @@
 /* plan - in which order mailboxes get the mails that they lack.
  *
  * A mailbox gives rising UIDs only. A mail that is saved before one of a lower UID takes that one's
- * away: it gets another UID here, and after the next UID round everywhere, also where clients know
+ * away. It gets another UID here, and after the next UID round everywhere, also where clients know
  * it. So each mailbox gets its mails by rising UID, and those whose UID it cannot give any more
  * come last. A mail waits for the bodies of those before it as long as they may still come.
  *

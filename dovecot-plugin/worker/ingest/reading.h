@@ -8,12 +8,12 @@
 struct peer;
 struct session;
 
-/* A site's state is new, and it has not said yet that it has read its mailboxes: what is not
- * known of it may be there. */
+/* A site's state is new, and it has not said yet that it has read its mailboxes. What is not known
+ * of it may be there. */
 bool peers_are_reading(struct session *);
 /* Milliseconds after which none is believed to read any more, whatever it says; 0: none is. */
 uint64_t peers_read_within(struct session *);
-/* A site may have had a mailbox for long of which it has not told here: one is reading, or did not
+/* A site may have had a mailbox for long without a word of it here: one is reading, or did not
  * answer this new state. Of a mailbox that never had a mail nothing is said then. */
 bool peers_may_know_older(struct session *);
 /* All is looked at when that is over. */

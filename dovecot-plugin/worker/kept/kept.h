@@ -81,8 +81,8 @@ struct kept_choice {
 
 /* kept [--mailbox M] [--since T] [--until T] [ID ...] */
 enum frame_result kept_show(struct session *, const char *const *args);
-/* unexpunge [--mailbox M] [--since T] [--until T] [--into M] [--dry-run] [--again] [ID ...]:
- * what was put back is a new mail, which a scan has to find. *restored_r: how many */
+/* unexpunge [--mailbox M] [--since T] [--until T] [--into M] [--dry-run] [--again] [ID ...]. What
+ * was put back is a new mail, which a scan has to find. *restored_r: how many */
 enum frame_result kept_unexpunge(struct session *, const char *const *args, unsigned *restored_r);
 
 /* Those that fit, perhaps none: of all users, most have none. FRAME_OK, or the answer was given. */

@@ -18,6 +18,8 @@ struct late_change {
     uint32_t uid; /* it has now */
     struct orset_flags set, cut;
     bool expunged;
+    bool rescued; /* \Deleted was cleared, and none has set it since */
+    bool taken;   /* and then a client expunged it under the UID that it has now */
 };
 
 /* One record's change of flags: a client's, or one of this program's or another one that acts
@@ -31,8 +33,8 @@ ARRAY_DEFINE_TYPE(flag_change, struct flag_change *);
 
 struct attribute_change {
     const char *what; /* '+' or '-': unset; 'p' or 's'; the key */
-    /* it stands in another file than the cursor, and was written after that file was made: a
-     * backup has no such record */
+    /* it is in another file than the cursor, and was written after that file was made: a backup has
+     * no such record */
     bool fresh;
 };
 ARRAY_DEFINE_TYPE(attribute_change, struct attribute_change);

@@ -1,4 +1,4 @@
-/* log_record - what a record of an index's log says, read from its bytes: the log is a file of its
+/* log_record - what a record of an index's log says, read from its bytes. The log is a file of its
  * user's, and a record may end anywhere.
  *
  * Records of equal entries need no more than their count: LOG_RECORD_ENTRIES. Format:

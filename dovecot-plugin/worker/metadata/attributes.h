@@ -42,8 +42,8 @@ int attribute_ingest(struct session *, struct mailbox *, uint32_t folder, const 
                      enum attributes_said, bool unset_too);
 /* Nobody unset it: it is seen unset, and is to be set again. */
 int attribute_lost(struct session *, uint32_t folder, const char *key);
-/* Those that are there: Sieve scripts, which Pigeonhole lists by their whole keys below any
- * prefix, or all others below a prefix. type: 0 private, 1 shared */
+/* Those that are there. These are Sieve scripts, which Pigeonhole lists by their whole keys below
+ * any prefix, or all others below a prefix. type: 0 private, 1 shared */
 int attribute_keys(struct mailbox *, unsigned type, const char *prefix, bool scripts,
                    ARRAY_TYPE(const_string) * keys);
 /* Those that were seen set, in the folder. */
@@ -54,7 +54,8 @@ int attributes_known(struct session *, uint32_t folder, const char *prefix,
 int scripts_ingest(struct session *, struct mailbox *inbox, const ARRAY_TYPE(const_string) * unset);
 /* key makes a script the active one that is not there yet: Pigeonhole would log an error. */
 bool scripts_active_waits(struct mailbox *inbox, const char *key, const uint8_t *value, size_t len);
-/* key, if it is a script, was seen: whose the next deletion is, is told by its directory. */
+/* key, if it is a script, was seen: by its directory the next deletion is known to be the
+ * user's. */
 int scripts_remember_directory(struct session *, struct mailbox *inbox, const char *key);
 
 #endif

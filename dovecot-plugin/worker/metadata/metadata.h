@@ -21,8 +21,8 @@ int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, enum 
 /* fresh: only changes that are */
 int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder,
                               const ARRAY_TYPE(attribute_change) * changes, bool fresh);
-/* Behind a scan whose log does not tell all. lost: what is missing went with the index, and is
- * set again; but no access rights, which only a mailbox that was made again gets back. In a
+/* Behind a scan whose log does not show all. lost: what is missing went with the index, and is set
+ * again. Access rights are not: only a mailbox that was made again gets them back. In a
  * transaction, both. */
 int attributes_restore(struct session *, struct mailbox *, uint32_t folder, bool lost);
 int rights_restore(struct session *, uint32_t folder);

@@ -4,8 +4,8 @@
 
 #include "dovecot-plugin/compat.h"
 
-/* Those of a user who was looked up and not opened yet, as a number that is equal for equal
- * ones; not 0. fields: the userdb's. */
+/* The credentials of a user who was looked up and not opened yet, as a number that is equal for
+ * equal ones; not 0. fields: the userdb's. */
 uint64_t credentials_of(struct mail_storage_service_user *, const char *const *fields);
 /* Whether this process may open that user, who has these: it has none yet, or the same. Who has
  * a root directory (mail_chroot) needs a process that has opened nobody: 2.3 finds his home

@@ -14,9 +14,9 @@ const char *flags_text(struct session *, const struct orset_flags *); /* for the
 bool flags_equal(const struct orset_flags *, const struct orset_flags *);
 void flags_unite(struct orset_flags *, const struct orset_flags *more);
 void flags_without(struct orset_flags *, const struct orset_flags *less);
-/* A Maildir's file names carry keywords as letters; dovecot-keywords, which names them, is
- * written later, and a crash between leaves letters that Dovecot calls unknown-0, unknown-1, ...
- * True when there were such: nobody set them, and whose place they took is damage. */
+/* A Maildir's file names carry keywords as letters. dovecot-keywords, which names them, is written
+ * later. A crash between leaves letters that Dovecot calls unknown-0, unknown-1, ... True when
+ * there were such: nobody set them, and whose place they took is damage. */
 bool flags_drop_nameless(struct session *, const struct mailbox *, struct orset_flags *);
 /* Of a Maildir that is open: where that file is lost, the letters in use get these names before
  * another keyword gets one of them. */

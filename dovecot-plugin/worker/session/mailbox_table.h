@@ -11,9 +11,9 @@
 struct peer;
 struct session;
 
-/* Where the scan of a mailbox's log stopped (F2). The log is never entered at an offset
- * remembered here: the library is asked for the offset of modseq before, and the record found
- * there must be the one that was read last. */
+/* Where the scan of a mailbox's log stopped (F2). The log is never entered at an offset remembered
+ * here. The library is asked for the offset of modseq before, and the record found there must be
+ * the one that was read last. */
 struct cursor {
     uint32_t indexid;  /* 0: none yet */
     uint32_t file_seq; /* of the last record */

@@ -1,6 +1,7 @@
-/* modseq_floor - above what clients were told of a mailbox that is no more, under the UIDVALIDITY
- * that its folder has still: it was deleted, or lost, or its index was. One that is made in its
- * place counts from 1 on, and is to go on from there (docs/replication-protocol.md, "Modseqs"). */
+/* modseq_floor - a number above what clients know of a mailbox that is no more, under the
+ * UIDVALIDITY that its folder has still. The mailbox was deleted, or lost, or its index was. One
+ * that is made in its place counts from 1 on, and is to go on from there
+ * (docs/replication-protocol.md, "Modseqs"). */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_MODSEQ_FLOOR_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_MODSEQ_FLOOR_H
 

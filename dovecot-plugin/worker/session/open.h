@@ -19,20 +19,20 @@ void session_lists_deinit(struct session *);
  * Not for long: clients wait. May be nested. */
 int session_lock_lists(struct session *);
 void session_unlock_lists(struct session *);
-/* Marks the list's index as old, as a CREATE does; before the lists' lock, where one follows
- * that may make the INBOX: a client's process that brings the index up to date has the index's
- * lock, and wants the lists' to make that INBOX. */
+/* Marks the list's index as old, as a CREATE does. Call it before the lists' lock, where one
+ * follows that may make the INBOX. A client's process that brings the index up to date has the
+ * index's lock, and wants the lists' to make that INBOX. */
 void session_mark_list(struct mailbox_list *);
-/* Opens it, when a CREATE that is under way has ended; what the library remembers of its index
- * from an earlier time is read anew, also that somebody deleted it. */
+/* Opens it, when a CREATE that is under way has ended. What the library remembers of its index from
+ * an earlier time is read anew, also that somebody deleted it. */
 int session_open_refreshed(struct mailbox *);
-/* Whether what failed with the mailbox just now was the lock of a Maildir's uidlist, which is
+/* Whether what failed with the mailbox just now was the lock of a Maildir's uidlist. That lock is
  * not waited for: all are looked at again soon then. */
 bool session_box_is_locked(struct session *, struct mailbox *);
 /* Or that it is being deleted, which may be refused yet. */
 bool session_box_is_going(struct session *, const struct mailbox *);
-/* A sync of a Maildir whose uidlist is locked leaves out what is new there, and does not say so:
- * with that lock it finds all. False: not now. */
+/* A sync of a Maildir whose uidlist is locked leaves out what is new there, and reports no error.
+ * With that lock it finds all. False: not now. */
 bool session_sync_whole(struct session *, struct mailbox *);
 bool is_maildir(const struct mailbox *);
 /* A Maildir, with that file of Dovecot's own: Dovecot replaces them, and never removes one. */
@@ -42,18 +42,18 @@ bool maildir_has(struct mailbox *, const char *name);
 int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
 /* Or has another one its name by now? Then all are looked at soon. */
 bool session_is_box(struct session *, const struct box *, struct mailbox *);
-/* Its index was removed since it was looked at in this session: the library has it open, and
- * what it reads and writes there nobody else sees. The user is opened anew soon. */
+/* Its index was removed since it was looked at in this session. The library has it open, and what
+ * it reads and writes there nobody else sees. The user is opened anew soon. */
 bool session_index_is_lost(struct session *, const struct box *, struct mailbox *);
 /* Whether the files of an index that is open were removed, and somebody made them anew. The library
- * would take the new log for a corrupt one and mark it so, whoever uses it, again and again. An
- * index has its number for life, and its log says of which index it is. */
+ * would take the new log for a corrupt one and mark it so, again and again, also while others use
+ * it. An index has its number for life, and its log says of which index it is. */
 bool index_is_another(const struct mail_index *);
 /* That of a namespace's list is: the user is to be opened anew. */
 bool session_list_is_another(struct session *);
-/* Ends a transaction in which mails were only read. It is rolled back: a commit writes what was
- * learnt by the way into the mailbox's index log and the list's index, under locks that clients'
- * commands wait for, and then the mailbox looks changed. */
+/* Ends a transaction in which mails were only read. It is rolled back. A commit would write what
+ * was learnt by the way into the mailbox's index log and the list's index. It would take locks that
+ * clients' commands wait for. Then the mailbox looks changed. */
 void session_read_end(struct mailbox_transaction_context **);
 /* Before a modseq is set. 0, -1 */
 int session_enable_modseq(struct mailbox *);

@@ -1,5 +1,5 @@
-/* removed - GUIDs of the gateway's deliveries that were removed by a user's word lately: who asks
- * whether such a delivery is safe is told so (docs/two-disks.md). Only where relays ask. */
+/* removed - GUIDs of the gateway's deliveries that users removed lately. A relay that asks whether
+ * such a delivery is safe hears that (docs/two-disks.md). Only where relays ask. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_REMOVED_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_REMOVED_H
 

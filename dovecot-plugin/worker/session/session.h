@@ -1,6 +1,6 @@
-/* session - dovelane-worker's one user at a time: what is in memory of it, how its mailboxes are
- * opened, and what this program itself remembers of them (mailbox_table.c, rows.c). What is done
- * with it: worker.h. */
+/* session - dovelane-worker's one user at a time. It has what is in memory of him, how his
+ * mailboxes are opened, and what this program itself remembers of them (mailbox_table.c, rows.c).
+ * What is done with it: worker.h. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 
