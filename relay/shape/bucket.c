@@ -37,14 +37,14 @@ struct bucket {
     struct bucket_rates rates;
     struct arbiter arbiter;
 
-    double tokens;      /* mails that may leave */
-    double bytes;       /* granted for them and before; below 0: so many left beyond that */
-    double granted_at;  /* clock_monotonic */
-    double coming;      /* tokens that count from `due` on; 0: none are booked */
+    double tokens;     /* mails that may leave */
+    double bytes;      /* granted for them and before; below 0: so many left beyond that */
+    double granted_at; /* clock_monotonic */
+    /* tokens that are booked and count from `due` on, 0: none; and the bytes granted with them */
+    double coming, coming_bytes;
     double due, booked; /* clock_monotonic; when they were booked */
-    double
-        promised; /* when the first node that booked them would have let them count; 0: none did */
-    double batch; /* tokens that are fetched at once */
+    double promised;    /* `due` as the first node said that booked them; 0: none did */
+    double batch;       /* tokens that are fetched at once */
 
     unsigned asked; /* questions so far: an answer to an older one does not count */
     bool asking;    /* the last one is not answered */
@@ -123,6 +123,7 @@ static void count_alone(struct bucket *b)
 static void refuse(struct bucket *b, const char *why)
 {
     double now = clock_monotonic();
+    forget_booking(b);
     if (b->refused_until <= 0.)
         log_warning("the rate to %s cannot be counted for the group, and each relay uses its part "
                     "of it: %s. `dovelane acl` again, into the nodes' aclfile, and ACL LOAD",
@@ -162,8 +163,9 @@ static void on_grant(struct bucket *b, const redisReply *reply)
            wait = strtod(reply->element[2]->str, NULL) / 1e6;
     b->refused_until = 0.;
     /* Somebody else's script may have written into the key: no number of it is believed blindly. */
-    if (bytes > 0. && bytes < BYTES_MOST)
-        b->bytes += bytes;
+    if (!(bytes > 0. && bytes < BYTES_MOST))
+        bytes = 0.;
+    b->bytes += bytes;
     if (!(wait <= WAIT_MOST))
         wait = WAIT_MOST;
     if (wait < LEAST) {
@@ -173,6 +175,7 @@ static void on_grant(struct bucket *b, const redisReply *reply)
         return;
     }
     metric_add(relay_shape_waits, 1);
+    b->coming_bytes = bytes;
     book(b, mails, wait);
 }
 
@@ -281,6 +284,8 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
         return;
     }
     b->coming = 0.;
+    if (again)
+        b->bytes -= b->coming_bytes; /* no node has counted them */
     if (coming > 0. && !again) {
         b->promised = 0.;
         grant(b, coming);
