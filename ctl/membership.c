@@ -346,8 +346,8 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     needs_learned(ctl, "--forget");
     int i = config_node_index(ctl->config, node);
     if (i >= 0 && !ctl->config->node[i].learned)
-        ctl_usage("nodes --forget %s: it has a section in %s, which counts more: take that out of "
-                  "all hosts' files, `systemctl reload dovelane-relay` there, then again",
+        ctl_usage("nodes --forget %s: it has a section in %s, which counts more: take the section "
+                  "out of all hosts' files, `systemctl reload dovelane-relay` there, then again",
                   node, ctl->config_path);
     ctl_connect_without(ctl, node); /* it goes because it is away */
     read_tables(ctl, &table);

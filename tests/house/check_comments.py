@@ -30,8 +30,8 @@ END = re.compile(r"(?<=[.!?])[\")]*\s+|[;,] +(?=-?\w+: )")
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|PRAGMA|REPLACE|DROP)\b")
 SCRIPT = re.compile(r"\b(redis\.call|local \w+ =|function\()")
 ESCAPES = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
-HEAD = """# What a file may have that is not rewritten yet (check_comments.py): sentences of more than 25
-# words, words to avoid. `check_comments.py --write` counts anew, and lets no sum grow.
+HEAD = """# What a file may have that is not rewritten yet (check_comments.py): sentences of more than
+# 25 words, words to avoid. `check_comments.py --write` counts anew, and lets no sum grow.
 """
 
 
@@ -114,7 +114,7 @@ def self_test():
     words = {"whoever": "who"}
     text = ('#include "a b c d whoever.h"\n/* One. Whoever\n * reads ' + "word " * 26 + '.\n *\n'
             ' *    drawing whoever */\nint a; /* whoever */\n'
-            'f("whoever takes %d "\n  "of the" PRIu64 "mails\\n", "SELECT whoever a b c", \'"\');\n')
+            'f("whoever takes %d "\n  "of the" PRIu64 "mails\\n", "SELECT whoever a b", \'"\');\n')
     assert check_words.measured(page("a.h", text), words) == (1, 2), page("a.h", text)
     assert check_words.measured(page("a.c", text), words) == (0, 1), page("a.c", text)
     long = 'f("' + "word " * 13 + '"\n "' + "word " * 13 + '");'
