@@ -221,10 +221,11 @@ static void refuse_unknown(const struct ctl *ctl, const struct members *table, c
         const struct member *m = &table->v[i];
         if (!m->gone && !m->joining && config_node_index(ctl->config, m->name) < 0 &&
             !config_list_has(lost, m->name))
-            ctl_usage("nodes --forget %s: node %s (%s) is in the group, but no program of this "
-                      "host knows it. So its mail cannot be looked at: call this on a node's host. "
-                      "Or, if its mail is lost anyway, with --lost %s",
-                      node, m->name, m->redis, m->name);
+            ctl_usage(
+                "nodes --forget %s: node %s (%s) is in the group, and no program of this host has "
+                "learned of it. So its mail cannot be looked at: call this on a node's host. "
+                "Or, if its mail is lost anyway, with --lost %s",
+                node, m->name, m->redis, m->name);
     }
     for (size_t i = 0; i < lost->n; i++)
         if (!members_find(table, lost->v[i]) && config_node_index(ctl->config, lost->v[i]) < 0)

@@ -104,9 +104,35 @@ def show(pages, words, prefix):
             print(f"{name}: {count} x {word!r}")
 
 
+def measured(text, words):
+    """(long sentences, words to avoid) of what is counted."""
+    long = sum(count > WORDS for count, _ in check_words.sentences(text))
+    return long, sum(count for _, count in check_words.found_words(text, words))
+
+
+def allowances(text):
+    rows = (line.split() for line in text.split("\n") if line and line[0] != "#")
+    return {name: (int(long), int(avoid)) for name, long, avoid in rows}
+
+
+def faults(pages, allowed, words):
+    for name, text in pages.items():
+        for now, may, what in zip(measured(text, words), allowed.get(name, (0, 0)),
+                                  (f"sentences of more than {WORDS} words", "words to avoid")):
+            if now > may:
+                yield f"{name}: {now} {what}, {may} are allowed: check_comments.py --list {name}"
+    for name in sorted(allowed.keys() - pages.keys()):
+        yield f"{ALLOWED.name}: there is no file {name}: check_comments.py --write"
+
+
 def write(pages, allowed, words):
-    check_words.ALLOWED, check_words.HEAD = ALLOWED, HEAD
-    check_words.write(pages, allowed, words)
+    rows = {name: measured(text, words) for name, text in pages.items()}
+    for column, what in ((0, "long sentences"), (1, "words to avoid")):
+        now, was = (sum(row[column] for row in each.values()) for each in (rows, allowed))
+        if now > was:
+            sys.exit(f"check_comments: {now} {what}, and {was} are allowed: shorten, then write")
+    kept = [f"{name} {long} {avoid}\n" for name, (long, avoid) in rows.items() if long or avoid]
+    ALLOWED.write_text(HEAD + "".join(kept), encoding="utf-8")
 
 
 def self_test():
@@ -115,11 +141,11 @@ def self_test():
     text = ('#include "a b c d whoever.h"\n/* One. Whoever\n * reads ' + "word " * 26 + '.\n *\n'
             ' *    drawing whoever */\nint a; /* whoever */\n'
             'f("whoever takes %d "\n  "of the" PRIu64 "mails\\n", "SELECT whoever a b", \'"\');\n')
-    assert check_words.measured(page("a.h", text), words) == (1, 2), page("a.h", text)
-    assert check_words.measured(page("a.c", text), words) == (0, 1), page("a.c", text)
+    assert measured(page("a.h", text), words) == (1, 2), page("a.h", text)
+    assert measured(page("a.c", text), words) == (0, 1), page("a.c", text)
     long = 'f("' + "word " * 13 + '"\n "' + "word " * 13 + '");'
-    assert check_words.measured(page("a.c", long), words) == (1, 0)
-    assert check_words.measured(page("a.c", long.replace('"\n "', '", "')), words) == (0, 0)
+    assert measured(page("a.c", long), words) == (1, 0)
+    assert measured(page("a.c", long.replace('"\n "', '", "')), words) == (0, 0)
 
 
 def main():
@@ -130,13 +156,11 @@ def main():
     if "--list" in sys.argv:
         show(pages, words, sys.argv[-1] if sys.argv[-1] != "--list" else "")
         return 0
-    allowed = check_words.allowances(ALLOWED.read_text(encoding="utf-8"))
+    allowed = allowances(ALLOWED.read_text(encoding="utf-8"))
     if "--write" in sys.argv:
         write(pages, allowed, words)
-        allowed = check_words.allowances(ALLOWED.read_text(encoding="utf-8"))
-    said = [each.replace("check_words.py", "check_comments.py").replace("page", "file")
-            .replace("words_allowed.txt", ALLOWED.name)
-            for each in check_words.faults(pages, allowed, words)]
+        allowed = allowances(ALLOWED.read_text(encoding="utf-8"))
+    said = list(faults(pages, allowed, words))
     print(*said, sep="\n")
     sums = [sum(each) for each in zip(*allowed.values())] or [0, 0]
     print(f"comments and messages: {len(pages)} files read; allowed are {sums[0]} long"
