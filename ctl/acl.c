@@ -257,6 +257,17 @@ void acl_compare(const redisReply *user, const char *may, struct buf *wider, str
     free_selectors(&has);
 }
 
+const char *acl_again(const struct ctl *ctl)
+{
+    const char *slash = strrchr(ctl->config_path, '/');
+    char *group =
+        mem_printf("%.*sgroup", slash ? (int)(slash + 1 - ctl->config_path) : 0, ctl->config_path);
+    bool made = !access(group, F_OK);
+    free(group);
+    return made ? "`dovelane init`, on the authority's host first, then on all others"
+                : "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD";
+}
+
 /* ---- printing ---- */
 
 static void show_user(const json_t *row)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "ctl/conn.h"
+#include "ctl/ctl.h"
 #include "lib/base/mem.h"
 
 /* "dovelane-milter", ...; NULL behind the last one. */
@@ -21,5 +22,9 @@ char *acl_replica_rights(const char *replica, int64_t site, const char *node);
 /* Compares the reply of ACL GETUSER with such rights, as `dovelane acl` prints them today: "
  * +config|set ~*", each with a blank in front. */
 void acl_compare(const redisReply *user, const char *may, struct buf *wider, struct buf *missing);
+
+/* What brings a server's users up to date: by hand, or in a group that `dovelane init` made. There
+ * a file written by hand would be made anew. */
+const char *acl_again(const struct ctl *);
 
 #endif

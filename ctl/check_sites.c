@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ctl/acl.h"
 #include "ctl/facts.h"
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
@@ -16,7 +17,6 @@
 #define CLOCKS_APART 60.      /* seconds: they bound UIDVALIDITY alone */
 #define FACTS_OLD (7 * 86400) /* seconds */
 #define HOST_TEXT 64
-#define ACL_AGAIN "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
 
 static void own_host(char host[HOST_TEXT])
 {
@@ -186,7 +186,7 @@ static void look_at(const struct replica_here *h, size_t i, const struct facts *
     for (size_t k = 0; k < config->nreplicas; k++)
         facts_read(&c, config->replica[k].name, &of[k]);
     if (h->name && !h->dovecot->error && !facts_write(&c, h->name, own))
-        check_say(h->ctl, FINDING_WARNING, FOUND_FACTS_REFUSED, about, ACL_AGAIN,
+        check_say(h->ctl, FINDING_WARNING, FOUND_FACTS_REFUSED, about, acl_again(h->ctl),
                   "its Redis does not take what this site says of itself: %s", c.trouble);
     *twice = *twice || (h->name && check_name(h, &c));
     conn_close(&c);

@@ -98,8 +98,7 @@ void check_clock(struct ctl *ctl, struct conn *c)
     double after = (double)clock_wall() / 1e6;
     snprintf(about, sizeof about, "node %s", c->name);
     if (!conn_shaped(r, "ss")) {
-        check_say(ctl, FINDING_WARNING, FOUND_CLOCK_UNTOLD, about,
-                  "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD",
+        check_say(ctl, FINDING_WARNING, FOUND_CLOCK_UNTOLD, about, acl_again(ctl),
                   "it does not tell its time: %s", c->trouble);
     } else {
         double there = atof(r->element[0]->str) + atof(r->element[1]->str) / 1e6;
@@ -120,8 +119,6 @@ void check_clock(struct ctl *ctl, struct conn *c)
 
 /* ---- users ---- */
 
-#define ACL_AGAIN "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
-
 /* A server refuses all lines when one names a command that it does not know. */
 static bool is_older(struct conn *c)
 {
@@ -137,10 +134,11 @@ static void check_user(struct ctl *ctl, struct conn *c, const char *program, con
 {
     char about[80];
     struct buf wider = {0}, missing = {0};
-    const char *mend =
-        older ? "restart that Redis, which runs an older lane.so; then " ACL_AGAIN : ACL_AGAIN;
-    const char *narrow =
-        older ? mend : "when the programs of all hosts are of this version: " ACL_AGAIN;
+    char *mend =
+        mem_printf("%s%s", older ? "restart that Redis, which runs an older lane.so; then " : "",
+                   acl_again(ctl));
+    char *narrow = mem_printf(
+        "%s%s", older ? "" : "when the programs of all hosts are of this version: ", mend);
     redisReply *r = conn_call(c, "ACL GETUSER %s", user);
     snprintf(about, sizeof about, "node %s", c->name);
     if (!r || r->type != REDIS_REPLY_ARRAY) {
@@ -162,6 +160,8 @@ static void check_user(struct ctl *ctl, struct conn *c, const char *program, con
         freeReplyObject(r);
     buf_free(&wider);
     buf_free(&missing);
+    free(narrow);
+    free(mend);
 }
 
 /* The replica whose node this is; NULL: none. */

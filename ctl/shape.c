@@ -14,6 +14,8 @@
 #include "lib/config/nexthop.h"
 
 #define TRIES 100 /* against other admins */
+/* microseconds for which it is remembered that a suspension ended: no mail may wait for longer */
+#define REMEMBERED (8 * 86400000000LL)
 
 static const char help[] =
     "usage: dovelane shape\n"
@@ -145,12 +147,41 @@ static void apply_words(struct shape_rule *r, const struct shape_rules *file, co
                   w->pattern);
 }
 
+/* Not before it is so: times are written in whole seconds. */
+static int64_t whole_seconds(int64_t wall)
+{
+    return (wall + 999999) / 1000000 * 1000000;
+}
+
+static bool suspends(const struct shape_rule *r)
+{
+    const char *reason = shape_rule_value(r, "suspend");
+    return reason && strcmp(reason, "none") != 0;
+}
+
+/* When the rule's suspension ends, if that was before now; else now. */
+static int64_t end_of(const struct shape_rule *r)
+{
+    const char *until = shape_rule_value(r, "suspend_until");
+    int64_t end, now = whole_seconds(clock_wall());
+    return until && shape_time_read(until, &end) && end < now ? end : now;
+}
+
+/* Relays that start later, or take over, must not count the time before. */
+static void remember_end(struct shape_rule *r, int64_t end)
+{
+    char text[SHAPE_TIME_TEXT];
+    shape_time_text(end, text);
+    shape_rule_set(r, "resumed", text);
+}
+
 static void suspend(struct shape_rule *r, const struct wish *w)
 {
     char until[SHAPE_TIME_TEXT];
     shape_time_text(w->until, until);
     shape_rule_set(r, "suspend", w->suspend);
     shape_rule_set(r, "suspend_until", w->until ? until : NULL);
+    shape_rule_set(r, "resumed", NULL);
 }
 
 /* Whether what is left suspends it: for one next hop any rule, else the file's of that pattern. */
@@ -171,8 +202,7 @@ static bool suspended_still(struct ctl *ctl, const struct shape_known *k, const 
 static void resume(struct ctl *ctl, struct shape_known *k, struct shape_rule *r,
                    const struct wish *w)
 {
-    const char *reason = shape_rule_value(r, "suspend");
-    bool was = reason && strcmp(reason, "none") != 0;
+    bool was = suspends(r);
     shape_rule_set(r, "suspend", NULL);
     shape_rule_set(r, "suspend_until", NULL);
     bool still = suspended_still(ctl, k, w);
@@ -189,15 +219,25 @@ static bool has_ended(const struct shape_rule *r)
     return until && shape_time_read(until, &end) && end <= clock_wall();
 }
 
+static bool is_long_ago(const struct shape_rule *r)
+{
+    const char *resumed = shape_rule_value(r, "resumed");
+    int64_t at;
+    return resumed && shape_time_read(resumed, &at) && at < clock_wall() - REMEMBERED;
+}
+
 /* Suspensions that ended, and rules without a word. */
 static void tidy(struct shape_rules *all)
 {
     for (size_t i = all->n; i > 0; i--) {
         struct shape_rule *r = &all->rule[i - 1];
         if (has_ended(r)) {
+            remember_end(r, end_of(r));
             shape_rule_set(r, "suspend", NULL);
             shape_rule_set(r, "suspend_until", NULL);
         }
+        if (is_long_ago(r))
+            shape_rule_set(r, "resumed", NULL);
         if (!r->n)
             shape_rules_remove(all, r);
     }
@@ -210,6 +250,37 @@ static void sign(struct shape_rule *r)
     r->at = clock_wall();
 }
 
+/* What it was that nothing was sent by is remembered, unless that is all there is. */
+static void remove_rule(struct shape_rules *all, struct shape_rule *r)
+{
+    const char *resumed = shape_rule_value(r, "resumed");
+    bool keeps = suspends(r) || (resumed && r->n > 1);
+    if (suspends(r))
+        remember_end(r, end_of(r));
+    for (size_t i = r->n; keeps && i > 0; i--)
+        if (strcmp(r->setting[i - 1].word, "resumed") != 0)
+            shape_rule_set(r, r->setting[i - 1].word, NULL);
+    if (!keeps)
+        shape_rules_remove(all, r);
+}
+
+static void change_rule(struct ctl *ctl, struct shape_known *k, const struct wish *w)
+{
+    struct shape_rule *r = shape_rules_get(&k->said, w->pattern, class_of(w));
+    bool suspended = suspends(r), excepted = shape_rule_value(r, "suspend") && !suspended;
+    int64_t end = end_of(r);
+    sign(r);
+    if (w->suspend)
+        suspend(r, w);
+    else if (w->resume)
+        resume(ctl, k, r, w);
+    else
+        apply_words(r, &k->file, w);
+    bool excepts = !excepted && shape_rule_value(r, "suspend") && !suspends(r);
+    if (w->resume || excepts || (suspended && !suspends(r)))
+        remember_end(r, end);
+}
+
 static void apply(struct ctl *ctl, struct shape_known *k, const struct wish *w)
 {
     struct shape_rule *r = shape_rules_find(&k->said, w->pattern, class_of(w));
@@ -218,18 +289,10 @@ static void apply(struct ctl *ctl, struct shape_known *k, const struct wish *w)
                   shape_rules_find(&k->file, w->pattern, class_of(w))
                       ? "; that of dovelane.conf is taken out there"
                       : "; `dovelane shape` lists them, with their classes");
-    if (w->remove) {
-        shape_rules_remove(&k->said, r);
-    } else {
-        r = shape_rules_get(&k->said, w->pattern, class_of(w));
-        sign(r);
-        if (w->suspend)
-            suspend(r, w);
-        else if (w->resume)
-            resume(ctl, k, r, w);
-        else
-            apply_words(r, &k->file, w);
-    }
+    if (w->remove)
+        remove_rule(&k->said, r);
+    else
+        change_rule(ctl, k, w);
     tidy(&k->said);
 }
 
@@ -323,7 +386,7 @@ static int64_t time_ahead(const char *text)
     if (!units_time(text, &ms) || ms < 1000)
         ctl_usage("shape --for %s: write it like 30m, 2h, 1d: a time from now", text);
     /* Whole seconds, as they are written: not less than was asked for. */
-    return (clock_wall() + ms * 1000 + 999999) / 1000000 * 1000000;
+    return whole_seconds(clock_wall() + ms * 1000);
 }
 
 static int64_t time_at(const char *text)

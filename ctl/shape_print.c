@@ -123,9 +123,11 @@ static void add_asked(const struct conn *c, const char *what, const char *text)
 {
     static const struct out_kind asked = {"asked", show_asked};
     double value;
-    long long until;
-    if (sscanf(text, "%20lf %20lld", &value, &until) != 2 || until * 1000 <= clock_wall())
+    long long until, most, now = clock_wall() / 1000;
+    if (sscanf(text, "%20lf %20lld %20lld", &value, &until, &most) != 3 || until <= now)
         return;
+    if (until - now > most) /* the node's clock was set back */
+        until = now + most;
     json_t *row = row_new();
     row_add_text(row, "what", what);
     row_add_real(row, "value", value);

@@ -143,7 +143,8 @@ static void make_lean(struct envelope *e)
     for (size_t i = 0; i < e->nrecipients; i++) {
         free(e->recipient[i].text);
         e->recipient[i].text = NULL;
-        e->recipient[i].code = 0;
+        if (!recipient_was_delivered(&e->recipient[i]))
+            e->recipient[i].code = 0;
     }
     free(e->message_id);
     e->message_id = NULL;

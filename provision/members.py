@@ -1,4 +1,5 @@
 """dovelane group: who is in the group, and what all its hosts do. A change is shown and asked about before it is signed."""
+import re
 import time
 
 import ask
@@ -159,7 +160,16 @@ def divert(host, journal, options):
                 raise Trouble(f"{hop} is not diverted; these are: {', '.join(description['divert']) or 'none'}")
         keep = [hop for hop in description["divert"] if hop not in hops]
         return {**description, "divert": keep + (hops if options.what == "add" else [])}
-    return done(change(host, journal, options, fn, lambda *_: [])[0], options)
+    return done(change(host, journal, options, fn, own_mailboxes)[0], options)
+
+
+def own_mailboxes(old, new):
+    """What is on each host itself: while a host is away, another one delivers what it had into its own mailboxes."""
+    local = [hop for hop in new["divert"] if hop not in old["divert"] and re.match(r"lmtp:(unix:|(inet:)?\[?(127\.|::1|localhost))", hop)]
+    if not local or new["replicate"] or len(new["members"]) < 2:
+        return []
+    return [f"{local[0]} is each host's own, and replication is off: while a host is away, another one delivers into its own mailboxes. "
+            "Are they the same (one storage)? If not, `dovelane group replicate on` comes first: init.md, \"Both halves\""]
 
 
 def replicate(host, journal, options):

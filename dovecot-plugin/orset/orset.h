@@ -300,6 +300,8 @@ int orset_message_by_uid(struct orset *, uint32_t folder, uint32_t uid, struct o
 int orset_message_get(struct orset *, uint32_t folder, struct orset_dot, struct orset_message *);
 /* The flags the message with this dot should show: the union over its live dots. */
 int orset_message_flags(struct orset *, uint32_t folder, struct orset_dot, struct orset_flags *);
+/* 1: somebody cleared \Deleted, and nobody who had seen that has set it since; 0 */
+int orset_message_rescued(struct orset *, uint32_t folder, struct orset_dot);
 /* Calls fn for each live dot of the folder in dot order until it returns non-zero, which is
  * returned. fn must not change the state. */
 typedef int orset_message_fn(void *arg, const struct orset_message *,

@@ -87,6 +87,11 @@ bool envelope_is_retained(const struct envelope *e)
     return any_retained(e);
 }
 
+bool recipient_was_delivered(const struct recipient *r)
+{
+    return r->state == RECIPIENT_WAITING && r->code / 100 == 2;
+}
+
 void envelope_encode(const struct envelope *e, struct buf *b)
 {
     bool retained = any_retained(e);

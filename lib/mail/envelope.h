@@ -51,9 +51,11 @@ struct recipient {
     char *address; /* as RCPT TO gave it, without <> */
     char *args;    /* its ESMTP arguments as given, "NOTIFY=FAILURE ORCPT=rfc822;a@b" */
     enum recipient_state state;
-    uint32_t site;        /* RETAINED: the number of the replica that took it */
-    uint32_t attempts;    /* for the last of which code and text stand */
-    uint32_t code;        /* SMTP reply code, 0: none (a connection failed) */
+    uint32_t site;     /* RETAINED: the number of the replica that took it */
+    uint32_t attempts; /* for the last of which code and text stand */
+    /* SMTP reply code, 0: none (a connection failed). 2xx while WAITING: see
+     * recipient_was_delivered */
+    uint32_t code;
     char *text;           /* reply or reason, shortened */
     int64_t last_attempt; /* microseconds since 1970, 0: none */
 };
@@ -98,6 +100,10 @@ void envelope_free(struct envelope *);
 /* Whether it is delivered to all who can be delivered to, and kept for at least one of them. Then
  * nobody waits or is to be bounced, and one recipient is RETAINED. */
 bool envelope_is_retained(const struct envelope *);
+
+/* It was delivered, and its site has lost it since: it waits to be delivered again. Its code stays
+ * that of the 250, whatever later attempts say. */
+bool recipient_was_delivered(const struct recipient *);
 
 /* The value of an ESMTP argument ("NOTIFY") in "A=b NOTIFY=SUCCESS,FAILURE"; malloc'd, NULL when
  * it is not there, "" when it has no value. Keywords compare without case (RFC 5321 section

@@ -148,6 +148,19 @@ static void take_suspension(struct source *s, const struct read_rule *r)
         s->of[SHAPE_SUSPEND] = r;
 }
 
+/* Whichever rule it was by which nothing was sent. */
+static void take_resumed(struct source *s, const struct read_rule *r)
+{
+    const struct read_rule *now = s->of[SHAPE_RESUMED];
+    if (r->value.resumed && (!now || r->value.resumed > now->value.resumed))
+        s->of[SHAPE_RESUMED] = r;
+}
+
+static bool is_by_time(int word)
+{
+    return word == SHAPE_SUSPEND || word == SHAPE_SUSPEND_UNTIL || word == SHAPE_RESUMED;
+}
+
 /* A burst that goes with a less specific rate is none for this one. */
 static bool goes_with_another(const struct source *s, const struct read_rule *r, int word)
 {
@@ -166,9 +179,10 @@ static void find(const struct shapes *all, const char *destination, const char *
         if (!fits(r, destination, class))
             continue;
         take_suspension(out, r);
+        take_resumed(out, r);
         for (int word = 0; word < SHAPE_WORDS; word++)
-            if (word != SHAPE_SUSPEND && word != SHAPE_SUSPEND_UNTIL && !out->of[word] &&
-                r->has >> word & 1 && !goes_with_another(out, r, word))
+            if (!is_by_time(word) && !out->of[word] && r->has >> word & 1 &&
+                !goes_with_another(out, r, word))
                 out->of[word] = r;
     }
     const struct read_rule *why = out->of[SHAPE_SUSPEND];
@@ -265,4 +279,10 @@ double shape_rate_at(const struct shape *s, int64_t wall, double *burst_r)
 bool shape_suspended_at(const struct shape *s, int64_t wall)
 {
     return s->suspended && (!s->suspended_until || wall < s->suspended_until);
+}
+
+int64_t shape_resumed_at(const struct shape *s, int64_t wall)
+{
+    bool ended = s->suspended && s->suspended_until && s->suspended_until <= wall;
+    return ended && s->suspended_until > s->resumed ? s->suspended_until : s->resumed;
 }

@@ -9,8 +9,8 @@
  * file. "rate=none" is a word, too: the general settings count, whatever less specific rules say.
  * What belongs together comes from one rule. A burst comes from the rule of its rate, or a more
  * specific one. The end of a suspension is from the rule of its reason. Of a suspension with an
- * end, the latest end of all rules counts, so that it is never over too early. Pure: no clock is
- * read here. Times are milliseconds, sizes are bytes. */
+ * end, the latest end of all rules counts, so that it is never over too early. So does the latest
+ * "resumed". Pure: no clock is read here. Times are milliseconds, sizes are bytes. */
 #ifndef DOVELANE_LIB_SHAPE_SHAPE_H
 #define DOVELANE_LIB_SHAPE_SHAPE_H
 
@@ -66,6 +66,7 @@ struct shape {
     bool suspended;            /* nothing is sent; see shape_suspended_at */
     int64_t suspended_until;   /* microseconds since 1970; 0: until `dovelane shape --resume` */
     const char *suspended_why; /* the rules'; "" when nobody said */
+    int64_t resumed;           /* the latest of all rules, 0: none; see shape_resumed_at */
 
     /* for the program that accepts mail: the milter, the proxy */
     int64_t accept_entries; /* more are in the next hop's lanes (of that class): see over */
@@ -98,6 +99,10 @@ void shape_of(const struct shapes *, const char *destination, const char *class,
 double shape_rate_at(const struct shape *, int64_t wall, double *burst_r);
 
 bool shape_suspended_at(const struct shape *, int64_t wall);
+
+/* When the last suspension ended, of those that are over at that time and are known of; 0: none. A
+ * mail that waited meanwhile has its whole time from then on. */
+int64_t shape_resumed_at(const struct shape *, int64_t wall);
 
 /* ---- rules as text ---- */
 

@@ -70,6 +70,7 @@ static const struct word {
     [SHAPE_BACKOFF] = {"backoff", CHOICE, FIELD(backoff), 0, 0, "no|yes"},
     [SHAPE_SUSPEND] = {"suspend", REASON, FIELD(suspended_why)},
     [SHAPE_SUSPEND_UNTIL] = {"suspend_until", DAY, FIELD(suspended_until)},
+    [SHAPE_RESUMED] = {"resumed", DAY, FIELD(resumed)},
     [SHAPE_WARMUP] = {"warmup", PLAN, FIELD(warmup)},
     [SHAPE_ACCEPT_ENTRIES] = {"accept_entries", NUMBER, FIELD(accept_entries), 1, 1000000000000,
                               "1 to 1000000000000"},

@@ -1,5 +1,6 @@
 #include "relay/acks/owners.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,6 +176,15 @@ static bool is_word(const redisReply *r, const char *word)
            !strcmp(r->str, word);
 }
 
+/* To anybody, once at least. */
+static bool was_delivered(const struct envelope *env)
+{
+    for (size_t i = 0; i < env->nrecipients; i++)
+        if (recipient_was_delivered(&env->recipient[i]))
+            return true;
+    return envelope_is_retained(env);
+}
+
 /* Without what need not be known to go on. Memory is short then, and META that does not grow always
  * passes.
  */
@@ -182,13 +192,14 @@ static void encode_lean(const struct envelope *env, struct buf *out)
 {
     struct envelope lean = *env;
     lean.recipient = mem_dup(env->recipient, env->nrecipients * sizeof *env->recipient);
-    /* That it is retained takes a few bytes more than the milter stored. */
-    if (envelope_is_retained(env))
+    /* That it was delivered takes a few bytes more than the milter stored. */
+    if (was_delivered(env))
         lean.message_id = lean.tls_cipher = lean.tls_bits = NULL;
     for (size_t i = 0; i < lean.nrecipients; i++) {
         struct recipient *r = &lean.recipient[i];
         r->text = NULL;
-        r->code = 0;
+        if (!recipient_was_delivered(r))
+            r->code = 0;
         r->last_attempt = 0;
         if (r->attempts > 127)
             r->attempts = 127;

@@ -1,6 +1,7 @@
 #include "relay/delivery/mail.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,8 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
     to->attempts += !(*tried & TRIED_COUNTED);
     *tried |= TRIED_COUNTED;
     to->last_attempt = clock_wall();
-    to->code = (uint32_t)from->code;
+    if (from->verdict == SMTP_SENT || from->verdict == SMTP_FAILED || !recipient_was_delivered(to))
+        to->code = (uint32_t)from->code;
     free(to->text);
     switch (from->verdict) {
     case SMTP_SENT:
@@ -240,13 +242,8 @@ static void add_delivery_id(struct entry *e)
 
 /* ---- what is not to be delivered any more ---- */
 
-/* It was delivered, and its site has lost it since: what was said last is still that word. */
-static bool was_lost(const struct recipient *to)
-{
-    return to->state == RECIPIENT_WAITING && to->code / 100 == 2;
-}
-
-/* All who wait fail, without being asked about. False: nobody waited. */
+/* All who wait fail, without being asked about; but not who had the mail already. False: nobody
+ * waited. */
 static bool give_up(struct entry *e, const char *dsn, char *why)
 {
     double phase[DELIVERY_PHASES] = {clock_boottime() - e->stored_at};
@@ -254,7 +251,7 @@ static bool give_up(struct entry *e, const char *dsn, char *why)
     for (size_t i = 0; i < e->envelope.nrecipients; i++) {
         struct recipient *to = &e->envelope.recipient[i];
         struct smtp_rcpt said = {.index = i, .verdict = SMTP_FAILED, .text = why};
-        if (to->state != RECIPIENT_WAITING || was_lost(to))
+        if (to->state != RECIPIENT_WAITING || recipient_was_delivered(to))
             continue;
         snprintf(said.dsn, sizeof said.dsn, "%s", dsn);
         const char *how = delivery_why(e, to);
@@ -544,6 +541,8 @@ static void begin_redo(struct entry *e)
         if (is_redo(e, i, REDO_LOST)) {
             to->state = RECIPIENT_WAITING;
             to->site = 0;
+            if (!recipient_was_delivered(to)) /* memory was short: the code was left out */
+                to->code = 250;
             e->dirty = true;
         }
     }

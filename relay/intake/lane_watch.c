@@ -1,5 +1,6 @@
 #include "relay/intake/lane_watch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

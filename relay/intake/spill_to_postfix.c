@@ -1,5 +1,6 @@
 #include "relay/intake/spill_to_postfix.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,8 @@
 #define PAGE 200 /* entries looked at with one READ */
 #define FETCH 50 /* read into the in-flight table with one GET */
 #define FETCH_BYTES (8 * 1024 * 1024)
-#define IN_HAND 100 /* on their way to Postfix at one time */
+#define IN_HAND 100 /* on their way to Postfix's queue at one time, and as many bounces */
+#define STUCK 1.    /* seconds without room: that port does not answer, others may */
 #define AGAIN 10.   /* seconds until a mark that could not be obeyed is looked at again */
 #define LIST_PAGE 1000
 
@@ -62,13 +64,17 @@ struct spill {
     bool full;
     unsigned released; /* inflight_released() by then */
 
-    struct job *job;   /* the one that goes on, or NULL */
-    struct lane *lane; /* its lane, counted as busy so that it is not forgotten meanwhile */
-    bool asking;       /* READ or GET is under way */
-    bool young;        /* an entry of it was too young to be touched */
-    long long at;      /* sequence to go on from */
-    size_t nchosen;
+    struct job *job;          /* the one that goes on, or NULL */
+    struct lane *lane;        /* its lane, counted as busy so that it is not forgotten meanwhile */
+    bool asking;              /* READ or GET is under way */
+    bool young;               /* an entry of it was too young to be touched */
+    long long at;             /* sequence to go on from */
+    size_t nchosen, nexpired; /* of those, so many bounce */
     struct chosen chosen[FETCH];
+    /* clock_monotonic: since then there was no room on the way to the queue, and for bounces; 0:
+     * there was */
+    double no_room[2];
+    bool bounces; /* the last one that was looked at does, or would */
 };
 
 bool spill_draining(const struct relay *r)
@@ -152,10 +158,28 @@ static void is_full(struct spill *s)
     s->released = inflight_released(s->relay);
 }
 
-static bool room(struct spill *s, bool limited)
+static bool has_place(struct spill *s, bool bounces)
 {
-    return inflight_spilled(s->relay) + s->nchosen < IN_HAND && s->nchosen < FETCH &&
-           (!limited || s->tokens >= 1.);
+    double *since = &s->no_room[bounces];
+    size_t taken = bounces ? inflight_expired(s->relay) + s->nexpired
+                           : inflight_spilled(s->relay) + s->nchosen - s->nexpired;
+    if (taken < IN_HAND)
+        *since = 0.;
+    else if (*since <= 0.)
+        *since = clock_monotonic();
+    return taken < IN_HAND;
+}
+
+static bool room(struct spill *s, bool bounces, bool limited)
+{
+    s->bounces = bounces;
+    return has_place(s, bounces) && s->nchosen < FETCH && (!limited || s->tokens >= 1.);
+}
+
+/* Other lanes' mail may go the other way, and is not to wait for that. */
+static bool is_stuck(struct spill *s, bool bounces)
+{
+    return !has_place(s, bounces) && clock_monotonic() - s->no_room[bounces] > STUCK;
 }
 
 /* What is in flight already hears of an admin's marks, too. */
@@ -186,15 +210,19 @@ static bool is_old(struct spill *s, int64_t age, enum spill_reason *reason)
     int64_t most = shape->timeout ? shape->timeout : s->relay->config->lane_time;
     if (age < most || shape_suspended_at(shape, clock_wall()) || !gate_unsuspended_for(d, most))
         return false;
-    *reason = bounces ? SPILL_EXPIRED : SPILL_LANE_TIME;
+    /* Memory that is short does not wait for a port that takes no bounces. */
+    bool memory = bounces && is_stuck(s, true) && pressure_on(s->relay, s->lane);
+    *reason = memory ? SPILL_MEMORY : bounces ? SPILL_EXPIRED : SPILL_LANE_TIME;
     return true;
 }
 
-/* Its bounce was not taken, and has a time for the next attempt. */
-static bool bounces_later(struct spill *s, const redisReply *r, const struct envelope *env)
+/* Its bounce was not taken, or it was delivered once, so that it does not bounce: the next attempt
+ * has a time of its own. */
+static bool tried_later(struct spill *s, const redisReply *r, const struct envelope *env)
 {
     for (size_t i = 0; i < env->nrecipients; i++)
-        if (env->recipient[i].state == RECIPIENT_WAITING)
+        if (env->recipient[i].state == RECIPIENT_WAITING &&
+            !recipient_was_delivered(&env->recipient[i]))
             return false;
     return !mail_due(s->relay, s->lane->destination, (unsigned char *)r->element[1]->str, env);
 }
@@ -212,9 +240,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     }
     if (env->marks & ENVELOPE_DELETED)
-        return inflight_spilled(s->relay) + s->nchosen < IN_HAND && s->nchosen < FETCH
-                   ? CHOICE_YES
-                   : CHOICE_LATER;
+        return room(s, false, false) ? CHOICE_YES : CHOICE_LATER;
     if (env->marks & ENVELOPE_HELD)
         return CHOICE_NO;
     if (env->marks & ENVELOPE_REQUEUE)
@@ -222,7 +248,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
     else if (s->draining)
         *reason = SPILL_DRAIN;
     else if (is_old(s, age, reason))
-        limited = *reason == SPILL_LANE_TIME;
+        limited = *reason != SPILL_EXPIRED;
     else if (pressure_on(s->relay, s->lane))
         *reason = SPILL_MEMORY, limited = true;
     else if (s->job->reason == JOB_ROUND)
@@ -232,15 +258,18 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return CHOICE_NO;
     if (envelope_is_retained(env)) /* Postfix knows no ids: it would show twice */
         return CHOICE_NO;
-    if (*reason == SPILL_EXPIRED && bounces_later(s, r, env))
+    if (*reason == SPILL_EXPIRED && tried_later(s, r, env))
         return CHOICE_NO;
     if (*reason && *reason != SPILL_EXPIRED && !able)
         return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     if (*reason && *reason != SPILL_EXPIRED && s->job->reason != JOB_ASKED &&
         reinject_refused(s->relay, r->element[1]->str))
         return CHOICE_NO;
-    if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >=
-                                              (size_t)c->destination_in_flight))
+    if ((limited || *reason == SPILL_EXPIRED) && is_stuck(s, *reason == SPILL_EXPIRED))
+        return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
+    if (!room(s, *reason == SPILL_EXPIRED, limited) ||
+        (!*reason &&
+         s->lane->destination->in_flight + s->nchosen >= (size_t)c->destination_in_flight))
         return CHOICE_LATER;
     if (limited)
         s->tokens -= 1.;
@@ -289,7 +318,7 @@ static void on_fetched(struct wire *w, redisReply *reply, void *arg)
     bool may = !s->relay->stopping && !stall_now(s->relay);
     for (size_t i = 0; may && reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++)
         fetched(s, reply->element[i]);
-    s->nchosen = 0;
+    s->nchosen = s->nexpired = 0;
     if (!s->at)
         end_job(s);
 }
@@ -356,6 +385,7 @@ static bool look_at_page(struct spill *s, const redisReply *page)
             continue;
         memcpy(s->chosen[s->nchosen].id, e->element[1]->str, ENTRYID_LEN);
         s->chosen[s->nchosen++].reason = reason;
+        s->nexpired += reason == SPILL_EXPIRED;
     }
     return true;
 }
@@ -368,7 +398,7 @@ static void on_page(struct wire *w, redisReply *reply, void *arg)
     s->lane->commands--;
     bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
                 reply->element[1]->type == REDIS_REPLY_ARRAY;
-    s->nchosen = 0;
+    s->nchosen = s->nexpired = 0;
     if (!good) {
         end_job(s); /* the next round begins anew */
         return;
@@ -463,7 +493,8 @@ void spill_run(struct relay *r)
     struct spill *s = r->spill;
     for (struct lane *lane; (lane = lanes_marked(r));)
         add_job(s, lane->name, lane->name_len, JOB_MARKED, clock_monotonic() + AGAIN);
-    if (s->released != inflight_released(r) && inflight_spilled(r) <= IN_HAND / 2)
+    size_t in_hand = s->bounces ? inflight_expired(r) : inflight_spilled(r);
+    if (s->released != inflight_released(r) && in_hand <= IN_HAND / 2)
         s->full = false;
     if ((s->job || !TAILQ_EMPTY(&s->jobs)) && !s->asking && !s->full)
         go_on(s);

@@ -1,5 +1,6 @@
 #include "relay/shape/arbiter.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/clock.h"

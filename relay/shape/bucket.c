@@ -19,8 +19,10 @@
  * takes, at most */
 #define UNUSED 0.5
 #define UNUSED_MOST 30.
-#define SOON 1.       /* seconds: a connection may be opened so long before it is needed */
-#define ANSWER 0.6    /* seconds: an answer that takes longer is not waited for */
+#define SOON 1.    /* seconds: a connection may be opened so long before it is needed */
+#define ANSWER 0.6 /* seconds: an answer that takes longer is not waited for */
+#define LOOK 0.2   /* seconds, of a rate of 1/s: then it is looked who counts, while one waits */
+#define LOOK_MOST 30.
 #define LEAST 0.001   /* seconds between two questions */
 #define WAIT_MOST 1e6 /* seconds; the longest of a rate that can be said is of this size */
 #define BYTES_MOST 1e15
@@ -35,11 +37,14 @@ struct bucket {
     struct bucket_rates rates;
     struct arbiter arbiter;
 
-    double tokens;     /* mails that may leave */
-    double bytes;      /* granted for them and before; below 0: so many left beyond that */
-    double granted_at; /* clock_monotonic */
-    double coming;     /* tokens that count when `again` fires */
-    double batch;      /* tokens that are fetched at once */
+    double tokens;      /* mails that may leave */
+    double bytes;       /* granted for them and before; below 0: so many left beyond that */
+    double granted_at;  /* clock_monotonic */
+    double coming;      /* tokens that count from `due` on; 0: none are booked */
+    double due, booked; /* clock_monotonic; when they were booked */
+    double
+        promised; /* when the first node that booked them would have let them count; 0: none did */
+    double batch; /* tokens that are fetched at once */
 
     unsigned asked; /* questions so far: an answer to an older one does not count */
     bool asking;    /* the last one is not answered */
@@ -66,6 +71,21 @@ static void again_in(struct bucket *b, double seconds)
     ev_timer_stop(b->relay->loop, &b->again);
     ev_timer_set(&b->again, seconds < LEAST ? LEAST : seconds, 0.);
     ev_timer_start(b->relay->loop, &b->again);
+}
+
+/* Who counts may change while a token is waited for. The higher the rate, the sooner that has to be
+ * seen. */
+static void wait_for_due(struct bucket *b)
+{
+    double left = b->due - clock_monotonic(),
+           look = b->rates.rate > 0. ? LOOK / b->rates.rate : left;
+    look = look < LOOK ? LOOK : look > LOOK_MOST ? LOOK_MOST : look;
+    again_in(b, left < look ? left : look);
+}
+
+static void forget_booking(struct bucket *b)
+{
+    b->coming = b->promised = 0.;
 }
 
 static void grant(struct bucket *b, double mails)
@@ -114,6 +134,28 @@ static void refuse(struct bucket *b, const char *why)
 
 /* ---- by the arbiter ---- */
 
+/* Nodes that take turns as the one that counts must not put a mail off for ever: one token's time
+ * behind the first word is the most. */
+static void book(struct bucket *b, double mails, double wait)
+{
+    b->coming = mails;
+    b->booked = clock_monotonic();
+    b->due = b->booked + wait;
+    if (b->promised <= 0.)
+        b->promised = b->due;
+    if (b->rates.rate > 0. && b->due > b->promised + 1. / b->rates.rate)
+        b->due = b->promised + 1. / b->rates.rate;
+    wait_for_due(b);
+}
+
+/* Another node counts since then, and knows nothing of what was booked. */
+static bool is_from_before(struct bucket *b)
+{
+    double part;
+    return b->rates.rate > 0. && arbiter_choose(b->arbiters, &b->arbiter, b->destination, &part) &&
+           arbiter_known(b->arbiters, &b->arbiter) < clock_monotonic() - b->booked;
+}
+
 static void on_grant(struct bucket *b, const redisReply *reply)
 {
     double mails = (double)reply->element[0]->integer, bytes = strtod(reply->element[1]->str, NULL),
@@ -125,13 +167,13 @@ static void on_grant(struct bucket *b, const redisReply *reply)
     if (!(wait <= WAIT_MOST))
         wait = WAIT_MOST;
     if (wait < LEAST) {
+        b->promised = 0.;
         ev_timer_stop(b->relay->loop, &b->again);
         grant(b, mails);
         return;
     }
     metric_add(relay_shape_waits, 1);
-    b->coming = mails;
-    again_in(b, wait);
+    book(b, mails, wait);
 }
 
 static bool is_grant(const redisReply *r)
@@ -209,8 +251,10 @@ static void ask(struct bucket *b)
     double now = clock_monotonic(), part;
     struct bucket_need need = {0};
     b->calls->need(b->arg, &need);
-    if (!need.mails || b->relay->stopping)
+    if (!need.mails || b->relay->stopping) {
+        b->promised = 0.;
         return;
+    }
     if (b->refused_until > now) {
         count_alone(b);
         return;
@@ -230,12 +274,19 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct bucket *b = t->data;
     double coming = b->coming;
-    b->coming = 0.;
+    bool again = coming > 0. && is_from_before(b);
     b->asking = false; /* a late answer is to a question that does not count any more */
-    if (coming > 0.)
+    if (coming > 0. && !again && b->due - clock_monotonic() > LEAST) {
+        wait_for_due(b);
+        return;
+    }
+    b->coming = 0.;
+    if (coming > 0. && !again) {
+        b->promised = 0.;
         grant(b, coming);
-    else if (!has_token(b))
+    } else if (!has_token(b)) {
         ask(b);
+    }
 }
 
 /* ---- interface ---- */
@@ -269,8 +320,7 @@ bool bucket_opens(struct bucket *b)
 
 bool bucket_opens_soon(struct bucket *b)
 {
-    return bucket_opens(b) ||
-           (b->coming > 0. && ev_timer_remaining(b->relay->loop, &b->again) <= SOON);
+    return bucket_opens(b) || (b->coming > 0. && b->due - clock_monotonic() <= SOON);
 }
 
 void bucket_passed(struct bucket *b, size_t bytes)
@@ -288,7 +338,7 @@ void bucket_set(struct bucket *b, const struct bucket_rates *rates)
     bool same = !memcmp(&b->rates, rates, sizeof *rates);
     b->rates = *rates;
     if (!same && b->coming > 0.) { /* it was booked by what counted before */
-        b->coming = 0.;
+        forget_booking(b);
         again_in(b, LEAST);
     }
     if (rates->byte_rate <= 0.)

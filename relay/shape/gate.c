@@ -257,11 +257,21 @@ bool gate_suspended(struct destination *d, const char **why_r)
     return g && g->shut;
 }
 
+/* By the rules, which outlast this relay and are known to all others. A time that is still to come
+ * is of a clock that was set back: it has just been. */
+static bool rules_resumed_within(const struct gate *g, int64_t milliseconds)
+{
+    int64_t wall = clock_wall(), at = shape_resumed_at(&g->shape, wall);
+    return at && (wall - at) / 1000 < milliseconds;
+}
+
 bool gate_unsuspended_for(const struct destination *d, int64_t milliseconds)
 {
     const struct gate *g = d->gate;
-    return !g || (!g->suspended && (g->resumed <= 0. || clock_monotonic() - g->resumed >=
-                                                            (double)milliseconds / 1000.));
+    if (!g)
+        return true;
+    bool seen = g->resumed > 0. && clock_monotonic() - g->resumed < (double)milliseconds / 1000.;
+    return !g->suspended && !seen && !rules_resumed_within(g, milliseconds);
 }
 
 bool gate_opens(struct destination *d)

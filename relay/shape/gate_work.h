@@ -34,7 +34,7 @@ struct gate {
     bool shut;
     char why[GATE_WHY]; /* while it is shut */
     bool suspended;     /* by an admin */
-    double resumed;     /* clock_monotonic: since then it is not; 0: it never was */
+    double resumed;     /* clock_monotonic: since then it is not; 0: it was never seen to be */
     ev_timer change;    /* then something begins or ends by time */
 };
 

@@ -66,22 +66,28 @@
 
 /* EVAL ... 1 key [kind value milliseconds]...: keeps what a next hop asked for, for so long, for
  * all relays. Of one kind the stricter word counts, and the later end. Answers kind, value and the
- * milliseconds that are left, of all that is there. */
-#define SHAPE_BACKOFF                                                                           \
-    CONTROL_SCRIPT                                                                              \
-    "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) "           \
-    "local last, out = now, {} for i = 1, #ARGV, 3 do "                                         \
-    "local v, e = tonumber(ARGV[i + 1]), now + tonumber(ARGV[i + 2]) "                          \
-    "local ov, oe = string.match(redis.call('HGET', KEYS[1], ARGV[i]) or '', '^(%S+) (%S+)$') " \
-    "ov, oe = tonumber(ov), tonumber(oe) if oe and oe > now then "                              \
-    "v, e = math.min(v, ov), math.max(e, oe) end "                                              \
-    "redis.call('HSET', KEYS[1], ARGV[i], string.format('%.9g %.0f', v, e)) end "               \
-    "local all = redis.call('HGETALL', KEYS[1]) for i = 1, #all, 2 do "                         \
-    "local v, e = string.match(all[i + 1], '^(%S+) (%S+)$') e = tonumber(e) "                   \
-    "if e and e > now then last = math.max(last, e) "                                           \
-    "out[#out + 1] = all[i] out[#out + 1] = v out[#out + 1] = string.format('%.0f', e - now) "  \
-    "else redis.call('HDEL', KEYS[1], all[i]) end end "                                         \
-    "if last > now then redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', last)) end "     \
+ * milliseconds that are left, of all that is there. Kept is "value end milliseconds". The last is
+ * the longest time that was asked for: no more is left of it, though the clock was set back. */
+#define SHAPE_BACKOFF                                                                        \
+    CONTROL_SCRIPT                                                                           \
+    "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) "        \
+    "local function of(kind) local v, e, l = "                                               \
+    "string.match(redis.call('HGET', KEYS[1], kind) or '', '^(%S+) (%S+) (%S+)$') "          \
+    "v, e, l = tonumber(v), tonumber(e), tonumber(l) "                                       \
+    "if v and e and l and e > now and l > 0 then return v, math.min(e, now + l), l end end " \
+    "local function put(kind, v, e, l) "                                                     \
+    "redis.call('HSET', KEYS[1], kind, string.format('%.9g %.0f %.0f', v, e, l)) end "       \
+    "local last, out = now, {} for i = 1, #ARGV, 3 do "                                      \
+    "local v, l = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]) local e = now + l "           \
+    "local ov, oe, ol = of(ARGV[i]) "                                                        \
+    "if ov then v, e, l = math.min(v, ov), math.max(e, oe), math.max(l, ol) end "            \
+    "put(ARGV[i], v, e, l) end "                                                             \
+    "for i, kind in ipairs(redis.call('HKEYS', KEYS[1])) do local v, e, l = of(kind) "       \
+    "if v then put(kind, v, e, l) last = math.max(last, e) "                                 \
+    "out[#out + 1] = kind out[#out + 1] = string.format('%.9g', v) "                         \
+    "out[#out + 1] = string.format('%.0f', e - now) "                                        \
+    "else redis.call('HDEL', KEYS[1], kind) end end "                                        \
+    "if last > now then redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', last)) end "  \
     "return out"
 
 #endif

@@ -15,7 +15,8 @@ struct inflight {
     struct entry **bucket;
     size_t nbuckets; /* a power of two */
     size_t count, bytes;
-    size_t spilled;    /* on their way to Postfix */
+    size_t spilled;    /* on their way to Postfix's queue */
+    size_t expired;    /* and as a bounce by age */
     unsigned released; /* how often an entry has left the table */
     bool suspect;      /* one is there */
     struct taken_list taken;
@@ -101,10 +102,14 @@ void entry_set_mail(struct entry *e, struct smtp_rcpt *rcpt, size_t n,
     };
 }
 
-/* Through its queue, or as a bounce by age. */
-static bool to_postfix(const struct entry *e)
+static size_t is_spilled(const struct entry *e)
 {
-    return e->spill != SPILL_NONE || e->expired;
+    return e->spill != SPILL_NONE;
+}
+
+static size_t is_expired(const struct entry *e)
+{
+    return e->expired && !is_spilled(e);
 }
 
 void inflight_release(struct entry *e)
@@ -116,7 +121,8 @@ void inflight_release(struct entry *e)
         ASSERT(*at);
         at = &(*at)->next;
     }
-    ASSERT(h->count && h->bytes >= held_bytes(e) && h->spilled >= to_postfix(e));
+    ASSERT(h->count && h->bytes >= held_bytes(e) && h->spilled >= is_spilled(e) &&
+           h->expired >= is_expired(e));
     ASSERT(e->lane->in_flight && e->lane->leaving >= e->leaving);
     ASSERT(e->lane->destination->in_flight && e->lane->destination->in_hand_bytes >= held_bytes(e));
     *at = e->next;
@@ -127,7 +133,8 @@ void inflight_release(struct entry *e)
     e->lane->leaving -= e->leaving;
     e->lane->destination->in_flight--;
     e->lane->destination->in_hand_bytes -= held_bytes(e);
-    h->spilled -= to_postfix(e);
+    h->spilled -= is_spilled(e);
+    h->expired -= is_expired(e);
     h->released++;
     destination_want(e->lane->destination);
     if (e->suspect) {
@@ -184,21 +191,29 @@ void inflight_leaving(struct entry *e)
 void inflight_spill(struct entry *e, enum spill_reason reason)
 {
     struct inflight *h = e->relay->inflight;
-    h->spilled -= to_postfix(e);
+    h->spilled -= is_spilled(e);
+    h->expired -= is_expired(e);
     e->spill = reason;
-    h->spilled += to_postfix(e);
+    h->spilled += is_spilled(e);
+    h->expired += is_expired(e);
 }
 
 void inflight_expire(struct entry *e)
 {
     struct inflight *h = e->relay->inflight;
-    h->spilled += !to_postfix(e);
+    h->expired -= is_expired(e);
     e->expired = true;
+    h->expired += is_expired(e);
 }
 
 size_t inflight_spilled(const struct relay *r)
 {
     return r->inflight->spilled;
+}
+
+size_t inflight_expired(const struct relay *r)
+{
+    return r->inflight->expired;
 }
 
 void inflight_suspect(struct entry *e)

@@ -116,10 +116,11 @@ void inflight_release(struct entry *);
 unsigned inflight_released(const struct relay *);
 
 /* The entry goes to Postfix's queue for that reason; or it bounces, since it waited for too long. How
- * many do. */
+ * many do, of each kind: a port that does not answer must not hold up the other. */
 void inflight_spill(struct entry *, enum spill_reason);
 void inflight_expire(struct entry *);
 size_t inflight_spilled(const struct relay *);
+size_t inflight_expired(const struct relay *);
 
 /* Relays may have died of the entry (poison.h). Whether one such entry is there. */
 void inflight_suspect(struct entry *);

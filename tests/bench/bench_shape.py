@@ -34,7 +34,8 @@ QUICK = {"relays": "1,2", "many": 20000, "feedback": 5000, "cost": 10000, "round
 AUTOMATIC = {"takeover": "automatic", "beat": "200ms", "suspect_after": "1s", "dead_after": "3s", "alone_wait": "4s", "restless_most": "3s",
              "return_max": "1s", "compare_every": "10min", "settle": "1300ms", "store_deadline": "600ms", "max_entry": "1MB", "lane_time": "24h", "spill_above": 95}
 SPARE = 6           # next hops of each slow rate: one of them is counted on the node that is killed
-PATIENCE = 300
+PATIENCE, SLOWEST = 300, 500    # seconds without a mail's time; and mails/s: below that it hangs
+ENTRY = 600         # bytes of an entry in a node's memory, at most
 
 
 class Hops:
@@ -67,7 +68,7 @@ class Hops:
         return [(at / 1e9, what >> 32, what & 0xffffffff) for at, what in zip(words[::2], words[1::2])]
 
     def wait(self, mails, what):
-        eventually(what, lambda: self.mails() >= mails, PATIENCE, 0.02)
+        eventually(what, lambda: self.mails() >= mails, PATIENCE + mails // SLOWEST, 0.02)
 
     def end(self):
         self.process.kill()
@@ -79,9 +80,10 @@ class Hops:
 @contextlib.contextmanager
 def world(nodes, hops, records, most=0, **settings):
     """A group whose relays are there, and next hops."""
+    memory = max(4, 1 + records * ENTRY // 2 ** 30)
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as directory:
         os.chmod(directory, 0o755)
-        stack = Stack(Path(directory) / "stack", postfix="none", nodes=nodes, copies=min(2, nodes), maxmemory="4gb", settings=settings)
+        stack = Stack(Path(directory) / "stack", postfix="none", nodes=nodes, copies=min(2, nodes), maxmemory=f"{memory}gb", settings=settings)
         peer = Hops(directory, stack.ports, hops, records, most)
         try:
             with stack:
@@ -204,8 +206,9 @@ def judged(found, nodes, rates, killed, chosen, end, options):
             raise StackError(f"no mail came at {rate}/s")
         if times[hop][0] + 1 + seconds > (killed or end):
             raise StackError(f"{rate}/s over {nodes}: its mail came too late to be measured for {seconds} s")
-        lines.append((rate, nodes, "", within(times[hop], times[hop][0] + 1, seconds) / seconds,
-                      fullest(times[hop], 10) / (rate + 10 * rate), fullest(times[hop], 1) / (2 * rate)))
+        whole = [at for at in times[hop] if at < (killed or end)]
+        lines.append((rate, nodes, "", within(whole, whole[0] + 1, seconds) / seconds,
+                      fullest(whole, 10) / (rate + 10 * rate), fullest(whole, 1) / (2 * rate)))
         if killed and rate in chosen:
             mine = times[chosen[rate]]
             after = [killed, *(at for at in mine if killed <= at < killed + seconds), killed + seconds]
@@ -320,11 +323,20 @@ def cost_part(report, options):
     report.detail("cost", found)
 
 
+def used_memory(stack):
+    """Bytes that the only node's Redis uses."""
+    with resp.Connection(stack.nodes["mx1"], timeout=60) as connection:
+        return int(re.search(rb"used_memory:(\d+)", connection.call("INFO", "memory"))[1])
+
+
 def lanes_part(report, options):
     wanted = options.lanes * options.each
     with world(1, options.lanes, wanted + 1000, dead='{"mx1"}') as (stack, hops):
+        empty, began = used_memory(stack), time.monotonic()
         for hop in range(options.lanes):
             fill(stack, hops, hop, options.each)
+        held, filled = (used_memory(stack) - empty) / wanted, time.monotonic() - began
+        print(f"  {wanted:,} mails stored in {filled:.0f} s, {held:.0f} bytes of memory each", flush=True)
         began = time.monotonic()
         stack.set_dead()
         hops.wait(wanted, "all lanes are empty")
@@ -332,6 +344,7 @@ def lanes_part(report, options):
     different = len({(hop, number) for _, hop, number in found})
     seconds = found[-1][0] - began
     report.row(f"{options.lanes:,} next hops with {options.each:,} mails each", wanted / seconds, "mails/s")
+    report.row("memory of a waiting mail of some 50 bytes", held, "bytes")
     report.row("mails that came, of those stored", different / wanted, "", goal=">= 1")
     print(f"  {options.lanes:,} lanes: {wanted / seconds:.0f}/s, {len(found) - different} twice", flush=True)
 
@@ -339,9 +352,27 @@ def lanes_part(report, options):
 PARTS = {"rates": rates_part, "beside": beside_part, "feedback": feedback_part, "cost": cost_part, "lanes": lanes_part}
 
 
+STORED, SENT, START = 10000, 5000, 8      # mails/s into lanes, and out of them; seconds until a group is there. For the announcement alone
+
+
+def seconds_of(options):
+    """About how long each part takes on two cores."""
+    def took(mails):
+        return mails / STORED + mails / SENT + START
+    groups = [int(nodes) for nodes in options.relays.split(",")]
+    return {"rates": sum(37 + (45 if nodes > 1 else 0) + (60 if nodes > 1 else 30) * options.fast / STORED + START for nodes in groups),
+            "beside": options.rounds * (took(100 * options.few) + took(100 * options.few) + options.many / STORED),
+            "feedback": len(FEEDBACK) * took(options.feedback), "cost": 3 * options.rounds * took(options.cost), "lanes": took(options.lanes * options.each)}
+
+
 def run(report, options):
-    for name in options.parts.split(","):
+    parts = options.parts.split(",")
+    for name in parts:
         if name not in PARTS:
             raise StackError(f"parts={name}: there is {', '.join(PARTS)}")
+    seconds = seconds_of(options)
+    print(f"bench shape takes about {sum(seconds[name] for name in parts) / 60:.0f} minutes: "
+          + ", ".join(f"{name} {seconds[name] / 60:.1f}" for name in parts) + ". parts=NAME,... measures some of it", flush=True)
+    for name in parts:
         PARTS[name](report, options)
     report.remark(f"Load average {report.machine['load_at_start']:.1f} at the start, {os.getloadavg()[0]:.1f} at the end.")

@@ -7,21 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/hop_lines.h"
+
 enum { CONNECTIONS = 4096, ROOM = 65536 };
 
-/* Bytes are kept until their line is complete; of a content only the last few, and its header. */
 struct connection {
-    char in[ROOM];
-    size_t len;
-    bool content;
-    char out[4096]; /* answers to commands that came together leave together */
-    size_t out_len;
+    struct hop_lines *lines;
     uint64_t mail; /* plus 1; 0: its id was not seen */
 };
 
@@ -42,27 +38,11 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool flush(int fd, struct connection *c)
+static void note_id(void *arg, const char *line)
 {
-    size_t n = c->out_len;
-    c->out_len = 0;
-    return !n || send(fd, c->out, n, MSG_NOSIGNAL) == (ssize_t)n;
-}
-
-static bool say(int fd, struct connection *c, const char *text)
-{
-    size_t n = strlen(text);
-    if (c->out_len + n > sizeof c->out && !flush(fd, c))
-        return false;
-    memcpy(c->out + c->out_len, text, n);
-    c->out_len += n;
-    return true;
-}
-
-static void note_id(struct connection *c, const char *line)
-{
+    struct connection *c = arg;
     static const char name[] = "X-Oracle-Id: ";
-    if (strncmp(line, name, sizeof name - 1) ||
+    if (c->mail || strncmp(line, name, sizeof name - 1) ||
         strncmp(line + sizeof name - 1, hop.run, hop.run_len))
         return;
     char *end;
@@ -71,8 +51,9 @@ static void note_id(struct connection *c, const char *line)
         c->mail = mail + 1;
 }
 
-static void note_answer(struct connection *c)
+static void note_answer(void *arg)
 {
+    struct connection *c = arg;
     if (!c->mail)
         return;
     uint64_t before = 0;
@@ -83,50 +64,24 @@ static void note_answer(struct connection *c)
     c->mail = 0;
 }
 
-/* False: the connection ends. */
-static bool one_line(int fd, struct connection *c, const char *line)
+static const struct hop_calls calls = {note_id, note_answer};
+
+static struct connection *open_connection(int fd)
 {
-    if (c->content) {
-        if (strcmp(line, ".") != 0) {
-            if (!c->mail)
-                note_id(c, line);
-            return true;
-        }
-        c->content = false;
-        bool said = say(fd, c, "250 2.0.0 Ok\r\n") && flush(fd, c);
-        note_answer(c);
-        return said;
+    struct connection *c = calloc(1, sizeof *c);
+    if (c && !(c->lines = hop_lines_new(fd, ROOM, &calls, c))) {
+        free(c);
+        return NULL;
     }
-    if (!strncasecmp(line, "DATA", 4)) {
-        c->content = true;
-        return say(fd, c, "354 go on\r\n");
-    }
-    if (!strncasecmp(line, "EHLO", 4))
-        return say(fd, c, "250-next.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250 SIZE\r\n");
-    if (!strncasecmp(line, "QUIT", 4)) {
-        say(fd, c, "221 2.0.0 bye\r\n");
-        flush(fd, c);
-        return false;
-    }
-    return say(fd, c, "250 2.0.0 Ok\r\n");
+    return c;
 }
 
-static bool serve(int fd, struct connection *c)
+static void end_connection(int fd)
 {
-    ssize_t n = recv(fd, c->in + c->len, sizeof c->in - c->len, 0);
-    if (n <= 0)
-        return false;
-    c->len += (size_t)n;
-    char *line = c->in, *end;
-    while ((end = memchr(line, '\n', c->len - (size_t)(line - c->in)))) {
-        *(end > line && end[-1] == '\r' ? end - 1 : end) = '\0';
-        if (!one_line(fd, c, line))
-            return false;
-        line = end + 1;
-    }
-    c->len -= (size_t)(line - c->in);
-    memmove(c->in, line, c->len);
-    return flush(fd, c) && c->len < sizeof c->in;
+    free(hop.connection[fd]->lines);
+    free(hop.connection[fd]);
+    hop.connection[fd] = NULL;
+    close(fd);
 }
 
 static void take_connection(void)
@@ -135,14 +90,13 @@ static void take_connection(void)
     if (fd < 0)
         return;
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-    if (fd >= CONNECTIONS || !(hop.connection[fd] = calloc(1, sizeof *hop.connection[fd]))) {
+    if (fd >= CONNECTIONS || !(hop.connection[fd] = open_connection(fd))) {
         close(fd);
         return;
     }
     epoll_ctl(hop.loop, EPOLL_CTL_ADD, fd, &event);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    say(fd, hop.connection[fd], "220 next.example ESMTP\r\n");
-    flush(fd, hop.connection[fd]);
+    hop_lines_greet(hop.connection[fd]->lines);
 }
 
 static void *run(void *arg)
@@ -152,13 +106,10 @@ static void *run(void *arg)
         int n = epoll_wait(hop.loop, events, 64, -1);
         for (int i = 0; i < n; i++) {
             int fd = events[i].data.fd;
-            if (fd == hop.listener) {
+            if (fd == hop.listener)
                 take_connection();
-            } else if (!serve(fd, hop.connection[fd])) {
-                free(hop.connection[fd]);
-                hop.connection[fd] = NULL;
-                close(fd);
-            }
+            else if (!hop_lines_serve(hop.connection[fd]->lines))
+                end_connection(fd);
         }
     }
     return arg;

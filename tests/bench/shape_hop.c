@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -24,13 +23,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/hop_lines.h"
+
 enum { ROOM = 16384, FDS = 65536 };
 
 struct connection {
     uint32_t hop, number;
-    bool content;
-    size_t len, out_len;
-    char in[ROOM], out[1024];
+    struct hop_lines *lines;
 };
 
 static struct {
@@ -47,8 +46,17 @@ static _Noreturn void fail(const char *what)
     exit(1);
 }
 
-static void note_mail(const struct connection *c)
+static void note_number(void *arg, const char *line)
 {
+    static const char name[] = "X-Number: ";
+    struct connection *c = arg;
+    if (!strncmp(line, name, sizeof name - 1))
+        c->number = (uint32_t)strtoul(line + sizeof name - 1, NULL, 10);
+}
+
+static void note_mail(void *arg)
+{
+    const struct connection *c = arg;
     struct timespec t;
     uint64_t at = all.words[0];
     if (at == all.room) {
@@ -62,67 +70,7 @@ static void note_mail(const struct connection *c)
     __atomic_store_n(&all.words[0], at + 1, __ATOMIC_RELEASE);
 }
 
-static bool flush(int fd, struct connection *c)
-{
-    size_t n = c->out_len;
-    c->out_len = 0;
-    return !n || send(fd, c->out, n, MSG_NOSIGNAL) == (ssize_t)n;
-}
-
-static bool say(int fd, struct connection *c, const char *text)
-{
-    size_t n = strlen(text);
-    if (c->out_len + n > sizeof c->out && !flush(fd, c))
-        return false;
-    memcpy(c->out + c->out_len, text, n);
-    c->out_len += n;
-    return true;
-}
-
-/* False: the connection ends. */
-static bool one_line(int fd, struct connection *c, const char *line)
-{
-    static const char name[] = "X-Number: ";
-    if (c->content) {
-        if (!strncmp(line, name, sizeof name - 1))
-            c->number = (uint32_t)strtoul(line + sizeof name - 1, NULL, 10);
-        if (strcmp(line, ".") != 0)
-            return true;
-        c->content = false;
-        note_mail(c);
-        return say(fd, c, "250 2.0.0 Ok\r\n");
-    }
-    if (!strncasecmp(line, "DATA", 4)) {
-        c->content = true;
-        return say(fd, c, "354 go on\r\n");
-    }
-    if (!strncasecmp(line, "EHLO", 4))
-        return say(fd, c, "250-next.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250 SIZE\r\n");
-    if (!strncasecmp(line, "QUIT", 4)) {
-        say(fd, c, "221 2.0.0 bye\r\n");
-        flush(fd, c);
-        return false;
-    }
-    return say(fd, c, "250 2.0.0 Ok\r\n");
-}
-
-static bool serve(int fd, struct connection *c)
-{
-    ssize_t n = recv(fd, c->in + c->len, sizeof c->in - c->len, 0);
-    if (n <= 0)
-        return false;
-    c->len += (size_t)n;
-    char *line = c->in, *end;
-    while ((end = memchr(line, '\n', c->len - (size_t)(line - c->in)))) {
-        *(end > line && end[-1] == '\r' ? end - 1 : end) = '\0';
-        if (!one_line(fd, c, line))
-            return false;
-        line = end + 1;
-    }
-    c->len -= (size_t)(line - c->in);
-    memmove(c->in, line, c->len);
-    return flush(fd, c) && c->len < sizeof c->in;
-}
+static const struct hop_calls calls = {note_number, note_mail};
 
 static void take_connection(int listener)
 {
@@ -138,7 +86,7 @@ static void take_connection(int listener)
         return;
     }
     struct connection *c = fd < FDS ? calloc(1, sizeof *c) : NULL;
-    if (!c)
+    if (!c || !(c->lines = hop_lines_new(fd, ROOM, &calls, c)))
         fail("a connection");
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     c->hop = hop;
@@ -147,8 +95,7 @@ static void take_connection(int listener)
         all.words[2 + 2 * hop] = all.open[hop];
     epoll_ctl(all.loop, EPOLL_CTL_ADD, fd, &event);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    say(fd, c, "220 next.example ESMTP\r\n");
-    flush(fd, c);
+    hop_lines_greet(c->lines);
 }
 
 static void listen_at(const char *address, uint16_t port, uint32_t hop)
@@ -181,8 +128,9 @@ static void ready(int fd)
 {
     if (all.listener[fd]) {
         take_connection(fd);
-    } else if (!serve(fd, all.connection[fd])) {
+    } else if (!hop_lines_serve(all.connection[fd]->lines)) {
         all.open[all.connection[fd]->hop]--;
+        free(all.connection[fd]->lines);
         free(all.connection[fd]);
         all.connection[fd] = NULL;
         close(fd);

@@ -9,6 +9,9 @@
     upward   UPWARD counts what a room includes of rooms above it. It may only become less
     pure     the two cores include nothing but themselves and the C library without I/O
     guards   a header's guard is its path
+    library  a source that calls the C library includes the header of that function, by itself or
+             by headers of ours: other libraries' headers bring it in one release and not in the
+             next
 """
 import collections
 import pathlib
@@ -165,6 +168,17 @@ WALLS = {
         "dovecot-plugin/worker/kept dovecot-plugin/worker/metadata dovecot-plugin/worker/apply "
         "dovecot-plugin/worker/ingest dovecot-plugin/worker/exchange",
 }
+# Functions of the C library by their header. Dovecot's lib.h promises all of these.
+LIBRARY = {
+    "stdio.h": "fclose fflush fgets fopen fprintf fputs printf puts snprintf sscanf vsnprintf",
+    "stdlib.h": "abort atoi atoll bsearch calloc exit free getenv malloc mkdtemp mkstemp qsort "
+                "realloc strtod strtol strtoll strtoul strtoull",
+    "string.h": "explicit_bzero memchr memcmp memcpy memmem memmove memset strchr strcmp strcspn "
+                "strdup strerror strlen strncmp strndup strpbrk strrchr strspn strstr",
+    "sys/socket.h": "accept4 getsockopt sendmsg setsockopt socket",
+}
+PROMISES_ALL = "lib.h"
+SAID = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
 # Each room with the rooms above it that it includes nevertheless, and how often.
 UPWARD = {}
 # The pure cores, rooms and all, do no I/O and read no clock: of the C library just these.
@@ -186,6 +200,28 @@ def guard_fault(path, text):
     # A list that tests include more than once has none.
     if has != guard and not (has == "missing" and path.startswith("tests/")):
         yield f"{path}: its guard is {has}, and should be {guard}"
+
+
+def reach(path, files, known):
+    """What a file includes of the C library and others, by itself and by headers of ours."""
+    if path not in known:
+        known[path] = set()
+        for kind, name in INCLUDE.findall(files.get(path, "")):
+            known[path] |= {name} if kind == "<" or name not in files else reach(name, files, known)
+    return known[path]
+
+
+def library_faults(files):
+    known = {}
+    for path, text in sorted(files.items()):
+        has = reach(path, files, known)
+        if not path.endswith(".c") or PROMISES_ALL in has:
+            continue
+        calls = set(re.findall(r"(?<![\w.>])(\w+)\s*\(", SAID.sub(" ", text)))
+        for header, functions in LIBRARY.items():
+            called = sorted(calls & set(functions.split()))
+            if called and header not in has:
+                yield f"{path}: calls {called[0]} and lacks #include <{header}>"
 
 
 def faults(files, walls, upward, pure):
@@ -210,6 +246,7 @@ def faults(files, walls, upward, pure):
                     above[room, target].append(where)
                 elif target != room and target not in walls[room].split():
                     found.append(f"{where}: {room} must not include what is in {target or 'tests'}")
+    found += library_faults(files)
     for room, targets in upward.items():
         for target, number in targets.items():
             has = above[room, target]
@@ -249,6 +286,8 @@ PLANTED = [
     ("new/x.c", "", "no room"),
     ("mid/x.c", '#include "high/b.h"\n', "UPWARD has 1"),
     ("mid/c.c", "", "UPWARD has 1"),
+    ("tests/x.c", "void f(char *p) { free(p); }", "free and lacks #include <stdlib.h>"),
+    ("tests/x.c", '#include "low/a.h"\nint n = snprintf(0, 0, "");', "#include <stdio.h>"),
     ("low/a.h", guarded("A_H"), "its guard"),
     ("low/a.h", "", "its guard"),
     ("tests/list.h", guarded("LIST_H"), "its guard"),

@@ -97,7 +97,40 @@ def gateway_files(host):
     host.write("/etc/default/dovelane", f"DOVELANE_NODE={name}\n")
     master = host.read("/etc/postfix/master.cf")
     lines = host.read(examples / "master.cf")
-    host.write("/etc/postfix/master.cf", master + lines[lines.index("127.0.0.1:10627"):])
+    host.write("/etc/postfix/master.cf", master + lines[re.search(r"^127\.0\.0\.1:10[06]27", lines, re.M).start():])  # 10027: 0.1.0
+
+
+def gateway_users(hosts):
+    """TLS and users, as the guide of 0.1.0 has it: certificates and passwords are made on the first host. The operator is the admin's own user."""
+    first = hosts[0]
+    first.run("install -d /etc/dovelane/tls && cd /etc/dovelane/tls && "
+              "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=Dovelane -keyout ca.key -out ca.crt && umask 077 && "
+              "for program in dovelane dovelane-milter dovelane-proxy dovelane-relay dovelane-replicator; do echo $program $(openssl rand -hex 24) > ../$program.user; done")
+    for host in hosts:
+        first.run(f"cd /etc/dovelane/tls && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={host.name} -keyout {host.name}.key -out {host.name}.csr && "
+                  f"echo 'subjectAltName = DNS:{host.name}, IP:{host.address}' > {host.name}.ext && "
+                  f"openssl x509 -req -in {host.name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile {host.name}.ext -out {host.name}.crt")
+        config = re.sub(r"^node mx(.*) tls = no", r"node mx\1 tls = yes", host.read("/etc/dovelane/dovelane.conf"), flags=re.M)
+        host.write("/etc/dovelane/dovelane.conf", 'node_ca_file = "/etc/dovelane/tls/ca.crt"\nnode_user_file = "/etc/dovelane/%p.user"\n' + config)
+        redis = host.read("/etc/redis/redis-dovelane.conf").replace("port 7001", "port 0\ntls-port 7001\ntls-cert-file /etc/redis/dovelane/node.crt\ntls-key-file "
+                          "/etc/redis/dovelane/node.key\ntls-ca-cert-file /etc/redis/dovelane/ca.crt\ntls-auth-clients no\naclfile /etc/redis/dovelane/users.acl", 1)
+        host.write("/etc/redis/redis-dovelane.conf", redis)
+    files = first.run("cd /etc/dovelane && tar -c tls *.user | base64")
+    for host in hosts:
+        host.write("/etc/dovelane/taken", files)
+        host.run("cd /etc/dovelane && base64 -d taken | tar -x && rm taken && chgrp dovelane dovelane-milter.user dovelane-relay.user && chgrp dovelane-proxy dovelane-proxy.user && "
+                 "chmod 0640 *.user && install -d -o redis -g redis -m 0750 /etc/redis/dovelane && cd tls && install -o redis -g redis -m 0640 ca.crt /etc/redis/dovelane/ && "
+                 f"install -o redis -g redis -m 0640 {host.name}.crt /etc/redis/dovelane/node.crt && install -o redis -g redis -m 0640 {host.name}.key /etc/redis/dovelane/node.key")
+        new_users(host)
+
+
+def new_users(host):
+    """`dovelane acl`, with the operator behind it, into the server's file."""
+    host.run("(dovelane acl 2>/dev/null; echo 'user operator on >secret ~* &* +@all') > /etc/redis/dovelane/users.acl; chown redis: /etc/redis/dovelane/users.acl")
+
+
+def load_users(host):
+    assert host.run(f"redis-cli -h {host.address} -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user operator --pass secret ACL LOAD 2>&1").endswith("OK\n")
 
 
 def gateway_postfix(host):

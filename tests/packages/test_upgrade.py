@@ -129,3 +129,43 @@ def test_going_back_to_0_1_0_under_load(world, old, debs, tmp_path):
     assert one.run("systemctl --failed --no-legend") == ""
     whole(hosts)
     mail.close()
+
+
+def narrow(host):
+    """What `dovelane check` says of users of nodes that lack a right."""
+    return [line for line in host.run("dovelane check nodes || true").splitlines() if "[acl-narrower]" in line]
+
+
+def test_users_of_0_1_0_that_lack_a_right_are_named_by_the_package(world, old, debs, tmp_path):
+    """An admin who reads no page sees it when the package is installed, and whenever he looks. What he is told to type ends it."""
+    hosts = [world.machine(name, address, old) for name, address in packaged.HOSTS.items()]
+    mail = Mail(world, tmp_path)
+    for host in hosts:
+        gateway_files(host)
+        host.boot()
+    packaged.gateway_users(hosts)
+    for host in hosts:
+        gateway_start(host)
+    whole(hosts)
+    for host in hosts:
+        said = host.install(*debs.all("dovelane-dovecot"))
+        print(said)
+        assert "dovelane acl" in said and "on all hosts" in said, said
+        whole(hosts)
+    for host in hosts:
+        change_over(host)
+        whole(hosts)
+    for host in hosts:
+        for user in ("dovelane-milter", "dovelane-relay"):
+            assert any(f"its user {user} " in line for line in narrow(host)), narrow(host)
+    for host in hosts:
+        packaged.new_users(host)
+        packaged.load_users(host)
+        whole(hosts)
+    assert [narrow(host) for host in hosts] == [[], []]
+    # A later upgrade has nothing to say of it.
+    later = hosts[0].install(*debs.newer(tmp_path, 1, "dovelane-dovecot", "dovelane-doc"))
+    assert "dovelane acl" not in later, later
+    wait_in_lanes(mail, hosts, 20)
+    deliver_all(mail, hosts)
+    mail.close()

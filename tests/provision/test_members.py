@@ -52,6 +52,16 @@ def test_replicate_says_whose_clients_are_cut_off(pair, dovelane):
     assert "Dovecot is restarted on mx1, mx2: clients are cut off" in text and "Before replicate on" in text
 
 
+@pytest.mark.parametrize("hop, warned", [("lmtp:unix:private/dovecot-lmtp", True), ("lmtp:[127.0.0.1]:24", True), ("lmtp:inet:localhost:24", True), (HOP, False)])
+def test_a_next_hop_on_each_host_asks_for_one_set_of_mailboxes(pair, dovelane, hop, warned):
+    """Its mail comes into another host's mailboxes when a host is lost: nothing brings it back while replication is off."""
+    words = ("group", "divert", "add", hop, "--yes", "--wait", "0")
+    assert ("replicate on` comes first" in dovelane(*words)[1]) == warned
+    dovelane("group", "divert", "remove", hop, "--yes", "--wait", "0")
+    distribute.change(pair, lambda d: {**d, "replicate": True})
+    assert "replicate on` comes first" not in dovelane(*words)[1]
+
+
 @pytest.mark.long
 def test_a_change_of_the_group_while_it_asks_is_shown(pair, dovelane, asked):  # noqa: F811
     questions = asked(lambda: distribute.change(pair, lambda d: {**d, "divert": ["lmtp:[192.0.2.9]:24"]}))

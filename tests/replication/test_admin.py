@@ -198,12 +198,31 @@ def test_how_far_a_site_is_filled(group):
         b.doveadm("dovelane", "join", "--status", "-u", "nobody@example.org")
 
 
+def test_a_site_that_knows_no_user_is_not_full(group):
+    """A static userdb lists nobody: 100 % would send clients to an empty site. With the first user it counts."""
+    there = group("sdbox", "maildir", users=[], settings={**FAST, "sweep_all": "1h"})
+    a, b = there.replicas
+    deadline = time.monotonic() + 240
+    while "userdb lists none" not in lag_of_all(b):
+        assert time.monotonic() < deadline, lag_of_all(b)
+        time.sleep(0.2)
+    told = progress(b)
+    assert told["users"]["left"] == "-" and told["users"]["progress"] == f"[{'-' * 20}] 0 %", told
+    assert not any("100 %" in row["progress"] for row in told.values()), told
+    with Site(a, "first@example.org") as site:
+        site.append("INBOX", "m")
+    while (progress(b)["users"]["done"], progress(b)["users"]["left"]) != ("1", "0"):
+        assert time.monotonic() < deadline, progress(b)
+        time.sleep(0.2)
+    assert progress(b)["users"]["progress"] == f"[{'#' * 20}] 100 %"
+
+
 def lag_of_all(site):
     try:
         return site.doveadm("dovelane", "lag", "-A", timeout=240).decode()
     except StackError as error:
         assert "no user is known" in str(error)
-        return ""
+        return str(error)
 
 
 def test_a_first_start_looks_at_all_users(group):

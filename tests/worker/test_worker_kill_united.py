@@ -104,14 +104,10 @@ def hear(site, sender, parcel):
     site.work(PARCEL, num(sender.number) + num(kind) + text(body))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("formats", ("sdbox,sdbox", "maildir,maildir"))
-def test_what_the_other_site_did_in_one_parcel_with_the_union(scene, formats):
-    """It has united the folders, and its clients went on; here all of that comes at once."""
-    s = scene(formats, "none", "dies")
-    two_of_one_name(s, ("a", "b", "c"))
+def unite_there_alone(s):
+    """What the second site has goes there, and nothing comes from there."""
     s.there.outbox[2].clear()
-    for _ in range(30):     # from here to there alone
+    for _ in range(30):
         while s.here.outbox[1]:
             hear(s.there, s.here, s.here.outbox[1].pop(0))
         for parcel in list(s.there.outbox[2]):
@@ -126,6 +122,15 @@ def test_what_the_other_site_did_in_one_parcel_with_the_union(scene, formats):
                 s.here.ship(to, NEW)
         if in_h(s.there) == ["ha", "hb", "hc", "ta", "tb", "tc"] and not s.here.outbox[1]:
             break
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("formats", ("sdbox,sdbox", "maildir,maildir"))
+def test_what_the_other_site_did_in_one_parcel_with_the_union(scene, formats):
+    """It has united the folders, and its clients went on; here all of that comes at once."""
+    s = scene(formats, "none", "dies")
+    two_of_one_name(s, ("a", "b", "c"))
+    unite_there_alone(s)
     s.there.ingest()
     box = s.there.imap()
     box.select("H")
@@ -158,3 +163,50 @@ def test_flags_set_while_their_folder_is_united_and_the_log_was_rotated(scene):
     for site in (s.here, s.there):
         found = flags_in_h(site)
         assert "\\Flagged" in found["hb"] and "mykw" in found["hc"], found
+
+
+DELETED = ("+FLAGS", "(\\Deleted)")
+RESCUED = ("-FLAGS", "(\\Deleted)")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_is_marked_while_its_folder_is_united(scene, formats, step, how):
+    """\\Deleted is a client's word like any other flag, where nobody rescued the mail."""
+    s = scene(formats, step, how)
+    two_of_one_name(s, ("a", "b", "c"))
+    imap(s.here, "H", ("store", "3", *DELETED))
+    s.here.ingest()
+
+    def mark():
+        imap(s.here, "H", ("store", "1", *DELETED), ("store", "2", *DELETED), ("store", "2", *RESCUED), ("store", "3", *RESCUED))
+    s.meanwhile(mark, lambda: s.world.settle(ingest=False))
+    s.rest()
+    for site in (s.here, s.there):
+        assert flags_in_h(site) == {"ha": {"\\Seen", "\\Deleted"}, **{name: {"\\Seen"} for name in ("hb", "hc", "ta", "tb", "tc")}}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
+@pytest.mark.parametrize("formats", ("sdbox,sdbox", "maildir,maildir"))
+def test_a_mail_is_marked_that_was_rescued_in_the_other_folder(scene, formats, step):
+    """Who marked it here had not seen that."""
+    s = scene(formats, step, "stands")
+    two_of_one_name(s, ("a", "b", "c"))
+    unite_there_alone(s)
+    s.there.ingest()
+    box = s.there.imap()
+    box.select("H")
+    [uid] = box.uid("SEARCH", None, "SUBJECT", "ha")[1][0].split()
+    for change in (DELETED, RESCUED):
+        assert box.uid("STORE", uid, *change)[0] == "OK"
+        s.there.ingest()
+    box.logout()
+    s.there.outbox[2].clear()
+    s.there.ship(2, 1)
+    s.meanwhile(lambda: imap(s.here, "H", ("store", "1", *DELETED)), lambda: s.world.settle(ingest=False))
+    s.rest()
+    for site in (s.here, s.there):
+        assert flags_in_h(site)["ha"] == {"\\Seen"}

@@ -237,27 +237,43 @@ int orset_group_load(struct orset *os, const struct message *m)
     return n < 0 ? n : kept;
 }
 
+/* s: what is set on the dots of the message; no: what is cleared so that it beats a setting. */
+static int group_flags(struct orset *os, const struct message *m, struct orset_flags *s,
+                       struct orset_flags *no)
+{
+    memset(s, 0, sizeof *s);
+    memset(no, 0, sizeof *no);
+    if (!m->siblings) {
+        orset_flags_of(m, s, no);
+        return 0;
+    }
+    int n = orset_group_load(os, m);
+    if (n < 0)
+        return n;
+    for (int i = 0; i < n; i++) {
+        int r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2]);
+        if (r < 0)
+            return r;
+        orset_flags_of(&os->m[2], s, no);
+    }
+    return 0;
+}
+
 int orset_group_union(struct orset *os, const struct message *m, struct orset_flags *s)
 {
-    struct orset_flags no = {0};
-    memset(s, 0, sizeof *s);
-    if (!m->siblings) {
-        orset_flags_of(m, s, &no);
-    } else {
-        int n = orset_group_load(os, m);
-        if (n < 0)
-            return n;
-        for (int i = 0; i < n; i++) {
-            int r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2]);
-            if (r < 0)
-                return r;
-            orset_flags_of(&os->m[2], s, &no);
-        }
-    }
+    struct orset_flags no;
+    int r = group_flags(os, m, s, &no);
     /* Disable wins for \Deleted: an undelete must beat a concurrent delete, or the next EXPUNGE
      * destroys the mail. */
     s->system &= (uint8_t)~no.system;
-    return 0;
+    return r;
+}
+
+int orset_group_rescued(struct orset *os, const struct message *m)
+{
+    struct orset_flags s, no;
+    int r = group_flags(os, m, &s, &no);
+    return r < 0 ? r : (no.system & ORSET_DELETED) != 0;
 }
 
 int orset_group_speaker(struct orset *os, const struct message *m, struct orset_dot *dot,

@@ -23,6 +23,8 @@ int orset_guid_lives(struct orset *, const uint8_t guid[16]);
 /* count in os->group, itself included */
 int orset_group_load(struct orset *, const struct message *);
 int orset_group_union(struct orset *, const struct message *, struct orset_flags *);
+/* 1: \Deleted is cleared so that it beats a setting; 0 */
+int orset_group_rescued(struct orset *, const struct message *);
 /* The dot whose facts are the message's: smallest (SHA-256, dot). Uses m[2]. body_r: its
  * SHA-256, may be NULL. */
 int orset_group_speaker(struct orset *, const struct message *, struct orset_dot *,

@@ -28,6 +28,12 @@ int orset_message_flags(struct orset *os, uint32_t folder, struct orset_dot d,
     return orset_group_union(os, &os->m[0], flags);
 }
 
+int orset_message_rescued(struct orset *os, uint32_t folder, struct orset_dot d)
+{
+    int got = orset_message_load(os, folder, d, &os->m[0]);
+    return got <= 0 ? got : orset_group_rescued(os, &os->m[0]);
+}
+
 struct each {
     struct orset *os;
     orset_message_fn *fn;

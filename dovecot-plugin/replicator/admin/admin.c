@@ -469,14 +469,14 @@ static void for_users(struct client *c)
         c->after = mem_strdup("");
         next_users(c);
         if (!c->after && !c->named)
-            error(
-                c, NULL,
-                sweep_running(c->admin->r->sweep)
-                    ? "no user is known yet, the userdb's users are being listed: ask again in "
-                      "some seconds"
-                    : "no user is known: none had a change, and the userdb lists none "
-                      "(iterate_query?); or all are refused (see Dovecot's log); name one with -u",
-                DONE_NO_USER);
+            error(c, NULL,
+                  sweep_running(c->admin->r->sweep)
+                      ? "no user is known yet, the userdb's users are being listed: ask again in "
+                        "some seconds"
+                      : "no user is known: none had a change yet, and the userdb lists none "
+                        "(iterate_query?). Or all are refused here, and Dovecot's log says why. "
+                        "Users that have mail: doveadm dovelane resync -u USER, once for each",
+                  DONE_NO_USER);
     } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
         error(c, NULL, "no user has such a name", DONE_NO_USER);
     } else {

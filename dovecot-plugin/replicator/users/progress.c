@@ -221,7 +221,7 @@ void progress_rows(const struct progress *p, bool listed, struct progress_row ro
     bytes->done = p->bytes;
     double each = p->mails ? (double)p->bytes / (double)p->mails : 0;
     bytes->left = (uint64_t)(each * (double)p->unplaced);
-    users->known = listed;
+    users->known = listed && all > 0;
     mails->known = true;
     mails->more = bytes->more = !users->known || users->left > 0;
     users->more = false;

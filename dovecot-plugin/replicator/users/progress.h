@@ -15,8 +15,8 @@ enum { PROGRESS_USERS, PROGRESS_MAILS, PROGRESS_BYTES, PROGRESS_KINDS };
 
 struct progress_row {
     uint64_t done, left;
-    bool known;  /* left is: of users not before they were listed once. Of bytes it is an estimate,
-                    made from the mails that were placed */
+    bool known;  /* left is: of users not before they were listed once and one is known, as a
+                    userdb may list none. Of bytes it is an estimate, made from what was placed */
     bool more;   /* users are left, and may have mails that are in no number yet */
     double rate; /* a second, within the last half minute */
 };

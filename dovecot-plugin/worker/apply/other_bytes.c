@@ -25,7 +25,7 @@
 
 /* Its flags are those of the mail that gives way. */
 static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans,
-                                            const struct orset_task *t)
+                                            const struct orset_task *t, struct renumber *m)
 {
     const struct orset_facts *facts = &t->message.facts;
     struct mail *old = mail_by_uid(trans, t->uid);
@@ -33,7 +33,7 @@ static struct mail_save_context *bytes_init(struct mailbox_transaction_context *
     if (old == NULL)
         return NULL;
     struct mail_save_context *ctx = mailbox_save_alloc(trans);
-    mailbox_save_copy_flags(ctx, old);
+    renumber_copy_flags(ctx, old, m);
     mail_free(&old);
     memcpy(guid, facts->guid, sizeof guid);
     mailbox_save_set_guid(ctx, facts->guid_text_len > 0
@@ -56,7 +56,7 @@ static int save_bytes(struct session *s, struct mailbox *box, const struct orset
             MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
         "dovelane body");
     *from = log_end(box);
-    struct mail_save_context *ctx = bytes_init(trans, t);
+    struct mail_save_context *ctx = bytes_init(trans, t, m);
     if (ctx == NULL || save_stream(ctx, in) < 0) {
         if (ctx != NULL)
             session_note(s, NOTE_WARNING, "%s: a mail cannot be saved and waits: %s",
@@ -170,7 +170,7 @@ static int body_one(struct session *s, const struct orset_task *t, struct istrea
         int saved = save_bytes(s, box, t, in, &m, &from);
         if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0)
             crash_at("body-bound");
-        if (saved > 0 && r == 0 && (r = renumber_expunge_old(s, box, &m, 1)) == 0) {
+        if (saved > 0 && r == 0 && (r = renumber_expunge_old(s, x, box, &m, 1)) == 0) {
             crash_at("body-expunged");
             session_note(
                 s, NOTE_INFO,

@@ -1,10 +1,11 @@
 /* renumber - mails that should have another UID (F31): a new copy inside the mailbox.
  *
  *     a row says which mails are about to get which UID, and where the mailbox's log ended
- *     the mails are copied inside the mailbox, under their new UIDs
+ *     the mails are copied inside the mailbox, under their new UIDs, without \Deleted
  *     the state binds them there; the row says which UIDs are about to be expunged
  *     the old UIDs are expunged: a transaction of its own, since what an external one expunges no
- *     storage deletes
+ *     storage deletes. It gives the new ones the flags that the old ones have by then
+ *     (renumber_old.c)
  *     the row goes
  *
  * After a crash ingest finds the row and ends what it names: renumber_recover(). What clients
@@ -86,7 +87,7 @@ int renumber_row_done(struct session *s, uint32_t folder)
     return session_commit(s);
 }
 
-static int copy_inside(struct mailbox_transaction_context *trans, const struct renumber *m)
+static int copy_inside(struct mailbox_transaction_context *trans, struct renumber *m)
 {
     struct mail *mail = mail_by_uid(trans, m->uid);
     time_t received, saved;
@@ -99,7 +100,7 @@ static int copy_inside(struct mailbox_transaction_context *trans, const struct r
         file_name_is_used(guid);
     if (mail_get_received_date(mail, &received) >= 0 && mail_get_save_date(mail, &saved) >= 0) {
         struct mail_save_context *ctx = mailbox_save_alloc(trans);
-        mailbox_save_copy_flags(ctx, mail);
+        renumber_copy_flags(ctx, mail, m);
         mailbox_save_set_uid(ctx, m->new_uid);
         mailbox_save_set_received_date(ctx, received, 0);
         mailbox_save_set_save_date(ctx, saved);
@@ -109,15 +110,6 @@ static int copy_inside(struct mailbox_transaction_context *trans, const struct r
     }
     mail_free(&mail);
     return r;
-}
-
-bool renumber_guid(struct mail *mail, guid_128_t guid_r)
-{
-    const char *guid;
-    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0)
-        return FALSE;
-    mail_generate_guid_128_hash(guid, guid_r);
-    return TRUE;
 }
 
 /* Nothing is copied while a UID names another mail than the state has under it. */
@@ -210,32 +202,6 @@ static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, str
     return (int)copied;
 }
 
-int renumber_expunge_old(struct session *s, struct mailbox *box, const struct renumber *v,
-                         unsigned n)
-{
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(
-        box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
-        "dovelane renumber");
-    for (unsigned i = 0; i < n; i++) {
-        struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid && !v[i].other
-                                ? mail_by_uid(trans, v[i].uid)
-                                : NULL;
-        guid_128_t guid;
-        if (mail != NULL) {
-            /* The library writes the GUID, by which an older state finds the copy (log.c), if
-             * its cache has it by then: not unless it was asked for. */
-            bool read = renumber_guid(mail, guid);
-            if (guid_128_is_empty(v[i].guid) || (read && guid_128_equals(guid, v[i].guid)))
-                mail_expunge(mail);
-            mail_free(&mail);
-        }
-    }
-    if (mailbox_transaction_commit(&trans) < 0 || mailbox_sync(box, 0) < 0)
-        return session_fail(s, "%s: %s", mailbox_get_vname(box),
-                            mailbox_get_last_internal_error(box, NULL));
-    return 0;
-}
-
 int renumber_say_moved(struct session *s, struct box *x, const struct renumber *v, unsigned n,
                        const struct log_pos *from)
 {
@@ -288,7 +254,7 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
                 r = bind_new(s, x, v, (unsigned)copied, &from);
             crash_at("renumber-bound");
             if (r == 0)
-                r = renumber_expunge_old(s, box, v, (unsigned)copied);
+                r = renumber_expunge_old(s, x, box, v, (unsigned)copied);
             crash_at("renumber-expunged");
             if (r == 0)
                 r = renumber_row_done(s, folder);

@@ -5,10 +5,13 @@
 
 #include "dovecot-plugin/compat.h"
 
+#include <array.h>
 #include <guid.h>
+#include <mail-types.h>
 
 struct box;
 struct log_pos;
+struct mail_save_context;
 struct session;
 
 struct renumber {
@@ -18,6 +21,12 @@ struct renumber {
     bool other;       /* uid may name another mail by now */
     /* that the mail had under uid when it was known to be the state's; zeros: not known */
     guid_128_t guid;
+    /* What the mail had when it was copied; without, that is not known. The keywords are numbers of
+     * the mailbox's index, on the data stack. */
+    bool flags_known;
+    enum mail_flags flags;
+    const unsigned *keywords;
+    unsigned keyword_count;
 };
 ARRAY_DEFINE_TYPE(renumber, struct renumber);
 
@@ -37,7 +46,18 @@ int renumber_row_done(struct session *, uint32_t folder);
  * new ones. Inside a transaction. */
 int renumber_say_moved(struct session *, struct box *, const struct renumber *v, unsigned n,
                        const struct log_pos *from);
-int renumber_expunge_old(struct session *, struct mailbox *, const struct renumber *v, unsigned n);
+
+/* --- renumber_old.c --------------------------------------------------------------------------- */
+
 bool renumber_guid(struct mail *, guid_128_t guid_r);
+/* The copy of m's mail gets its flags and keywords, but for \Deleted. While the mail is there under
+ * both UIDs, a client who clears that clears it under the old one. Who expunges what is \Deleted
+ * just then would take the copy. */
+void renumber_copy_flags(struct mail_save_context *, struct mail *, struct renumber *m);
+/* What is known to be there under another UID goes. In the same moment that one gets what clients
+ * changed of the old one's flags since the copy. It gets \Deleted, too, if the old one has it by
+ * then. */
+int renumber_expunge_old(struct session *, struct box *, struct mailbox *, const struct renumber *v,
+                         unsigned n);
 
 #endif

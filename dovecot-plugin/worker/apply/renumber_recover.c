@@ -263,5 +263,5 @@ int renumber_recover(struct session *s, struct mailbox *box, struct box *x, cons
     if (renumber_put_row(s, x->folder, array_count(&left) > 0 ? array_front(&left) : NULL,
                          array_count(&left), NULL) < 0)
         return -1;
-    return n > 0 && renumber_expunge_old(s, box, v, n) < 0 ? -1 : 1;
+    return n > 0 && renumber_expunge_old(s, x, box, v, n) < 0 ? -1 : 1;
 }

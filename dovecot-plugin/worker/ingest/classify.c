@@ -30,6 +30,8 @@ enum missing_case classify_missing(const struct missing_facts *f)
 {
     if (f->moving)
         return MISSING_MOVED;
+    if (f->taken && f->verdict != LOG_SCAN_BROKEN)
+        return MISSING_RESCUED;
     if (f->requested)
         return MISSING_REMOVED;
     if (f->verdict == LOG_SCAN_BROKEN)

@@ -9,6 +9,9 @@
  * A message whose mail is not there:
  *
  *     this program was about to move it  it is bound again by its GUID
+ *     a client asked for it, which was
+ *     shown \Deleted that another one
+ *     had cleared under its former UID   placed again
  *     a client asked for it              a removal
  *     the index is another one           damage: placed again, nothing is published (F1)
  *     it is quarantined                  it stays so
@@ -49,6 +52,7 @@ bool classify_adds_flags(const struct present_facts *);
 struct missing_facts {
     enum log_verdict verdict;
     bool moving;      /* this program was about to give it another UID */
+    bool taken;       /* struct late_change */
     bool requested;   /* a client asked for its expunge, or this program */
     bool quarantined; /* already */
     bool maildir;     /* where other programs may remove mail */
@@ -57,6 +61,7 @@ struct missing_facts {
 
 enum missing_case {
     MISSING_MOVED,
+    MISSING_RESCUED,
     MISSING_REMOVED,
     MISSING_QUARANTINED,
     MISSING_VANISHED,

@@ -88,6 +88,8 @@ int scan_changed(struct mailbox_scan *, int r);
 /* The GUID of the mail that l.mail is set to. False: it cannot be read. */
 bool scan_guid(struct mailbox_scan *, guid_128_t guid);
 void scan_unreadable(struct mailbox_scan *); /* that mail, now */
+/* What clients said of the mail under the UID that it had before; NULL: nothing. */
+const struct late_change *scan_late(struct mailbox_scan *, uint32_t uid);
 
 /* --- scan_present.c: a mail that is there, the one that l->mail is set to --------------------- */
 

@@ -6,6 +6,7 @@
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -114,6 +115,27 @@ static int missing(struct mailbox_scan *l, uint32_t uid)
     return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
 
+/* A session had not looked since the mail got another UID, and cleared \Deleted under the old one.
+ * The new one was shown \Deleted until this scan, and a client expunged what was. A MOVE just then
+ * looks alike in the log: the mail stays where it was, too. */
+static int rescued(struct mailbox_scan *l, uint32_t uid)
+{
+    struct orset_flags meant;
+    const struct late_change *late = scan_late(l, uid);
+    int r = orset_flags_seen(l->s->os, l->x->folder, uid, &meant);
+    if (r <= 0)
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
+    flags_unite(&meant, &late->set);
+    flags_without(&meant, &late->cut);
+    session_note(
+        l->s, NOTE_INFO,
+        "%s: UID %u: expunged just after a client had cleared \\Deleted under the UID that "
+        "it had before: it is placed again",
+        l->x->vname, uid);
+    r = orset_local_flags(l->s->os, l->x->folder, uid, &meant, NULL);
+    return scan_changed(l, r < 0 ? r : orset_local_missing(l->s->os, l->x->folder, uid));
+}
+
 /* In the log that a rebuild of the index began, which alone does not tell whose UIDs these are:
  * the mailbox may have been restored before. */
 static bool asked_since(struct mailbox_scan *l, const struct orset_message *m)
@@ -140,6 +162,7 @@ int scan_missing(struct mailbox_scan *l, uint32_t uid)
     struct removal removal = {.folder = l->x->folder, .uid = uid, .mdbox = mdbox_is(l->box)};
     /* and stays so, if there is nothing new to know of it */
     bool held = seq_range_array_remove(&l->x->quarantine, uid);
+    const struct late_change *late = scan_late(l, uid);
     if (r <= 0)
         return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
     memcpy(removal.guid, m.facts.guid, sizeof removal.guid);
@@ -148,12 +171,14 @@ int scan_missing(struct mailbox_scan *l, uint32_t uid)
     switch (classify_missing(&(struct missing_facts){
         .verdict = l->log.verdict,
         .moving = seq_range_exists(&l->moving, uid),
+        .taken = late != NULL && late->taken && !late->expunged,
         .requested = is_requested(l, uid, &m),
         .quarantined = held,
         .maildir = l->maildir,
         .touched = seq_range_exists(&l->log.touched, uid),
     })) {
     case MISSING_MOVED: return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+    case MISSING_RESCUED: return rescued(l, uid);
     case MISSING_REMOVED:
         session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
         array_push_back(&l->in->removals, &removal);

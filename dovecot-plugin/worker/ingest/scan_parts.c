@@ -90,3 +90,13 @@ bool scan_guid(struct mailbox_scan *l, guid_128_t guid)
     mail_generate_guid_128_hash(text, guid);
     return TRUE;
 }
+
+const struct late_change *scan_late(struct mailbox_scan *l, uint32_t uid)
+{
+    const struct late_change *late;
+    array_foreach (&l->log.late, late) {
+        if (late->uid == uid)
+            return late;
+    }
+    return NULL;
+}

@@ -406,16 +406,6 @@ static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
     return r < 0 ? r : 1;
 }
 
-static const struct late_change *late_of(struct mailbox_scan *l, uint32_t uid)
-{
-    const struct late_change *late;
-    array_foreach (&l->log.late, late) {
-        if (late->uid == uid)
-            return late;
-    }
-    return NULL;
-}
-
 /* What a client said of the mail under its old UID is as good as said of this one; the mailbox
  * does not show it yet. */
 static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
@@ -439,6 +429,17 @@ static void flags_take(struct orset_flags *flags, const struct orset_flags *from
     flags_unite(flags, &taken);
 }
 
+/* Whether \Deleted, which a client set last, is his word as other flags are. 1; 0: somebody may have
+ * rescued the mail whom he had not seen: in another folder that this mailbox belongs to by now, or
+ * in what a state that is older has lost. */
+static int deleted_counts(struct mailbox_scan *l, const struct orset_message *m)
+{
+    if (l->x->adopted == 0 || l->x->rewound || l->log.verdict != LOG_SCAN_UNBROKEN)
+        return 0;
+    int rescued = orset_message_rescued(l->s->os, m->folder, m->dot);
+    return rescued < 0 ? rescued : !rescued;
+}
+
 /* The state is older than the mailbox, and the log says what happened since. What this program
  * did by the later state's word is no change of a client's; what a client did last stands,
  * though the state that knew of it is lost. What nobody is known to have cleared stays set.
@@ -455,6 +456,10 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
     last_words(l, &l->log.flag_changes, uid, bound, &last);
     if (l->locked)
         return ORSET_KNOWN;
+    if ((r = deleted_counts(l, m)) < 0)
+        return r;
+    if (r == 0)
+        last.set.system &= (uint8_t)~ORSET_DELETED;
     if (!bound) {
         /* What it has more, a client saved it with: nobody else is known to have set it. But
          * where this program saved it, the later state knew, and whoever cleared it since had
@@ -469,7 +474,7 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
         flags_without(&more, &last.own);
         if (last.placed || told)
             more = last.set;
-        more.system &= (uint8_t)~ORSET_DELETED;
+        more.system &= (uint8_t)~ORSET_DELETED | last.set.system;
         seen = *now;
         flags_without(&seen, &more);
     }
@@ -484,8 +489,6 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
     flags_take(&seen, &wanted, &cut);
     set = last.set;
     flags_take(&set, now, &last.set);
-    /* where it was cleared elsewhere, somebody rescued the mail */
-    set.system &= (uint8_t)~ORSET_DELETED;
     session_explain(s,
                     "%s: UID %u: the state is older: it has %s, wanted %s; a client's last words "
                     "set %s and cleared %s, this program's were on %s",
@@ -578,7 +581,7 @@ static struct present_facts facts_of(const struct mailbox_scan *l, const struct 
 
 int scan_present(struct mailbox_scan *l, uint32_t uid)
 {
-    const struct late_change *late = late_of(l, uid);
+    const struct late_change *late = scan_late(l, uid);
     struct orset_flags now, named, set;
     struct orset_message m;
     flags_of_mail(l->s, l->mail, &now);

@@ -112,8 +112,13 @@ static void take_late(struct reading *in, const struct mail_transaction_header *
         return;
     /* Under its new UID, what it is by now is what counts. */
     array_foreach_modifiable (&in->scan->late, l) {
-        if (set == NULL || l->uid < uid1 || l->uid > uid2)
+        if (l->uid < uid1 || l->uid > uid2)
             continue;
+        if (set == NULL) {
+            l->taken = l->taken || l->rescued;
+            continue;
+        }
+        l->rescued = l->rescued && (set->system & ORSET_DELETED) == 0;
         flags_without(&l->set, set);
         flags_without(&l->set, cut);
         flags_without(&l->cut, set);
@@ -140,6 +145,7 @@ static void take_late(struct reading *in, const struct mail_transaction_header *
         flags_unite(&l->set, set);
         flags_without(&l->set, cut);
         flags_unite(&l->cut, cut);
+        l->rescued = (l->cut.system & ORSET_DELETED) != 0;
     }
 }
 

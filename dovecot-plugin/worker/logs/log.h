@@ -18,6 +18,8 @@ struct late_change {
     uint32_t uid; /* it has now */
     struct orset_flags set, cut;
     bool expunged;
+    bool rescued; /* \Deleted was cleared, and none has set it since */
+    bool taken;   /* and then a client expunged it under the UID that it has now */
 };
 
 /* One record's change of flags: a client's, or one of this program's or another one that acts

@@ -1,7 +1,8 @@
 /* crash - dies between two steps, for tests: DOVELANE_CRASH_AT=<step>:<file>, and then only
  * once, so that what is started next can go on: the named file is removed by the crash. A file
  * that is not empty only has it stop there: the file becomes <file>.reached, and when that is
- * removed it goes on. In test builds only (DOVELANE_TEST_CRASH). */
+ * removed it goes on. More than one step is told with commas between. In test builds only
+ * (DOVELANE_TEST_CRASH). */
 #include "dovecot-plugin/worker/session/crash.h"
 
 #ifdef DOVELANE_TEST_CRASH
@@ -24,9 +25,9 @@ static void stop_there(const char *path)
 }
 
 /* Without the file there nothing happens. */
-void crash_at(const char *step)
+static void crash_here(const char *at, const char *step)
 {
-    const char *at = getenv("DOVELANE_CRASH_AT"), *path = at == NULL ? NULL : strchr(at, ':');
+    const char *path = strchr(at, ':');
     size_t n = path == NULL ? 0 : (size_t)(path - at);
     struct stat st;
     if (n == 0 || strlen(step) != n || memcmp(at, step, n) != 0 || stat(path + 1, &st) < 0)
@@ -35,6 +36,17 @@ void crash_at(const char *step)
         stop_there(path + 1);
     else if (unlink(path + 1) == 0)
         _exit(99);
+}
+
+void crash_at(const char *step)
+{
+    const char *all = getenv("DOVELANE_CRASH_AT");
+    T_BEGIN
+    {
+        for (const char *const *at = t_strsplit(all == NULL ? "" : all, ","); *at != NULL; at++)
+            crash_here(*at, step);
+    }
+    T_END;
 }
 
 static int (*delete_mailbox)(struct mailbox_list *, const char *);

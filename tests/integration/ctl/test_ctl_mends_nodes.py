@@ -455,6 +455,12 @@ def test_users_that_are_not_todays(link):
     link.call("ACL", "SETUSER", "dovelane", "-time")
     for name in ("acl-wider", "acl-narrower", "acl-missing", "clock-untold"):
         assert link.check.finds(name, "nodes").mend.removeprefix("when the programs of all hosts are of this version: ") == "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
+    # In a group that `dovelane init` made, what is written by hand would be made anew.
+    group = link.conf.parent / "group"
+    group.touch()
+    for name in ("acl-wider", "acl-narrower", "acl-missing", "clock-untold"):
+        assert link.check.finds(name, "nodes").mend.endswith("`dovelane init`, on the authority's host first, then on all others")
+    group.unlink()
     acl = subprocess.run([BUILD / "ctl" / "dovelane", "-c", link.conf, "acl"], capture_output=True, text=True, timeout=60, check=True).stdout
     (link.files.directory / "mx1.acl").write_text("user default on nopass ~* &* +@all\n" + "".join(acl.splitlines(True)[1:]))
     link.call("ACL", "LOAD")
@@ -466,7 +472,8 @@ def test_users_that_are_not_todays(link):
 def test_users_of_an_older_version(link):
     """A right that is wider only because of where it is: +eval on keys of its own stays, +eval on others is named."""
     link.write()
-    link.call("ACL", "SETUSER", "dovelane-milter", "clearselectors", "(~dovelane.divert ~dovelane.holds +get +set +eval)", "(%R~dovelane.nodes %R~dovelane.shape +get)", "+lane.beat", "-lane.beats")
+    link.call("ACL", "SETUSER", "dovelane-milter", "clearselectors", "(~dovelane.divert ~dovelane.holds +get +set +eval)", "(%R~dovelane.nodes %R~dovelane.shape +get)",
+              "(%R~dovelane:lmtp:* %R~dovelane:smtp:* %R~dovelane:relay:* +lane.info)", "+lane.beat", "-lane.beats")
     link.call("ACL", "SETUSER", "dovelane-relay", "+eval")
     out = link.check.look("nodes")[1]
     assert link.check.finds("acl-wider", "nodes").mend == "when the programs of all hosts are of this version: `dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"

@@ -449,10 +449,13 @@ def test_a_userdb_that_lists_nobody(site):
     for script, says in (
         ("#!/bin/sh\nexit 0\n", "a user comes with his first change"),
         ("#!/bin/sh\necho 'Fatal: userdb is away' >&2\nexit 75\n", "Fatal: userdb is away"),
+        # A static userdb while Dovecot runs, as 2.3.19 and 2.4.1 say it.
+        ("#!/bin/sh\necho 'Error: auth-master: userdb list: User listing returned failure' >&2\nexit 75\n", "a user comes with his first change"),
     ):
         site.doveadm(script)
         found = site.finds("users-unlisted")
         assert says in found.text and "iterate_query" in found.mend
+        assert ("resync -u USER" in found.mend) == ("first change" in says)
     site.doveadm(LISTS)
     site.lacks("users-unlisted")
 

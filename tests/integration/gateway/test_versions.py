@@ -301,3 +301,48 @@ def test_replicators_of_both_versions(first):
         good = True
     finally:
         world.end(not good)
+
+
+def push_mails(system, owners, names, of_class=None):
+    """A mail for sink a of each name, in the lane of the owners and the class, on all owners."""
+    hop = re.search(r'(?m)^divert = .*?"(smtp:[^"]+)"', Path(system["relay-mx1"].note["conf"]).read_text())[1]
+    lane = f"dovelane:{hop}|" + ">".join(owners) + (f"|+{of_class}" if of_class else "")
+    words = []
+    for name in names:
+        body = f"Subject: x\r\nX-Oracle-Id: {name}\r\n\r\ntext\r\n".encode()
+        words += [1, envelope.entry_id(), envelope.encode(["x@a.example"], size=len(body)), body]
+    for owner in reversed(owners):
+        with resp.Connection(system.nodes[owner]) as connection:
+            connection.call("LANE.PUSH", 1, lane, "ENTRIES", len(names), *words)
+
+
+def test_an_earlier_relay_leaves_lanes_of_classes_alone_and_its_successor_delivers_them(old):
+    """It neither delivers nor takes over what it does not know; nothing of that is lost, and nothing comes twice."""
+    kinds = {kind: [f"{kind}-{i:08d}" for i in range(20)] for kind in ("ours", "theirs", "dying", "plain", "taken")}
+    with group(old, *SECOND) as system:
+        ready(system)
+        deliveries = oracle.Deliveries(system)
+
+        def came():
+            return {mail for mail, _ in deliveries.read().mails}
+        push_mails(system, ["mx1", "mx2"], kinds["ours"], "bulk")
+        push_mails(system, ["mx2", "mx1"], kinds["theirs"], "bulk")
+        push_mails(system, ["mx2", "mx1"], kinds["plain"])
+        eventually("each version's relay delivers what it knows", lambda: came() >= {*kinds["ours"], *kinds["plain"]})
+        assert not came() & {*kinds["theirs"]}
+        eventually("the rest is on both nodes", lambda: held(system) == {"mx1": 20, "mx2": 20})
+        each_sink(system, "down")
+        push_mails(system, ["mx1", "mx2"], kinds["dying"], "bulk")
+        push_mails(system, ["mx1", "mx2"], kinds["taken"])
+        system.kill("relay-mx1")
+        system.kill("redis-mx1")
+        each_sink(system, "up")
+        eventually("the earlier one takes over what it knows", lambda: came() >= {*kinds["taken"]}, 60)
+        assert not came() & {*kinds["theirs"], *kinds["dying"]}
+        eventually("it keeps the rest", lambda: lanes.length(system.nodes["mx2"]) == 40)
+        system.end("relay-mx2")
+        versions.change(system["relay-mx2"], old, system.shape.build)
+        system.start("relay-mx2")
+        everything = {name for names in kinds.values() for name in names}
+        eventually("all has come", lambda: came() >= everything, 60)
+        assert all(count == 1 for (mail, _), count in deliveries.mails.items() if mail in {*kinds["theirs"], *kinds["dying"]})

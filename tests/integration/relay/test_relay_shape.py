@@ -83,6 +83,21 @@ def test_a_rate_holds_while_the_node_that_counts_is_killed(world):
     assert too_many(times, 60, 1 + 60 * 0.4 + 3) <= 0.05 * 60, times
 
 
+def test_what_was_booked_at_a_node_that_is_killed_is_not_sent_besides(world):
+    """Each relay books its next token ahead: the node that counts from then on must not give the same time away again."""
+    w = group(world, {"rate": "1/s", "burst": 1})
+    times = timed(peer := w.peer())
+    fill(w, peer, 12)
+    eventually("it is under way", lambda: len(times) >= 5)
+    counting, = [node for node in NODES if w.connections[node].call("EXISTS", f"dovelane.bucket:{peer.destination}")]
+    w.stack.kill(f"relay-{counting}")
+    w.stack.kill(f"redis-{counting}")
+    before = len(times)
+    eventually("it goes on", lambda: len(times) >= before + 12)
+    assert too_many(times, 1, 1) <= 0.6, times
+    assert times[before] - times[before - 1] < 4, "two tokens' time, and one that the relay took along"
+
+
 def test_a_rate_holds_while_the_node_that_counts_stands_still(world):
     w = group(world, {"rate": "60/s", "burst": 1})
     times = timed(peer := w.peer())

@@ -271,7 +271,7 @@ def write_config(base, mark, ports, log, storage="sdbox", root=None, users=None,
     number = number or version(root)
     prepare_folders(base)
     homes = seen(base / "mail", root)
-    (base / "users").write_text("".join(passwd_line(user, homes) for user in users or USERS))
+    (base / "users").write_text("".join(passwd_line(user, homes) for user in (USERS if users is None else users)))
     at = {protocol: ports.take() for protocol in ("imap", "lmtp", *protocols)}
     config = base / "dovecot.conf"
     config.write_text(text(base, instance(mark), log, at, storage, number, root=root,

@@ -1,5 +1,7 @@
 #include "tests/unit/lib/tests.h"
 
+#include <string.h>
+
 #include "lib/redis/beat_reader.h"
 
 #define UNKNOWN "ERR unknown command 'LANE.BEATS', with args beginning with: "

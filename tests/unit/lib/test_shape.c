@@ -190,6 +190,23 @@ START_TEST(test_a_suspension_is_not_over_before_the_last_one)
 }
 END_TEST
 
+START_TEST(test_the_end_of_a_suspension_is_remembered)
+{
+    static const char said[] = MX "\tresumed=2026-12-01 12:00\n";
+    int64_t noon = wall("2026-12-01 12:00"), one = wall("2026-12-01 13:00");
+    struct shape s = of("*\tresumed=2026-12-01 11:00\n", said, MX, NULL);
+    ck_assert(!s.suspended && shape_resumed_at(&s, one) == noon);
+    s = of(said, "*\tresumed=2026-12-01 13:00\n", MX, NULL);
+    ck_assert(shape_resumed_at(&s, one) == one);
+    s = of(NULL, said, "smtp:[10.0.0.5]:25", NULL);
+    ck_assert(shape_resumed_at(&s, one) == 0);
+    /* One that ended by itself, and one that has not. */
+    s = of(said, "*\tsuspend=x\tsuspend_until=2026-12-01 12:30\n", MX, NULL);
+    ck_assert(shape_resumed_at(&s, one) == wall("2026-12-01 12:30"));
+    ck_assert(shape_resumed_at(&s, wall("2026-12-01 12:29")) == noon);
+}
+END_TEST
+
 START_TEST(test_a_warm_up_spreads_each_day_and_ends)
 {
     struct shape s = of("*\twarmup=2026-12-01: 24 86400\n", NULL, MX, NULL);
@@ -351,6 +368,7 @@ TCase *shape_tests(void)
     tcase_add_test(t, test_without_rules_nothing_is_set);
     tcase_add_test(t, test_a_burst_belongs_to_its_rate);
     tcase_add_test(t, test_a_suspension_is_not_over_before_the_last_one);
+    tcase_add_test(t, test_the_end_of_a_suspension_is_remembered);
     tcase_add_test(t, test_a_warm_up_spreads_each_day_and_ends);
     tcase_add_test(t, test_feedback_steps_as_postfix_has_them);
     tcase_add_test(t, test_a_value_that_will_not_do_names_the_word_the_value_and_the_way_out);

@@ -103,10 +103,13 @@ START_TEST(test_deleted_set_and_cleared_again_wins_over_a_setting_elsewhere)
     ck_assert_int_eq(orset_begin(b.os), 0);
     ck_assert_int_eq(orset_local_flags(b.os, ORSET_INBOX, 1, &deleted, NULL), ORSET_OK);
     ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_int_eq(orset_message_rescued(b.os, ORSET_INBOX, m.dot), 0);
     ck_assert_int_eq(send_to(&a, &b, 1, 3), 0);
     ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
     ck_assert_int_eq(orset_message_flags(b.os, ORSET_INBOX, m.dot, &now), 0);
     ck_assert_int_eq(now.system, 0);
+    ck_assert_int_eq(orset_message_rescued(b.os, ORSET_INBOX, m.dot), 1);
     close_replica(&a);
     close_replica(&b);
 }

@@ -119,37 +119,41 @@ END_TEST
 /* --- a message whose mail is not there -------------------------------------------------------- */
 
 static const struct missing_row {
-    int verdict, moving, requested, quarantined, maildir, touched;
+    int verdict, moving, taken, requested, quarantined, maildir, touched;
     enum missing_case what;
 } missing[] = {
-    {ANY_VERDICT, YES, ANY, ANY, ANY, ANY, MISSING_MOVED},
-    {ANY_VERDICT, NO, YES, ANY, ANY, ANY, MISSING_REMOVED},
-    {VERDICT(BROKEN), NO, NO, ANY, ANY, ANY, MISSING_DAMAGED},
-    {SAME_INDEX, NO, NO, YES, ANY, ANY, MISSING_QUARANTINED},
-    {VERDICT(GAP), NO, NO, NO, ANY, ANY, MISSING_VANISHED},
-    {VERDICT(UNBROKEN), NO, NO, NO, YES, YES, MISSING_VANISHED},
-    {VERDICT(UNBROKEN), NO, NO, NO, YES, NO, MISSING_DAMAGED},
-    {VERDICT(UNBROKEN), NO, NO, NO, NO, ANY, MISSING_DAMAGED},
+    {ANY_VERDICT, YES, ANY, ANY, ANY, ANY, ANY, MISSING_MOVED},
+    {SAME_INDEX, NO, YES, ANY, ANY, ANY, ANY, MISSING_RESCUED},
+    {SAME_INDEX, NO, NO, YES, ANY, ANY, ANY, MISSING_REMOVED},
+    {VERDICT(BROKEN), NO, ANY, YES, ANY, ANY, ANY, MISSING_REMOVED},
+    {VERDICT(BROKEN), NO, ANY, NO, ANY, ANY, ANY, MISSING_DAMAGED},
+    {SAME_INDEX, NO, NO, NO, YES, ANY, ANY, MISSING_QUARANTINED},
+    {VERDICT(GAP), NO, NO, NO, NO, ANY, ANY, MISSING_VANISHED},
+    {VERDICT(UNBROKEN), NO, NO, NO, NO, YES, YES, MISSING_VANISHED},
+    {VERDICT(UNBROKEN), NO, NO, NO, NO, YES, NO, MISSING_DAMAGED},
+    {VERDICT(UNBROKEN), NO, NO, NO, NO, NO, ANY, MISSING_DAMAGED},
 };
 
 static bool missing_fits(const struct missing_row *row, const struct missing_facts *f)
 {
     return may_be(row->verdict, (int)f->verdict) && may_be(row->moving, f->moving) &&
-           may_be(row->requested, f->requested) && may_be(row->quarantined, f->quarantined) &&
-           may_be(row->maildir, f->maildir) && may_be(row->touched, f->touched);
+           may_be(row->taken, f->taken) && may_be(row->requested, f->requested) &&
+           may_be(row->quarantined, f->quarantined) && may_be(row->maildir, f->maildir) &&
+           may_be(row->touched, f->touched);
 }
 
 START_TEST(what_became_of_a_missing_mail)
 {
     unsigned used[COUNT(missing)] = {0};
-    for (unsigned n = 0; n < 3 * 32; n++) {
+    for (unsigned n = 0; n < 3 * 64; n++) {
         const struct missing_facts f = {
-            .verdict = (enum log_verdict)(n / 32),
+            .verdict = (enum log_verdict)(n / 64),
             .moving = n & 1,
             .requested = n >> 1 & 1,
             .quarantined = n >> 2 & 1,
             .maildir = n >> 3 & 1,
             .touched = n >> 4 & 1,
+            .taken = n >> 5 & 1,
         };
         unsigned rows = 0;
         for (size_t i = 0; i < COUNT(missing); i++) {
