@@ -23,7 +23,7 @@ char *acl_replica_rights(const char *replica, int64_t site, const char *node);
  * +config|set ~*", each with a blank in front. */
 void acl_compare(const redisReply *user, const char *may, struct buf *wider, struct buf *missing);
 
-/* What brings a server's users up to date: by hand, or in a group that `dovelane init` made, where
+/* What brings a server's users up to date: by hand, or in a group that `dovelane init` made. There
  * a file written by hand would be made anew. */
 const char *acl_again(const struct ctl *);
 

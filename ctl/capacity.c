@@ -149,11 +149,11 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
             out_choose_json(true);
         } else if (o == 'h') {
             puts("usage: dovelane capacity [--seconds N]\n"
-                 "How long memory lasts if every next hop stopped now and mail came as it does "
-                 "during the next N (10) seconds.\n"
-                 "time = (room) / (bytes per second into the node's Redis x 1.2); the columns: "
+                 "How long memory lasts if every next hop stopped now, and mail came as during the "
+                 "next N (10) seconds.\n"
+                 "time = (room) / (bytes per second into the node's Redis x 1.2). The columns: "
                  "until spill_above percent are used, when the oldest mail begins to go\n"
-                 "to Postfix's queue; until memory is full, when new mail goes there at once. "
+                 "to Postfix's queue; and until memory is full, when new mail goes there at once. "
                  "Nothing is refused at any time.");
             return;
         } else

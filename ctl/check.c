@@ -22,8 +22,8 @@ static void check_ports(struct ctl *ctl)
     if (!*c->bounce_port)
         check_say(ctl, FINDING_WARNING, FOUND_BOUNCE_PORT_EMPTY, "config",
                   "bounce_port = \"127.0.0.1:10626\", and that port in master.cf (admin guide)",
-                  "bounce_port is empty: what a next hop refuses for good stays in its lane and "
-                  "nobody is told");
+                  "bounce_port is empty: what a next hop refuses for good stays in its lane, and "
+                  "its sender gets no bounce");
     if (!*c->reinject_port)
         check_say(ctl, FINDING_WARNING, FOUND_REINJECT_PORT_EMPTY, "config",
                   "reinject_port = \"127.0.0.1:10627\", and that port in master.cf (admin guide)",
@@ -90,8 +90,8 @@ static void check_authority(struct ctl *ctl)
         check_say(ctl, FINDING_WARNING, FOUND_LEARNED_ANY_CA, "config",
                   "node_ca_file = \"/etc/dovelane/tls/ca.crt\", the authority of the nodes' "
                   "certificates and no other, on all hosts",
-                  "membership = learned, and node_ca_file is empty: whoever can write one node's "
-                  "table of nodes makes a server of his own a node, with any public certificate");
+                  "membership = learned, and node_ca_file is empty: who can write one node's table "
+                  "of nodes can make any server with a public certificate a node");
 }
 
 static void say_spread_unused(struct ctl *ctl, const char *about, long long least)
@@ -220,7 +220,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
             puts(
                 "usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] "
                 "[postfix] [dovecot] [replicas]\n"
-                "Names what is wrong, with the setting that mends it; without a word, everything.\n"
+                "Names what is wrong, and the setting that mends it. Without a word: everything.\n"
                 "  config   dovelane.conf: what is missing in it\n"
                 "  host     this host: files that a service could not read after a restart, "
                 "passwords, DOVELANE_NODE, disks, services\n"
@@ -236,7 +236,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                 "have alike: `doveadm dovelane preflight` before the first start\n"
                 "           (--dovecot-config FILE: in the place of Dovecot's own)\n"
                 "  -v       good things, too\n"
-                "  --list   the names of all findings, as they stand in brackets behind each, by "
+                "  --list   the names of all findings, as the brackets behind each have them, by "
                 "section; looks at nothing\n"
                 "A warning that is right for a while says so: (right until ...).\n"
                 "Exit status: 0 good, 1 warnings, 2 critical.");
@@ -255,8 +255,8 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                     : !strcmp(w, "replicas")                     ? 5
                                                                  : -1;
         if (which < 0)
-            ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot, "
-                      "replicas",
+            ctl_usage("check: %s: not a section; these are: config, host, nodes, redis, postfix, "
+                      "dovecot, replicas",
                       w);
         want[which] = true;
     }

@@ -263,7 +263,7 @@ static void check_address(struct ctl *ctl, const char *file, const char *name, s
             file, name, address, why);
     else if (another)
         check_say(ctl, FINDING_CRITICAL, FOUND_NODE_OTHERS, "host", mend,
-                  "%s has DOVELANE_NODE=%s, and %s is no address of this host, but that of node %s "
+                  "%s has DOVELANE_NODE=%s, but %s is not an address of this host, and node %s's "
                   "is (%s): two relays of one name stop each other",
                   file, name, address, another->name, another->redis);
     else

@@ -181,8 +181,8 @@ static void check_backup(const struct replica_here *h)
         check_say(h->ctl, FINDING_CRITICAL, FOUND_BACKUP_CRYPT, "dovecot",
                   "mail_crypt out of the mail_plugins of this site, or role = full for it in "
                   "dovelane.conf",
-                  "%s has role = backup, and the workers load mail_crypt: what is kept would lie "
-                  "there not encrypted, so each user whose mails are encrypted is refused",
+                  "%s has role = backup, and the workers load mail_crypt: kept mail would not be "
+                  "encrypted, so users whose mails are encrypted are refused",
                   h->name);
     else
         check_good(h->ctl, "dovelane-replicator",
@@ -196,12 +196,11 @@ static void check_fsync(const struct replica_here *h)
     for (size_t i = 0; i < sizeof section / sizeof *section; i++) {
         if (strcmp(dovecot_conf_or_global(h->dovecot, section[i], "mail_fsync"), "never") != 0)
             continue;
-        check_say(
-            h->ctl, FINDING_WARNING, FOUND_FSYNC_NEVER, "dovecot",
-            "mail_fsync = optimized, or no such line, in Dovecot's files",
-            "mail_fsync = never (%s): a power cut takes mail that was answered with OK or 250, "
-            "and no mail counts as on the disk here (until = replicated)",
-            section[i]);
+        check_say(h->ctl, FINDING_WARNING, FOUND_FSYNC_NEVER, "dovecot",
+                  "mail_fsync = optimized, or no such line, in Dovecot's files",
+                  "mail_fsync = never (%s): a power cut takes mail that was answered OK or 250, "
+                  "and no mail here counts as on disk (until = replicated)",
+                  section[i]);
         return;
     }
     check_good(h->ctl, "dovecot", "mail is on the disk when it is answered");

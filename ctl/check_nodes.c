@@ -154,8 +154,8 @@ static void check_whole(struct ctl *ctl, struct conn *c)
     else
         check_say(ctl, FINDING_WARNING, FOUND_NOT_WHOLE, about,
                   "`dovelane nodes`, and the log of its relay, say what it waits for",
-                  "holds all that was promised for %zu of its %zu set%s of owners: no new mail is "
-                  "placed on the others (right for some seconds after a start)",
+                  "holds all that was promised for %zu of its %zu set%s of owners: the others get "
+                  "none (right for some seconds after a start)",
                   r ? r->elements / 2 : (size_t)0, sets, ctl_s(sets));
     if (r)
         freeReplyObject(r);
@@ -227,7 +227,7 @@ static void check_milters(struct ctl *ctl, struct conn *c)
     if (!n)
         check_say(ctl, FINDING_WARNING, FOUND_MILTER_MISSING, c->name,
                   "start dovelane-milter on the hosts that take mail",
-                  "no milter is connected (right until Postfix is told of it)");
+                  "no milter is connected (right until Postfix is set to use it)");
     if (list)
         freeReplyObject(list);
 }
@@ -306,7 +306,7 @@ static void check_link(struct ctl *ctl, struct conn *c, size_t node)
     if (user && has_flag(user, "on") && has_flag(user, "nopass"))
         check_say(ctl, FINDING_WARNING, FOUND_NO_PASSWORD, about,
                   "node_user_file, and aclfile with what `dovelane acl` prints",
-                  "whoever reaches %s may do everything: its default user needs no password (right "
+                  "who reaches %s may do everything: its default user needs no password (right "
                   "until the guide's section on TLS and users is done)",
                   n->redis);
     else if (user)

@@ -119,8 +119,8 @@ static void check_tls_line(struct look *l)
     else
         check_say(l->ctl, FINDING_WARNING, FOUND_TLS_LINE, l->about,
                   "ignore = { \"smtpd_tls_received_header\" } if diverted mail may miss that line",
-                  "%s = yes: a mail that came by TLS stays in Postfix's queue, since no milter is "
-                  "told all that its line says",
+                  "%s = yes: a mail that came by TLS stays in Postfix's queue, since a milter does "
+                  "not get all that its Received line says",
                   name);
 }
 

@@ -39,7 +39,7 @@ const struct command commands[] = {
      .options = change_options},
     {"requeue", "which mails", "out of its lane, into Postfix's own queue", requeue_command,
      .options = change_options},
-    {"delete", "which mails", "removed, and nobody is told", delete_command,
+    {"delete", "which mails", "removed, without a bounce", delete_command,
      .options = change_options},
     HEADING("Switching"),
     {"divert", "on|off|status",

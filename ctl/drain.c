@@ -256,8 +256,8 @@ void drain_command(struct ctl *ctl, int argc, char **argv)
     if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         puts("usage: dovelane drain --to-postfix\n"
              "Turns diverting off, then has every relay give what lies in its lanes to Postfix's "
-             "own queue (reinject_port); nothing is delivered from lanes\n"
-             "meanwhile, and each mail leaves memory only after Postfix has it on disk. Can be "
+             "own queue (reinject_port). Nothing is delivered from lanes\n"
+             "meanwhile. Each mail leaves memory only after Postfix has it on disk. Can be "
              "interrupted and repeated. Held mail stays where it is.");
         return;
     }

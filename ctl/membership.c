@@ -19,8 +19,8 @@
 static void needs_learned(const struct ctl *ctl, const char *option)
 {
     if (ctl->config->membership != MEMBERSHIP_LEARNED)
-        ctl_usage("nodes %s: membership = file: which nodes there are stands in the sections of "
-                  "%s, on each host by itself; see the admin reference, \"Growing\"",
+        ctl_usage("nodes %s: membership = file: the sections of %s say which nodes there are, on "
+                  "each host by itself; see the admin reference, \"Growing\"",
                   option, ctl->config_path);
 }
 
@@ -222,9 +222,9 @@ static void refuse_unknown(const struct ctl *ctl, const struct members *table, c
         if (!m->gone && !m->joining && config_node_index(ctl->config, m->name) < 0 &&
             !config_list_has(lost, m->name))
             ctl_usage(
-                "nodes --forget %s: node %s (%s) is one of the group, and no program of this host "
-                "has learned of it, so that what is on it cannot be looked at: call this on a "
-                "node's host; or, if what it has is lost anyway, with --lost %s",
+                "nodes --forget %s: node %s (%s) is in the group, and no program of this host has "
+                "learned of it. So its mail cannot be looked at: call this on a node's host. "
+                "Or, if its mail is lost anyway, with --lost %s",
                 node, m->name, m->redis, m->name);
     }
     for (size_t i = 0; i < lost->n; i++)
@@ -243,18 +243,16 @@ static void refuse_while_alone(struct ctl *ctl, const char *node)
             strcmp(n->name, node) && !n->dropped && config_list_has(&ctl->config->dead, n->name);
         long long alone = !strcmp(c->name, node) && conn_up(c) ? held(ctl, c, node, true) : 0;
         if (alone)
-            ctl_usage("nodes --forget %s: its server holds %lld mails that no node which is left "
-                      "has: start its relay, `dovelane drain --to-postfix` there, then again; or, "
-                      "if they may be lost, "
-                      "--lost %s",
+            ctl_usage("nodes --forget %s: its server holds %lld mails that no other node has: "
+                      "start its relay, `dovelane drain --to-postfix` there, then again. Or, if "
+                      "they may be lost, --lost %s",
                       node, alone, node);
     }
     int at = config_node_index(ctl->config, node);
     if (away >= (size_t)ctl->config->copies && (at < 0 || !conn_up(&ctl->conn[at])))
-        ctl_usage("nodes --forget %s: its server does not answer, and may hold mail that no node "
-                  "which is left has (copies = %lld, %zu nodes are away for good): start it; or, "
-                  "if that mail is "
-                  "lost anyway, --lost %s",
+        ctl_usage("nodes --forget %s: its server does not answer. It may hold mail that no other "
+                  "node has (copies = %lld, %zu nodes are away for good): start it. Or, if that "
+                  "mail is lost anyway, --lost %s",
                   node, (long long)ctl->config->copies, away, node);
 }
 
@@ -278,8 +276,8 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
         if (joining && !counts_it(ctl, c, node))
             continue;
         if (!conn_up(c))
-            ctl_usage("nodes --forget %s: node %s does not answer, so what it holds together with "
-                      "%s cannot be known: wait until it is back, or forget it first",
+            ctl_usage("nodes --forget %s: node %s does not answer. What it shares with %s is not "
+                      "known: wait until it is back, or forget it first",
                       node, c->name, node);
         age = beat_age(ctl, c->name, state, sizeof state);
         if (age < 0 || age > ctl->config->suspect_after || strcmp(state, "alive"))
@@ -289,9 +287,9 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
         long long with = held(ctl, c, node, false);
         if (with)
             ctl_usage(
-                "nodes --forget %s: node %s holds %lld mails together with it, which would stay on "
-                "fewer than `copies` nodes: they are delivered, or copied to another node "
-                "replace_after (%lld s) after its last beat; at once with dead = { \"%s\" } in the "
+                "nodes --forget %s: node %s shares %lld mails with it, which would stay on fewer "
+                "than `copies` nodes. They are delivered, or copied to another node replace_after "
+                "(%lld s) after its last beat. At once with dead = { \"%s\" } in the "
                 "file of all hosts and a reload of the relays. Where too few nodes are left for "
                 "that, "
                 "or a lane of an ordered destination has more than refill_block mails: only by "
@@ -303,9 +301,8 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
         }
     }
     if (without.len)
-        ctl_usage("nodes --forget %s: %s may not hold what was promised together with it "
-                  "(restarted or emptied meanwhile, or never together with it): what only %s has "
-                  "would be lost. Start %s, so that "
+        ctl_usage("nodes --forget %s: %s may lack what it was to hold with it (restarted, emptied, "
+                  "or it never had it). What only %s has would be lost. Start %s, so that "
                   "it hands that over; or, if what it has is lost anyway, or there was nothing,%s",
                   node, without.data, node, node, options.data);
     if (!config_list_has(lost, node))
@@ -350,10 +347,9 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     needs_learned(ctl, "--forget");
     int i = config_node_index(ctl->config, node);
     if (i >= 0 && !ctl->config->node[i].learned)
-        ctl_usage(
-            "nodes --forget %s: it has a section in %s, which counts more: take the section out of "
-            "the files of all hosts, `systemctl reload dovelane-relay` there, then again",
-            node, ctl->config_path);
+        ctl_usage("nodes --forget %s: it has a section in %s, which counts more: take the section "
+                  "out of all hosts' files, `systemctl reload dovelane-relay` there, then again",
+                  node, ctl->config_path);
     ctl_connect_without(ctl, node); /* it goes because it is away */
     read_tables(ctl, &table);
     const struct member *is = members_find(&table, node);
@@ -383,8 +379,8 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
         free(caller);
         print_result(node, "gone",
-                     "is none of the group any more. Should its relay be started again, it takes "
-                     "nothing and says so");
+                     "is not in the group any more. If its relay is started again, it takes "
+                     "nothing and logs that");
     }
     members_free(&table);
 }
@@ -441,8 +437,8 @@ void membership_print(struct ctl *ctl)
             continue;
         if (m->joining)
             remark(m->name, "joining",
-                   "%s (%s) is joining: it counts when every node that beats reaches it and "
-                   "is reached by it; the log of its relay says which does not",
+                   "%s (%s) is joining: it counts when it reaches every node that beats, and is "
+                   "reached by it. Its relay's log names the others",
                    m->name, m->redis);
         else
             remark(m->name, "unknown-here",

@@ -24,8 +24,9 @@
 
 static const char help[] =
     "usage: dovelane route [--sender ADDRESS] [--proxy] [--postfix-config DIR] ADDRESS\n"
-    "What would become of a mail to this address: its next hop as Postfix resolves it, each reason "
-    "against diverting it, and in the last line\n"
+    "What would become of a mail to this address: its next hop as Postfix resolves it, and each "
+    "reason "
+    "against diverting it. The last line says\n"
     "what follows. Nothing is sent. Run it as root on a host with Postfix; the nodes are asked for "
     "`divert off` and the rules of `dovelane hold`.\n"
     "  --sender ADDRESS  from whom; \"\" (as without it): the null sender (--from: the same)\n"
@@ -34,8 +35,8 @@ static const char help[] =
     "A mail to several recipients is diverted only when each of them would be. What only a mail's "
     "content decides is not known here:\n"
     "its size, its header, DSN's NOTIFY=SUCCESS, and what your restrictions make of a client.\n"
-    "That mail comes by an smtpd(8) that asks our milter, or by the proxy, is taken for granted; "
-    "where none asks the milter, that is a reason (unasked).\n"
+    "That mail comes by an smtpd(8) that asks our milter, or by the proxy, is taken for granted. "
+    "Where none asks the milter, that is a reason (unasked).\n"
     "Exit status: 0 diverted; 1 Postfix's own queue, for the reasons named; 2 not known.";
 
 struct route_query {
@@ -158,7 +159,7 @@ static void by_postfix(struct route_query *q, const struct postconf *conf)
     print_next_hop(q->destination, anew ? to.recipient : NULL);
     if (to.impossible || !strcmp(to.transport, "error") || !strcmp(to.transport, "retry")) {
         against(q, to.impossible ? "address" : to.transport, "Postfix cannot deliver it: %s",
-                *to.nexthop ? to.nexthop : "the address is none");
+                *to.nexthop ? to.nexthop : "this is not an address");
     } else {
         if (anew)
             against(q, "rewritten", "Postfix writes it as <%s>", to.recipient);

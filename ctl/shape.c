@@ -128,7 +128,7 @@ static void take_out(struct shape_rule *r, const char *word, const struct shape_
     else
         ctl_usage("shape %s: %s was not said here%s", w->pattern, word,
                   filed && shape_rule_value(filed, word)
-                      ? "; it stands in dovelane.conf. Take it out there, or give it the value none"
+                      ? "; it is in dovelane.conf. Take it out there, or give it the value none"
                       : "");
 }
 

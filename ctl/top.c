@@ -27,7 +27,7 @@
 static const char help[] =
     "usage: dovelane top [--sort depth|age|rate|name] [--lines N] [--once]\n"
     "Nodes, next hops, lanes and what waits for replicas, once a second. Keys: d a r n sort by "
-    "depth, age, rate, name; up and down choose a next hop, h holds its mail,\n"
+    "depth, age, rate, name. Up and down choose a next hop, h holds its mail,\n"
     "u releases it, f flushes it (each asks before); ? explains the columns; q quits.\n"
     "  --once     prints it once, with rates over one second, and ends (with -j: one JSON "
     "document)\n"

@@ -20,9 +20,9 @@
 
 static const char help[] =
     "usage: dovelane trace [-f FILE]... [--since TIME] ID\n"
-    "What became of a mail: who took it, on which nodes it was stored, each attempt with its "
-    "reply, in which mailbox it is,\n"
-    "and what lies in the lanes now.\n"
+    "What became of a mail: who took it, on which nodes it was stored, and each attempt with "
+    "its reply. Also in which mailbox it is,\n"
+    "and what the lanes have now.\n"
     "  ID            Postfix's queue id, an entry's id (32 hex digits), or a Message-ID\n"
     "  -f FILE       reads this log and not this host's; several are possible, - is stdin. Text, "
     "JSON,\n"

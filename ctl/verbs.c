@@ -60,7 +60,7 @@ static const struct verb requeue = {
     ENVELOPE_HELD,
     false};
 static const struct verb delete = {
-    "delete",         "deleted", "deleted", "Mail is removed, unseen, and nobody is told.",
+    "delete",         "deleted", "deleted", "Mail is removed, unseen, without a bounce.",
     ENVELOPE_DELETED, 0,         false};
 static const struct verb flush = {
     "flush",   "due now",

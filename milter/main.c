@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     listen_here(&p);
     if (p.config->divert.n && !*p.config->bounce_port)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and "
-                    "nobody is told");
+                    "its sender gets no bounce");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, "
              "on_store_failure = %s, milter_engine = %s",
              DOVELANE_VERSION, p.config->divert.n, (long long)p.config->copies, p.config->nnodes,

@@ -42,8 +42,8 @@ void peer_find_postfix(const struct config *c)
     if (user)
         peers.postfix = user->pw_uid;
     else
-        log_warning("milter_socket_group is empty, and Postfix's user is not known here: whoever "
-                    "reaches %s is served",
+        log_warning("milter_socket_group is empty, and Postfix's user is not known here: all who "
+                    "reach %s are served",
                     c->milter_socket);
     free(error);
     postconf_free(conf);

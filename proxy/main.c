@@ -90,7 +90,7 @@ static void warn_routes(const struct config *c)
     }
     if (c->divert.n && !*c->bounce_port)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and "
-                    "nobody is told");
+                    "its sender gets no bounce");
 }
 
 /* ---- the socket ---- */

@@ -285,7 +285,7 @@ static void wait_for(struct plugin_user *puser, struct mailbox *box,
     if (r < 0)
         e_warning(box->storage->user->event,
                   "dovelane: no other site has said within %u ms that it has the %u mails that "
-                  "were saved in %s, %s the first: the reply is given all the same",
+                  "were saved in %s, %s the first. The reply is given all the same",
                   puser->set.commit_wait, count, box->vname, guid[0]);
 }
 

@@ -90,9 +90,8 @@ void hint_send(const struct hint *hint, struct event *event)
         ioloop_time - complained >= COMPLAIN_EVERY) {
         complained = ioloop_time;
         e_warning(event,
-                  "dovelane: no hint to %s and no mark %s (%m): changes wait for the replicator's "
-                  "sweep; start "
-                  "dovelane-replicator, or make the mark's directory with mode 1733",
+                  "dovelane: no hint to %s and no mark %s (%m): changes wait for a sweep; start "
+                  "dovelane-replicator, or make the mark's directory, mode 1733",
                   hint->fifo, hint->mark);
     }
     errno = old_errno;

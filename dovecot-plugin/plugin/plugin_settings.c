@@ -8,10 +8,9 @@ static int read_commit(struct dovelane_settings *set_r, const char *value, const
 {
     set_r->commit_peers = strcmp(value, "peers") == 0;
     if (!set_r->commit_peers && strcmp(value, PLUGIN_COMMIT) != 0 && value[0] != '\0') {
-        *error_r = t_strdup_printf(
-            "dovelane_commit = %s: one of local, peers; until that is mended nothing of this user "
-            "is told to the replicator at once",
-            value);
+        *error_r = t_strdup_printf("dovelane_commit = %s: one of local, peers; until that is "
+                                   "mended the replicator gets no hints of this user",
+                                   value);
         return -1;
     }
     if (set_r->commit_wait == 0 || set_r->commit_wait > PLUGIN_COMMIT_WAIT_MAX) {

@@ -53,8 +53,7 @@ static int must_exchange(struct session *s)
     else
         session_note(s, NOTE_WARNING,
                      "not all other sites could be asked for this user's state; going on with the "
-                     "mailboxes as "
-                     "they are: mail that was removed elsewhere meanwhile may come back");
+                     "mailboxes as they are. Mail that was removed elsewhere may come back");
     s->join.phase = all_answered ? JOINED : JOIN_ALONE;
     return 0;
 }

@@ -53,8 +53,8 @@ static bool plugins_ok(struct session *s, const char **error_r)
             if (strcmp(name, *b) == 0) {
                 *error_r = t_strdup_printf(
                     strcmp(name, "replication") == 0
-                        ? "plugin %s: Dovecot's own replicator is on, and both would put mails "
-                          "into mailboxes twice: take notify and replication out of mail_plugins, "
+                        ? "plugin %s: Dovecot's own replicator is on, and mails would come twice: "
+                          "take notify and replication out of mail_plugins, "
                           "on all sites, and restart Dovecot"
                         : "plugin %s would act on replicated mail: leave it out of mail_plugins "
                           "in protocol dovelane { }",
@@ -187,11 +187,10 @@ static int check_retired(struct session *s, bool *permanent_r, const char **erro
         return read_state(s, error_r) < 0 ? -1 : 0;
     }
     *permanent_r = TRUE;
-    *error_r = t_strdup_printf(
-        "his mailboxes here are those of the user of this name who was forgotten, and nothing of "
-        "them is replicated: move his home away, with %s; or, if they are to be the present "
-        "user's, remove %s alone",
-        s->dir, s->dir);
+    *error_r = t_strdup_printf("his mailboxes here are those of the user of this name who was "
+                               "forgotten, and are not replicated: move his home away, with %s. "
+                               "Or, if they are to be the present user's, remove %s alone",
+                               s->dir, s->dir);
     return -1;
 }
 

@@ -45,8 +45,8 @@ static char *downgrade(const struct config *c, const struct config_node *n)
         allowed |= !c->node[i].learned && !strcmp(c->node[i].tls, "no");
     if (!far || strcmp(n->tls, "no") || allowed)
         return NULL;
-    return mem_printf("node %s says of itself that it is reached without TLS (%s), and no node of "
-                      "this file is: it is not used; give it a section with tls = no to allow that",
+    return mem_printf("node %s says that it is reached without TLS (%s), and no node of this file "
+                      "is: it is not used. Give it a section with tls = no to allow that",
                       n->name, n->redis);
 }
 
@@ -59,8 +59,8 @@ static char *unreachable(const struct config *c, const struct config_node *n)
         far |= !c->node[i].learned && !config_loopback(c->node[i].redis);
     if (!far || !config_loopback(n->redis))
         return NULL;
-    return mem_printf("node %s says of itself that it is reached at %s, which its own host alone "
-                      "can: it is not used; mend its section on that host",
+    return mem_printf("node %s says that it is reached at %s, which only its own host can: it is "
+                      "not used; mend its section on that host",
                       n->name, n->redis);
 }
 
@@ -200,8 +200,8 @@ bool config_learn(struct config *c)
         if (config_node_index(c, c->dead.v[i]) < 0 && !config_list_has(&c->forgotten, c->dead.v[i]))
             c->unlearned =
                 mem_printf("dead names %s, which has no section here and was not learned of: it is "
-                           "not waited for, if others name it, and nothing else follows; take it "
-                           "out of dead when no node names it any more, or mend the name",
+                           "not waited for if others name it. Take it out of dead when no node "
+                           "names it any more, or mend the name",
                            c->dead.v[i]);
     c->unread = unread;
     if (unread) {

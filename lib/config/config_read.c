@@ -205,7 +205,7 @@ static void outside(const char *name, char *out, size_t size)
             continue;
         if (!len)
             len += (size_t)snprintf(out, size,
-                                    "%s stands in no %s section, write %s NAME { %s = ... }", name,
+                                    "%s is only for a %s section, write %s NAME { %s = ... }", name,
                                     section, section, name);
         else
             len +=

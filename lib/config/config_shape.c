@@ -49,8 +49,8 @@ static char *next_hop_wrong(const char *pattern)
         nexthop_free(&hop);
         return NULL;
     }
-    return mem_printf("it is no next hop that mail can be diverted for, so the rule is for none: "
-                      "write it as in divert, \"smtp:[mx1.example.net]:25\", or as a pattern, "
+    return mem_printf("it is no next hop that mail can be diverted for, so the rule is for none. "
+                      "Write it as in divert, \"smtp:[mx1.example.net]:25\", or as a pattern, "
                       "\".example.net\" or \"*\"");
 }
 

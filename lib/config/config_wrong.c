@@ -25,9 +25,9 @@ static char *check_tls(const struct config_link *l, const char *tls, const char 
         return mem_printf("%s: %s: tls = %s, allowed is yes or no", path, what, tls);
     if (!*tls && far)
         return mem_printf(
-            "%s: %s: %s is reached over a network, and mail would go over it unencrypted: write "
-            "tls = yes (its server needs tls-port and a certificate: "
-            "see the admin guide, \"Two hosts: TLS and users\"), or tls = no if nobody else can "
+            "%s: %s: %s is reached over a network, and mail would go there unencrypted. Write tls "
+            "= yes (its server needs tls-port and a certificate: admin guide, \"Two hosts: TLS "
+            "and users\"). Or write tls = no if nobody else can "
             "listen there",
             path, what, far);
     if (l->tls && only_sockets)

@@ -227,7 +227,7 @@ static bool by_postfix(struct agents *all, const char *host_name, const char *di
     all->by_postfix = good;
     if (missing && there)
         all->unread = mem_printf("there is a Postfix, but no %s: put it back, or set "
-                                 "postfix_config = \"\" if this host's Postfix is none to go by",
+                                 "postfix_config = \"\" if this host's Postfix is not to be used",
                                  file);
     else if (!good && there)
         all->unread = error ? error : mem_printf("%s has no myhostname", file);
@@ -279,8 +279,8 @@ static void judge(struct agents *all, const char *host_name)
     for (size_t i = 0; i < all->n && !all->wrong; i++)
         if (!qualified(all->agent[i].name))
             all->wrong = mem_printf("this host calls itself %s (by %s), a name without a dot, to "
-                                    "next hops: some refuse that for good, and the mail bounces; "
-                                    "set host_name = \"%s.example.org\" in dovelane.conf, or "
+                                    "next hops: some refuse that for good, and the mail bounces. "
+                                    "Set host_name = \"%s.example.org\" in dovelane.conf, or "
                                     "myhostname in Postfix's main.cf",
                                     all->agent[i].name, all->source, all->agent[i].name);
 }

@@ -171,9 +171,9 @@ static bool complains(const struct buf *err)
 static void say(const struct map *map, const struct subprocess_result *r, int64_t left)
 {
     if (r->late)
-        log_warning("%s: %s did not answer within %lld ms, what was left of the %d s that one "
-                    "mail's questions may take: that mail goes to Postfix's queue; "
-                    "is the map's server slow or away, or has the mail very many recipients?",
+        log_warning("%s: %s did not answer within %lld ms, the rest of the %d s for one mail's "
+                    "questions: that mail goes to Postfix's queue. Is the map's server slow or "
+                    "away, or has the mail very many recipients?",
                     map->parameter, map->table, (long long)left, PATIENCE / 1000);
     else if (r->failure)
         log_warning("%s: %s cannot be asked, postmap(1) does not run here (%s): mail goes to "

@@ -54,9 +54,9 @@ static void print_forbidding(void)
     const struct parameter *p;
     puts("## Keeps mail in Postfix\n\n"
          "While one of these has another value than the one shown, the mail named stays Postfix's\n"
-         "(`reason=postfix`). `ignore` takes it on, by name. Where a setting is named, it stands "
-         "in\n"
-         "for the parameter once the destination's section in dovelane.conf has it.\n\n"
+         "(`reason=postfix`). `ignore` takes it on, by name. Where a setting is named, it replaces "
+         "the\n"
+         "parameter once the destination's section in dovelane.conf has it.\n\n"
          "| parameter | unless it is | which mail | why | instead |\n"
          "|---|---|---|---|---|");
     for (size_t i = 0; (p = parameter_row(i)); i++) {

@@ -169,8 +169,8 @@ static char *port_wrong(const struct config *c, const struct postconf *conf, con
     if (!by)
         return NULL;
     return mem_printf("%s = %s is a port on which mail is diverted (service %s of %s/master.cf has "
-                      "%s): what comes there would be diverted again and again; "
-                      "write the port of a service of its own, as in examples/master.cf: %s",
+                      "%s): what comes there would be diverted again and again. Write the port of "
+                      "a service of its own, as in examples/master.cf: %s",
                       setting, address, s->name, c->postfix_config, by, instead);
 }
 
@@ -429,15 +429,15 @@ static void tell(const struct facts *before, const struct facts *f)
     if (!f->named && (!before || before->named) && postfix.way == POSTFIX_PROXY)
         log_warning(
             "%s/master.cf: no smtpd service listens on proxy_next = %s, so Postfix takes nothing "
-            "from this proxy: add the lines of examples/master-proxy.cf "
-            "there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+            "from this proxy: add the lines of examples/master-proxy.cf there and run `postfix "
+            "reload`. Until then main.cf alone says what forbids diverting",
             directory, postfix.config->proxy_next);
     else if (!f->named && (!before || before->named))
-        log_warning("%s/master.cf: Postfix sends this milter no mail, because no smtpd service has "
-                    "milter_socket = %s in its smtpd_milters: add the lines of "
-                    "examples/master.cf there and run `postfix reload` (until then main.cf alone "
-                    "says what forbids diverting)",
-                    directory, postfix.config->milter_socket);
+        log_warning(
+            "%s/master.cf: Postfix sends this milter no mail, because no smtpd service has "
+            "milter_socket = %s in its smtpd_milters: add the lines of examples/master.cf there "
+            "and run `postfix reload`. Until then main.cf alone says what forbids diverting",
+            directory, postfix.config->milter_socket);
     if (same_findings(before, f))
         return;
     for (size_t i = 0; i < f->nfindings; i++)

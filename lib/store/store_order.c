@@ -81,7 +81,7 @@ static void keep_generation(struct store_order *o)
     if ((!good || rename(fresh, o->file) < 0 || !sync_directory_of(o->file)) && !o->told) {
         o->told = true;
         log_warning("%s cannot be written: %s: if the clock is set back before this program starts "
-                    "again, mail for ordered destinations that waits in lanes is overtaken",
+                    "again, ordered mail that waits in lanes is overtaken",
                     o->file, strerror(errno));
     }
     free(fresh);

@@ -113,11 +113,11 @@ static void bury_all(struct lease_end *g)
         char lane[NAME_SHOWN], dead[NAME_SHOWN];
         int lane_len = (int)name_show(lane, v->name, v->name_len),
             dead_len = (int)name_show(dead, v->dead, v->dead_len);
-        RedisModule_Log(
-            g->ctx, "warning",
-            "lane: dead-letter lane %.*s of %.*s is none (its key holds something else, or memory "
-            "is out): %zu entries stay, and are given again; LANE.CREATE %.*s DEAD names another",
-            dead_len, dead, lane_len, lane, g->ndying, lane_len, lane);
+        RedisModule_Log(g->ctx, "warning",
+                        "lane: dead-letter lane %.*s of %.*s is not a lane (its key holds "
+                        "something else, or memory is out): %zu entries stay. LANE.CREATE %.*s "
+                        "DEAD names another",
+                        dead_len, dead, lane_len, lane, g->ndying, lane_len, lane);
         for (size_t i = 0; i < g->ndying; i++)
             stay(g, g->dying[i]);
     }

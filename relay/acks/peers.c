@@ -144,7 +144,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
      * somebody says so. */
     if (new_life && node_life(node) > 1 && !p->relay->heartbeat)
         log_warning("node %s was restarted and does not know what it held: what it owned first "
-                    "waits on the other owners; put it into `dead`, see the admin reference, "
+                    "waits on the other owners. Put it into `dead`, see the admin reference, "
                     "\"When a node dies, or its Redis was restarted\"",
                     p->name);
     send_pending(p);

@@ -62,7 +62,7 @@ static void use(struct membership *m)
     if (!changed)
         return;
     for (size_t i = 0; i < r->config->forgotten.n; i++)
-        log_info("node %s is none of the group any more (dovelane nodes --forget)",
+        log_info("node %s is not in the group any more (dovelane nodes --forget)",
                  r->config->forgotten.v[i]);
     owners_reload(r);
     heartbeat_reload(r);
@@ -147,7 +147,7 @@ static bool still_joins(struct membership *m)
     free(m->why);
     m->why = why;
     if (why && m->unmet == UNMET_SAID)
-        log_warning("this node is none of the group yet, and takes nothing: %s", why);
+        log_warning("this node is not in the group yet, and takes nothing: %s", why);
     return why != NULL;
 }
 

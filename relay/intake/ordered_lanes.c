@@ -431,10 +431,9 @@ static void end_round(struct round *r)
         if (k->blocked)
             snprintf(why, sizeof why, "%s is not empty", k->behind);
         still_waits(s, k,
-                    k->blocked
-                        ? why
-                        : "too few nodes are alive and whole and answer whether they hold what "
-                          "comes before it; if they are gone for good, name them in `dead`");
+                    k->blocked ? why
+                               : "too few nodes are alive and whole and say whether they hold what "
+                                 "comes before it. If they are gone for good, name them in `dead`");
     }
     if (!TAILQ_EMPTY(&s->waiting))
         begin_in(s, AGAIN);

@@ -210,7 +210,7 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
     if (!choose(l, j, parsed)) {
         if (j->lost && !l->said) {
             log_warning("node %s is lost for good: its mail stays on fewer than `copies` nodes, "
-                        "since there is none to take its place that is alive and whole",
+                        "since no other node is alive and whole",
                         j->lost);
             l->said = true;
         }
@@ -279,8 +279,8 @@ static void drop_unfit(struct lost_lanes *l)
         if (large && !l->said)
             log_of(LOG_LEVEL_WARNING, LOG_FIELD_lane, j->name,
                    "node %s is lost for good: its %zu mails stay on fewer than `copies` "
-                   "nodes until there are at most refill_block = %lld, since a lane of an ordered "
-                   "destination is copied as a whole",
+                   "nodes until they are at most refill_block = %lld. An ordered lane is copied as "
+                   "a whole",
                    j->lost, j->n, (long long)l->relay->config->refill_block);
         l->said |= large;
         *at = j->next;

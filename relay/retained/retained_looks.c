@@ -108,11 +108,10 @@ static bool is_never_known(struct relay *r, struct retained_recipient *to,
     if (r->retained_looks->never_told && now - r->retained_looks->never_told < 60.)
         return true;
     r->retained_looks->never_told = now;
-    log_warning(
-        "site %s took mail twice and does not know it, for <%s> and maybe others: it is let "
-        "go, and is there without Dovelane's id, or where nothing is replicated; see "
-        "dovelane_group_key_file, Sieve, recipient_delimiter",
-        site_links_name(r, to->site), to->address);
+    log_warning("site %s took mail twice and does not know it, for <%s> and maybe others. It is "
+                "let go, and is there without Dovelane's id, or where nothing is replicated. See "
+                "dovelane_group_key_file, Sieve, recipient_delimiter",
+                site_links_name(r, to->site), to->address);
     return true;
 }
 
@@ -133,7 +132,7 @@ static void hear(struct relay *r, struct retained_recipient *to, const struct di
         metric_add(relay_site_lost, 1);
         if (site_links_may_tell(r, to->site))
             log_warning("site %s does not have mail that it took, for <%s> and maybe others: it is "
-                        "delivered anew; has it lost its disk, or no dovelane_group_key_file?",
+                        "delivered anew. Has it lost its disk, or no dovelane_group_key_file?",
                         site_links_name(r, to->site), to->address);
     }
     if (!to->of->looking && (to->unknown || retained_is_done(to->of)))

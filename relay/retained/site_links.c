@@ -165,7 +165,7 @@ static void read_answers(struct site_link *l, const redisReply *entries)
         /* Who may answer at that node is that site. */
         if (!disk_answer_read(&a, e->element[6]->str, (size_t)e->element[6]->len) ||
             a.site != l->number)
-            log_debug("an answer of site %s that is none", site_links_name(l->relay, l->number));
+            log_debug("site %s sent what is not an answer", site_links_name(l->relay, l->number));
         else
             l->of->answer(l->relay, &a);
     }

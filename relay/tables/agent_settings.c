@@ -94,7 +94,7 @@ static void cannot_read(struct agents *agents)
     bool never = !settings.agents || agents_unread(settings.agents);
     if (!settings.told)
         log_warning("Postfix's settings for next hops cannot be read, %s: %s",
-                    never ? "and no mail is sent to any" : "those of before stay",
+                    never ? "and no mail is sent to any" : "the older ones stay",
                     agents_unread(agents));
     settings.told = true;
     settings.again.repeat = settings.again_in;
@@ -118,7 +118,7 @@ static void wait_for_quiet(struct agents *agents)
             log_info("Postfix's settings for next hops changed just now: %s until the new ones "
                      "stay the same for %d s",
                      agents_unread(settings.agents) ? "no mail is sent to any"
-                                                    : "those of before stay",
+                                                    : "the older ones stay",
                      QUIET);
         settings.waits = true;
         agents_free(agents);

@@ -93,7 +93,8 @@ static struct lane *add(struct relay *r, const char *name, size_t len)
     judge(r, lane);
     if (lane->ownership == OWNERSHIP_NONE)
         log_of(LOG_LEVEL_DEBUG, LOG_FIELD_lane, lane->name, "%s, left alone",
-               lane->parsed.nowners ? "we are none of its owners" : "not named by our rule");
+               lane->parsed.nowners ? "this node is not one of its owners"
+                                    : "not named by our rule");
     return lane;
 }
 

@@ -176,7 +176,7 @@ def old_ones_at_b(there, while_away=()):
         eventually(lambda: dovelane(a, "lag"), lambda: int(re.search(r"site-b\s+2\s+\d+\s+(\d+)", dovelane(a, "lag"))[1]) > 0, WITHIN)
     a.set_users([STAYS])
     shutil.rmtree(a.home(USER))
-    assert "is told when it is back" in dovelane(a, "forget", "-u", USER) or USER in dovelane(a, "forget")
+    assert "learns it when it is back" in dovelane(a, "forget", "-u", USER) or USER in dovelane(a, "forget")
     set_users(there, STAYS, USER)
     deliver(a, USER, "new one")
     wait_names([a], "new one")

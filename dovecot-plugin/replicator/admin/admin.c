@@ -321,8 +321,8 @@ typedef const char *answer_of_user(struct replicator *, const char *name, const 
 static void answer_user(struct client *c, answer_of_user *of, const char *name)
 {
     static const char unheard_of[] =
-        "is not known here: nothing was heard of him yet, and the userdb has not named him "
-        "(iterate_query?); doveadm dovelane resync -u has him looked at";
+        "is not known here: nothing named him yet, and the userdb does not list him "
+        "(iterate_query?); doveadm dovelane resync -u looks at him";
     struct buf before = {0}, rows = {0};
     if (c->all) {
         add_escaped(&before, name);
@@ -474,8 +474,8 @@ static void for_users(struct client *c)
                       ? "no user is known yet, the userdb's users are being listed: ask again in "
                         "some seconds"
                       : "no user is known: none had a change yet, and the userdb lists none "
-                        "(iterate_query?), or all are refused here, and Dovecot's log says why; "
-                        "users that have mail: doveadm dovelane resync -u USER, once for each",
+                        "(iterate_query?). Or all are refused here, and Dovecot's log says why. "
+                        "Users that have mail: doveadm dovelane resync -u USER, once for each",
                   DONE_NO_USER);
     } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
         error(c, NULL, "no user has such a name", DONE_NO_USER);

@@ -201,7 +201,7 @@ static const char *foreign(struct from *f, const struct parcel *m)
         group_hex(g->digest, ours);
         if (replicator_may_say(&f->said_digest, 60.))
             log_error("replica %s is of another group: its digest is %s, ours is %s, of %s (each "
-                      "site says at its start what its own is made of). Replica ids and "
+                      "site logs its own at its start). Replica ids and "
                       "replicate_namespaces must be the same on all: it is not listened to",
                       p->name, theirs, ours, g->made_of);
         return "";

@@ -384,9 +384,9 @@ static char *of_another(const char *path, int64_t site, const char *name, int64_
     if (site <= 0 || site == self)
         return NULL;
     return mem_printf("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of "
-                      "service dovelane-replicator must be this host's name, and a site's "
-                      "id stays what it is; if this host ran under a wrong name, the replication "
-                      "reference says what to remove (When something is damaged)",
+                      "service dovelane-replicator must be this host's name, and a site's id must "
+                      "not change. If this host ran under a wrong name, see the replication "
+                      "reference, When something is damaged",
                       path, (long long)site, name, (long long)self);
 }
 
@@ -439,8 +439,8 @@ static void cannot_open(struct ledger *l, const char *path)
 {
     int code = sqlite3_errcode(l->db);
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
-        log_error("%s: %s: the file is damaged; it holds no mail: remove %s* and start again (the "
-                  "replication reference, When something is damaged, says what was lost with it)",
+        log_error("%s: %s: the file is damaged; it holds no mail: remove %s* and start again. What "
+                  "is lost: see the replication reference, When something is damaged",
                   path, sqlite3_errmsg(l->db), path);
     else
         log_error("%s: %s: it and its directory must be there and belong to this user, uid %u",

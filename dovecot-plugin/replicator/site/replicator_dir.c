@@ -21,12 +21,12 @@ static int reach_reserve(const char *directory, int mode)
  * one that counts. */
 static char *unknown(const char *directory, int e, const char *own, const char *older)
 {
-    return mem_printf("%s/reserve: %s: this user (uid %u) cannot see whether it is there, and a "
-                      "new one beside it would give its numbers once more: "
-                      "run service dovelane-replicator as dovelane-replicator, and see that it may "
-                      "search %s and %s (chmod 0711 %s), or set replicator_dir "
-                      "(upgrade page, \"The replicator's own user\")",
-                      directory, strerror(e), (unsigned)geteuid(), own, older, older);
+    return mem_printf(
+        "%s/reserve: %s: this user (uid %u) cannot see whether it is there, and a new one would "
+        "give its numbers once more. Run service dovelane-replicator as dovelane-replicator, and "
+        "let it search %s and %s (chmod 0711 %s), or set replicator_dir "
+        "(upgrade page, \"The replicator's own user\")",
+        directory, strerror(e), (unsigned)geteuid(), own, older, older);
 }
 
 char *replicator_dir_find(const char *setting, const char *own, const char *older, char **error_r)

@@ -62,10 +62,10 @@ static void changed_at_backup(struct hints *h, const struct hint *hint)
     h->at_backup++;
     metric_add(replicator_backup_changes, 1);
     if (replicator_may_say(&h->said_backup, 600.))
-        log_warning("user=%s: a client or a delivery changed a mailbox at this site, whose role "
-                    "is backup: send them to other sites; a mail that is removed here is not kept "
-                    "(role, in dovelane.conf)",
-                    hint->user);
+        log_warning(
+            "user=%s: a client or a delivery changed a mailbox at this site, whose role is backup. "
+            "Send them to other sites: mail removed here is not kept (role, in dovelane.conf)",
+            hint->user);
 }
 
 static void one_hint(struct hints *h, const char *line, size_t n)
@@ -80,7 +80,7 @@ static void one_hint(struct hints *h, const char *line, size_t n)
     }
     metric_add(replicator_hints_unreadable, 1);
     if (replicator_may_say(&h->said, 60.))
-        log_warning("a hint that is none: %.*s", (int)(n < 100 ? n : 100), line);
+        log_warning("a line that is not a hint: %.*s", (int)(n < 100 ? n : 100), line);
 }
 
 static void one_line(struct hints *h, const char *line, size_t n)

@@ -99,8 +99,8 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
         holders_remove(e->user);
     e->all->n--;
     log_of(LOG_LEVEL_ERROR, LOG_FIELD_user, e->user ? e->user->name : "-",
-           "a worker's process does not end: it takes one of the service's process_limit "
-           "until it does, and the user waits: does a file system of his hang?");
+           "a worker's process does not end: it takes one of the service's process_limit, and the "
+           "user waits: does a file system of his hang?");
 }
 
 void endings_add(struct endings *es, int fd, struct user *u, bool judged)

@@ -32,7 +32,7 @@ static void say_forgotten(struct user *u, struct admin_request *q)
         char *other = mem_printf("+%s\t%s", p->name,
                                  !u->peer[i].untold        ? "yes"
                                  : inbox_node(r->inbox, i) ? "being told"
-                                                           : "is down, is told when it is back");
+                                                           : "is down, learns it when it is back");
         row(q, other);
         free(other);
     }
@@ -96,11 +96,9 @@ static void forget(struct user *u)
 
 void forget_living(struct user *u)
 {
-    static const char living[] =
-        "the userdb has this user: take him out of it at all sites first, or, where it answers for "
-        "every name (static), say --force; the replication reference tells what then becomes of "
-        "his "
-        "mailboxes (Users come and go)";
+    static const char living[] = "the userdb has this user: take him out of it at all sites first, "
+                                 "or, where it answers for every name (static), say --force. His "
+                                 "mailboxes: see the replication reference, Users come and go";
     struct admin_request *q, *next;
     u->ask_userdb = false;
     for (q = TAILQ_FIRST(&u->forgets); q; q = next) {

@@ -50,12 +50,13 @@ int renumber_say_moved(struct session *, struct box *, const struct renumber *v,
 /* --- renumber_old.c --------------------------------------------------------------------------- */
 
 bool renumber_guid(struct mail *, guid_128_t guid_r);
-/* The copy of m's mail gets its flags and keywords, but for \Deleted: while the mail is there under
+/* The copy of m's mail gets its flags and keywords, but for \Deleted. While the mail is there under
  * both UIDs, a client who clears that clears it under the old one. Who expunges what is \Deleted
  * just then would take the copy. */
 void renumber_copy_flags(struct mail_save_context *, struct mail *, struct renumber *m);
-/* What is known to be there under another UID goes. In the same moment that one gets \Deleted, if
- * the old one has it by then, and what clients changed of the old one's flags since the copy. */
+/* What is known to be there under another UID goes. In the same moment that one gets what clients
+ * changed of the old one's flags since the copy. It gets \Deleted, too, if the old one has it by
+ * then. */
 int renumber_expunge_old(struct session *, struct box *, struct mailbox *, const struct renumber *v,
                          unsigned n);
 

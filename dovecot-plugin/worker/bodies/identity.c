@@ -42,9 +42,8 @@ static void identity_doubt(struct session *s, struct box *x, uint32_t uid)
     }
     x->now.doubt_again = now + DOUBT_AGAIN;
     session_note(s, NOTE_WARNING,
-                 "%s: UID %u is another mail than the state has under it, as after a backup was "
-                 "restored: nothing is done to "
-                 "it, and the whole mailbox is compared",
+                 "%s: UID %u is another mail than in the state, as after a restored backup: it is "
+                 "left alone, and the whole mailbox is compared",
                  x->vname, uid);
     x->all = x->now.doubted = s->scan_again = TRUE;
     session_want_tick(s, 100);

@@ -259,8 +259,8 @@ static void say_held(struct session *s, const struct removal *first, unsigned n)
 {
     struct box *x = box_by_folder(s, first->folder);
     session_note(s, NOTE_INFO,
-                 "%s: UID %u was removed (%u so): the other sites keep it while a copy that it may "
-                 "have been moved to cannot be read, or is not replicated",
+                 "%s: UID %u was removed (%u so): the other sites keep it while a possible copy of "
+                 "it cannot be read, or is not replicated",
                  x == NULL || x->vname == NULL ? "a deleted folder" : x->vname, first->uid, n);
 }
 

@@ -195,8 +195,8 @@ static int value_damaged(struct session *s, struct mailbox *box, uint32_t folder
     if (r > 0)
         session_note(s, NOTE_WARNING,
                      "%s: %s has less rights than were granted, and no log tells whether somebody "
-                     "revoked them: they are not granted "
-                     "again, nor revoked on the other sites; grant or revoke them",
+                     "revoked them. They are not granted again, nor revoked on the other sites; "
+                     "grant or revoke them",
                      mailbox_get_vname(box), key + 1);
     if (r != 0)
         return I_MIN(r, 0);
@@ -206,9 +206,8 @@ static int value_damaged(struct session *s, struct mailbox *box, uint32_t folder
     if (r == ORSET_KNOWN)
         return put_seen(s, folder, key, strlen(key), attribute_hash(value));
     session_note(s, NOTE_WARNING,
-                 "%s: attribute %s has an old value that nobody is known to have set, as after a "
-                 "backup was restored: it is set "
-                 "again as it was",
+                 "%s: attribute %s has an old value, and no log says who set it, as after a "
+                 "restored backup. It is set again as it was",
                  mailbox_get_vname(box), key + 1);
     return 0;
 }
@@ -337,9 +336,8 @@ int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder, 
     if (rights > 0)
         session_note(s, NOTE_WARNING,
                      "%s: the rights of %u that were granted are not there, and its log does not "
-                     "tell whether somebody revoked "
-                     "them: they are not granted again, nor revoked on the other sites; grant or "
-                     "revoke them",
+                     "tell whether somebody revoked them. They are not granted again, nor revoked "
+                     "on the other sites; grant or revoke them",
                      mailbox_get_vname(box), rights);
     return 0;
 }

@@ -46,9 +46,8 @@ bool session_keys_ok(struct session *s, const char **error_r)
     bool ok = TRUE;
     if (s->group->backup && str_array_find(compat_mail_plugins(s->user), "mail_crypt") &&
         compat_crypt_writes(s->user)) {
-        *error_r = "mail_crypt: this site's role is backup, and what it keeps lies there as it was "
-                   "received, not encrypted: set role = full for it in dovelane.conf, or leave "
-                   "mail_crypt out here";
+        *error_r = "mail_crypt: this site's role is backup, and what it keeps is not encrypted: "
+                   "set role = full for it in dovelane.conf, or leave mail_crypt out here";
         return FALSE;
     }
     /* A global key comes before the user's own, and what it encrypts anybody with the
@@ -67,7 +66,7 @@ bool session_keys_ok(struct session *s, const char **error_r)
     if (id != NULL && is_bound_to_password(attribute(box, MAIL_ATTRIBUTE_TYPE_PRIVATE,
                                                      t_strconcat(KEYS "privkeys/", id, NULL)))) {
         *error_r = "mail_crypt: the user's key is bound to a password that only the login has, so "
-                   "nobody else can read these mails: replicate such users "
+                   "nobody else can read these mails. Replicate such users "
                    "with a key without password, or with one that the userdb gives the workers "
                    "(" COMPAT_CRYPT_PASSWORD ")";
         ok = FALSE;

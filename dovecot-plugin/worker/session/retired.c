@@ -40,10 +40,9 @@ bool retired_parcel(struct session *s, const struct frame_parcel *f)
     if (s->retired.n == 0 || !parcel_names(f->kind, f->body, s->retired))
         return FALSE;
     session_send(s, f->site, PARCEL_RETIRE, FALSE, s->retired.p, s->retired.n);
-    session_fail(s,
-                 "site %llu speaks of the user of this name who was forgotten: it is told that he "
-                 "was",
-                 (unsigned long long)f->site);
+    session_fail(
+        s, "site %llu speaks of the user of this name who was forgotten: it is sent that he was",
+        (unsigned long long)f->site);
     return TRUE;
 }
 

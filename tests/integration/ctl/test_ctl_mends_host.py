@@ -163,7 +163,7 @@ def test_a_name_is_judged_as_its_addresses_are(host, names):
     host.write(mx1="mx1.example:7001", mx2="mx2.example:7001")
     names.write_text("127.0.0.1 localhost mx2.example\n192.0.2.76 mx1.example\n")
     found = host.check.finds("node-others", *AS)
-    assert "mx1.example:7001 is no address of this host, but that of node mx2 is (mx2.example:7001)" in found.text
+    assert "mx1.example:7001 is not an address of this host, and node mx2's is (mx2.example:7001)" in found.text
     names.write_text("127.0.0.1 localhost\n192.0.2.76 mx1.example\n192.0.2.77 mx2.example\n")  # behind address translation: nobody can tell
     found, = host.check.look(*AS)[0]
     assert (found.name, found.level) == ("node-address", "WARNING")

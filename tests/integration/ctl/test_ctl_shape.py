@@ -236,7 +236,7 @@ def test_the_file_and_what_was_said_are_shown_together(running, shape, filed):
     shape(HOP, "rate=9/s")
     assert words_of(explained(running))["rate"] == ("9/s", HOP, "said") and words_of(explained(running))["suspend"] == ("as filed", HOP, "file")
     wrong = admin.run(running, "shape", HOP, "suspend=")
-    assert wrong.status == 2 and "suspend was not said here; it stands in dovelane.conf. Take it out there, or give it the value none" in wrong.err
+    assert wrong.status == 2 and "suspend was not said here; it is in dovelane.conf. Take it out there, or give it the value none" in wrong.err
     shape(HOP, "--resume")
     assert not explained(running)["suspended"]
 

@@ -84,7 +84,7 @@ def test_two_nodes_become_three_and_two_others_under_load(system):
             logged(system[service].log, "config read again")
         forgotten(system, "mx2", 90)
         for service in ("relay-mx1", "relay-mx3"):
-            logged(system[service].log, "node mx2 is none of the group any more")
+            logged(system[service].log, "node mx2 is not in the group any more")
         stored(system, "mx1>mx3")
         load.flowing(50)
     finally:
@@ -109,6 +109,6 @@ def test_a_way_in_that_missed_that_a_node_was_taken_out_sees_that_it_joins_again
             record = re.search(r"\d+ node mx3 (.*\n)", connection.call("GET", "dovelane.nodes").decode())
             connection.call("SET", "dovelane.nodes", "1/1 joining mx3 " + record[1])
     for service in ("relay-mx1", "relay-mx2"):
-        logged(system[service].log, "node mx3 is none of the group any more")
+        logged(system[service].log, "node mx3 is not in the group any more")
     logged(system["milter"].log, "node mx3 was taken out of the group: a new process takes over")
     eventually("a new milter serves", lambda: serving(system) != before, 60)

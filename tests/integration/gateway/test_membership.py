@@ -107,7 +107,7 @@ def forgotten(system, node, seconds=60):
         said.append(admin.run(system, "nodes", "--forget", node))
         return said[-1].status != 2
     eventually(f"{node} is taken out", taken_out, seconds)
-    assert said[-1].status == 0 and f"node {node} is none of the group any more" in said[-1].out and "does not answer" not in said[-1].err, said[-1]
+    assert said[-1].status == 0 and f"node {node} is not in the group any more" in said[-1].out and "does not answer" not in said[-1].err, said[-1]
 
 
 def test_a_new_node_needs_one_address(world):  # noqa: F811
@@ -162,7 +162,7 @@ def test_nodes_whose_files_name_each_other_in_a_ring_begin_together(world):  # n
     w = learned(world, RING)
     begun(w, "mx1", "mx2", "mx3")
     all_three(w)
-    assert not any(w.count("none of the group yet", node) for node in RING)
+    assert not any(w.count("not in the group yet", node) for node in RING)
     content(w, "mx1")
 
 
@@ -172,8 +172,8 @@ def test_in_a_ring_too_each_reaches_all_before_it_counts(world):  # noqa: F811
     let_in = other_user(w, "mx1", "mx3")
     for node in RING:
         w.stack.start(f"relay-{node}")
-    w.logged("none of the group yet, and takes nothing: it does not reach node mx3. Mend that", "mx1")
-    w.logged("none of the group yet, and takes nothing: it is not reached by node mx1. Mend that", "mx3")
+    w.logged("not in the group yet, and takes nothing: it does not reach node mx3. Mend that", "mx1")
+    w.logged("not in the group yet, and takes nothing: it is not reached by node mx1. Mend that", "mx3")
     assert known(w, "mx1") == {"mx2"} and state(w, "mx1") == "returning"
     let_in()
     all_three(w)
@@ -184,7 +184,7 @@ def test_who_hears_nobody_takes_nothing_before_it_has_joined(world):  # noqa: F8
     w = learned(world)
     w.stack.kill("redis-mx1")
     w.stack.start("relay-mx3")
-    w.logged("none of the group yet, and takes nothing: no other node's server has told which nodes there are", "mx3")
+    w.logged("not in the group yet, and takes nothing: no other node's server has told which nodes there are", "mx3")
 
     def waits():
         since = re.search(rb"state=(\w+) since=(\d+)", dict((beat[0], beat[4]) for beat in w.connections["mx3"].call("LANE.BEAT")[0])[b"mx3"])
@@ -223,7 +223,7 @@ def test_a_newcomer_that_not_all_reach_holds_nobody_up(world, away, at, said):  
     begun(w, "mx1", "mx2")
     eventually("both are whole for the two", lambda: whole(w, "mx1") == whole(w, "mx2") == {"mx1+mx2"})
     w.stack.start("relay-mx3")
-    w.logged(f"warning: this node is none of the group yet, and takes nothing: {said}", "mx3")
+    w.logged(f"warning: this node is not in the group yet, and takes nothing: {said}", "mx3")
     w.logged(r"node mx3 \(\S+, relay-join\): connected", "mx1")
     assert known(w, "mx1") == {"mx2"} and known(w, "mx2") == {"mx1"} and state(w, "mx3", "mx3") == "returning"
     shown = admin.run(w.stack, "nodes", node="mx1")
@@ -278,11 +278,11 @@ def test_what_no_node_takes_is_not_done(world):  # noqa: F811
             w.connections[node].call("ACL", "SETUSER", "admin", "on", ">secret", "allkeys", "allcommands", rights)
     may("-eval", "mx1", "mx2")
     said = admin.run(w.stack, "nodes", "--forget", "mx4")
-    assert said.status == 2 and "node mx2 did not take it" in said.err and "no node took it" in said.err and "none of the group" not in said.out, said
+    assert said.status == 2 and "node mx2 did not take it" in said.err and "no node took it" in said.err and "not in the group" not in said.out, said
     assert b"joining mx4" in w.connections["mx2"].call("GET", "dovelane.nodes")
     may("+eval", "mx1")
     said = admin.run(w.stack, "nodes", "--forget", "mx4")
-    assert said.status == 1 and "node mx2 did not take it" in said.err and "node mx4 is none of the group any more" in said.out, said
+    assert said.status == 1 and "node mx2 did not take it" in said.err and "node mx4 is not in the group any more" in said.out, said
     eventually("the relays tell the others", lambda: b" gone mx4" in w.connections["mx2"].call("GET", "dovelane.nodes"))
 
 
@@ -294,7 +294,7 @@ def test_a_node_that_joins_is_forgotten_only_when_nobody_holds_mail_with_it(worl
     w.relay("mx2").note["nodes"]["mx3"] = w.stack.nodes["mx3"]
     w.configure("mx2")
     w.stack.start("relay-mx3")
-    w.logged("none of the group yet, and takes nothing: it is not reached by node mx1", "mx3")
+    w.logged("not in the group yet, and takes nothing: it is not reached by node mx1", "mx3")
     peer = w.peer()
     peer.say("MAIL", "450 4.0.0 not now")
     w.store(peer, "kept@example.net", owners=["mx2", "mx3"])
@@ -304,7 +304,7 @@ def test_a_node_that_joins_is_forgotten_only_when_nobody_holds_mail_with_it(worl
         return said.status == 2 and re.search(why, said.err)
     assert refused("its relay beat .* stop it first")
     w.stack.kill("relay-mx3")
-    eventually("its mail at mx2 is seen", lambda: refused("node mx2 holds 1 mails together with it"))
+    eventually("its mail at mx2 is seen", lambda: refused("node mx2 shares 1 mails with it"))
     assert b"joining mx3" in w.connections["mx2"].call("GET", "dovelane.nodes")
 
 
@@ -329,10 +329,10 @@ def test_a_node_is_taken_out_for_good(world):  # noqa: F811
     w.logged("node mx3 is dead", "mx1")
     w.logged("node mx3 is dead", "mx2")
     w.configure("mx1", hangup=False)
-    refused(*forget, why=r"mx2 holds 1 mails together with it.*copied")
+    refused(*forget, why=r"mx2 shares 1 mails with it.*copied")
     w.logged(r"node mx3 is lost for good: 1 of 1 mails were copied", "mx2", seconds=60)
     refused(*forget, "--lost", "mx9", why="there is no such node")
-    eventually("what only it has is seen", lambda: "its server holds 1 mails that no node which is left has" in admin.run(w.stack, *forget).err)
+    eventually("what only it has is seen", lambda: "its server holds 1 mails that no other node has" in admin.run(w.stack, *forget).err)
     w.stack.kill("redis-mx3")
     # An admin's host that has sections alone knows not all who would have to be asked.
     state_directory = Path(w.relay("mx1").note["conf"]).parent / "state"
@@ -343,7 +343,7 @@ def test_a_node_is_taken_out_for_good(world):  # noqa: F811
     again = admin.run(w.stack, *forget)
     assert again.status == 0 and "node mx3 was taken out already" in again.out, again
     for node in ("mx1", "mx2"):
-        w.logged(r"node mx3 is none of the group any more", node)
+        w.logged(r"node mx3 is not in the group any more", node)
     out = content(w, "mx1")
     assert "mx3 was taken out for good" in out and not re.search("(?m)^mx3 +(alive|silent)", out), out
     # It comes back with its old file.
@@ -383,7 +383,7 @@ def test_a_node_that_was_taken_out_is_no_metric_any_more(world):  # noqa: F811
     for node in ("mx1", "mx2"):
         w.logged("node mx3 is dead", node)
     forgotten(w.stack, "mx3")
-    w.logged(r"node mx3 is none of the group any more", "mx1")
+    w.logged(r"node mx3 is not in the group any more", "mx1")
     eventually("mx3 is not there", lambda: not of("mx3"))
     assert of("mx2")['node_state{node="mx2",state="alive"}'] == 1
     page.close()
@@ -399,14 +399,14 @@ def test_a_node_that_is_taken_in_again_joins_as_a_new_one(world):  # noqa: F811
     w.stack.kill("relay-mx3")
     forgotten(w.stack, "mx3")
     for node in ("mx1", "mx2"):
-        w.logged("node mx3 is none of the group any more", node)
+        w.logged("node mx3 is not in the group any more", node)
     w.connections["mx3"].call("ACL", "DELUSER", "other")
     eventually("what mx2 said there is old", lambda: all(name != b"mx2" or age > 4000 for name, _, _, age, _ in w.connections["mx3"].call("LANE.BEAT")[0]))
     w.stack.start("relay-mx3")
     w.logged("error: this node was taken out of the group", "mx3")
     said = admin.run(w.stack, "nodes", "--join", "mx3", node="mx3")
     assert said.status in (0, 1) and "node mx3 may join again" in said.out, said
-    w.logged("none of the group yet, and takes nothing: it is not reached by node mx2", "mx3")
+    w.logged("not in the group yet, and takes nothing: it is not reached by node mx2", "mx3")
     assert "mx3 (" in (shown := admin.run(w.stack, "nodes").out) and "is joining" in shown, shown
     assert state(w, "mx3", "mx3") == "returning"
     let_in()
@@ -470,7 +470,7 @@ def test_a_node_that_is_taken_in_again_with_another_address_waits_for_restarts_t
     w.stack.kill("relay-mx3")
     forgotten(w.stack, "mx3")
     for node in ("mx1", "mx2"):
-        w.logged("node mx3 is none of the group any more", node)
+        w.logged("node mx3 is not in the group any more", node)
     before.unlink()
     w.connections["mx3"].call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     eventually("what they said there is old", lambda: all(age > 4000 for _, _, _, age, _ in w.connections["mx3"].call("LANE.BEAT")[0]))

@@ -204,7 +204,7 @@ def test_settings_that_cannot_be_read_change_nothing(named):
     n.world.logged("this host calls itself mx.site.example")
     good = (n.config / "main.cf").read_text()
     n.replace("main.cf", good + "smtp_bind_address = ${broken\n")
-    n.world.logged("Postfix's settings for next hops cannot be read, those of before stay: .*")
+    n.world.logged("Postfix's settings for next hops cannot be read, the older ones stay: .*")
     assert (n.says(), comes_from(n)) == ("mx.site.example", "127.0.0.3")
     n.replace("main.cf", good.replace("127.0.0.3", "127.0.0.4").replace("mx.", "mx2."))
     n.world.logged("this host calls itself mx2.site.example")
@@ -223,7 +223,7 @@ def test_a_main_cf_that_is_away_while_it_is_edited_changes_nothing(named, main):
         (n.config / "main.cf").symlink_to("nowhere")
     elif main == "a directory":
         (n.config / "main.cf").mkdir()
-    n.world.logged("Postfix's settings for next hops cannot be read, those of before stay: .*")
+    n.world.logged("Postfix's settings for next hops cannot be read, the older ones stay: .*")
     bare = n.world.peer()
     n.world.store(bare, owners=["mx1"])
     n.world.logged("TLS is required")

@@ -53,7 +53,7 @@ def test_a_half_written_main_cf_takes_no_tls_away(named):
     named.world.logged("this host calls itself mx.site.example")
     writer = Writer(named.config / "main.cf", whole.partition("smtp_tls")[0])
     try:
-        named.world.logged("changed just now: those of before stay until")
+        named.world.logged("changed just now: the older ones stay until")
         bare = named.world.peer()
         named.world.store(bare, owners=["mx1"])
         named.world.logged("TLS is required")
@@ -175,5 +175,5 @@ def test_a_main_cf_from_the_future_is_waited_with_as_well(named):
     new.write_text("compatibility_level = 3.6\nmyhostname = mx.site.example\n")
     os.utime(new, (time.time() + 3600,) * 2)
     new.rename(named.config / "main.cf")
-    named.world.logged("changed just now: those of before stay until", seconds=60)
+    named.world.logged("changed just now: the older ones stay until", seconds=60)
     named.world.logged("settings for next hops read again")

@@ -306,7 +306,7 @@ static const struct {
      "command_timeout is gone, write smtp_helo_timeout, smtp_mail_timeout"},
     {"final_timeout = 10min\n", "final_timeout is gone, write smtp_data_done_timeout"},
     {"tls_ca_file = \"/x\"\n",
-     ":1: tls_ca_file stands in no destination section, write destination NAME { tls_ca"},
+     ":1: tls_ca_file is only for a destination section, write destination NAME { tls_ca"},
     {"tls = may\n", "or destination NAME { tls = ... }"},
     {"node a { redis = \"10.0.0.1:1\" }\n", "node a: 10.0.0.1:1 is reached over a network"},
     {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1:1\" }\n",

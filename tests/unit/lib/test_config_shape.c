@@ -127,7 +127,7 @@ static const struct {
     {"shape \"*\" { rate = 1/s\n rate = 2/s }\n",
      ":2: rate is set a second time in section shape \"*\": line 1 has it already"},
     {"backoff_rules = rules\n", "backoff_rules = rules must be an absolute path"},
-    {"rate = 1/s\n", "rate stands in no shape section, write shape NAME { rate = ... }"},
+    {"rate = 1/s\n", "rate is only for a shape section, write shape NAME { rate = ... }"},
 };
 
 START_TEST(test_errors_name_the_section_the_word_and_the_way_out)
