@@ -34,7 +34,7 @@ struct engine {
     /* The program ends: sessions without a mail end now; with `all` those, too, whose mail is
      * not complete. How many are left: they end after their answer. */
     size_t (*leave)(bool all);
-    /* This process stood still from then on (clock_monotonic). NULL: nothing to do. */
+    /* This process stood still from then on (clock_boottime). NULL: nothing to do. */
     void (*stood_still)(double since);
 
     /* `peer` is the engine's side of a session (milter_session_new). */

@@ -137,7 +137,7 @@ static struct peer *next_news(unsigned *news_r)
 
 static void order_answer(struct peer *p)
 {
-    p->answer_ordered = clock_monotonic();
+    p->answer_ordered = clock_boottime();
     p->answer_due = true;
     pthread_cond_broadcast(&p->ordered);
 }
@@ -199,7 +199,7 @@ static bool set_reply(struct peer *p)
 
 static bool is_late(const struct peer *p)
 {
-    return clock_monotonic() - p->answer_ordered > TELL_WITHIN;
+    return clock_boottime() - p->answer_ordered > TELL_WITHIN;
 }
 
 /* Gives the answer if it is in time, and Postfix is there. To write may take long, too. */
@@ -241,7 +241,7 @@ static bool do_answer(struct peer *p, sfsistat *given_r)
     unlock();
     enum news news = tell(p, given_r);
     lock();
-    p->told = clock_monotonic();
+    p->told = clock_boottime();
     post(p, news);
     return news == NEWS_TOLD;
 }
@@ -359,7 +359,7 @@ static sfsistat on_mail(SMFICTX *ctx, char **argv)
     struct peer *p = smfi_getpriv(ctx);
     if (p && settle(p)) {
         milter_session_mail(p->session, argv);
-        p->since = clock_monotonic();
+        p->since = clock_boottime();
         p->stage = IN_MAIL;
     }
     return SMFIS_NOREPLY;
@@ -392,7 +392,7 @@ static sfsistat on_eoh(SMFICTX *ctx)
 {
     struct peer *p = smfi_getpriv(ctx);
     if (p)
-        p->since = clock_monotonic();
+        p->since = clock_boottime();
     return SMFIS_CONTINUE;
 }
 
@@ -617,7 +617,7 @@ static void close_socket(void)
 static size_t leave(bool all)
 {
     size_t left = 0;
-    double now = clock_monotonic();
+    double now = clock_boottime();
     lock();
     for (struct peer *p = shared.first; p; p = p->next) {
         bool being_written = p->told && now - p->told < WRITE_WITHIN;

@@ -7,7 +7,9 @@
  * nothing is answered when Postfix may have been waiting for more than PATIENCE: the copies are
  * taken back, and the connection is closed.
  *
- * While the store takes long, progress is reported. */
+ * While the store takes long, progress is reported.
+ *
+ * Postfix may be on another host, and its time goes on while ours is suspended: CLOCK_BOOTTIME. */
 #include "milter/session.h"
 
 #include <arpa/inet.h>
@@ -126,7 +128,7 @@ void milter_session_lost(struct milter_session *s)
 
 bool milter_session_waits(const struct milter_session *s)
 {
-    return !s->gone && clock_monotonic() - s->since < PATIENCE;
+    return !s->gone && clock_boottime() - s->since < PATIENCE;
 }
 
 void milter_session_answer(struct milter_session *s, enum engine_answer answer, const char *reply)
@@ -273,7 +275,7 @@ void milter_session_end(struct milter_session *s, const char *queue_id, double s
 void milter_session_complain(const char *what)
 {
     static atomic_llong complained; /* the second in which */
-    long long now = (long long)clock_monotonic() + 1;
+    long long now = (long long)clock_boottime() + 1;
     if (atomic_exchange(&complained, now) != now)
         log_error("milter_socket: a connection is closed: %s", what);
 }
@@ -284,7 +286,7 @@ void milter_session_complain(const char *what)
  * (EINTR). */
 static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
-    double now = clock_monotonic();
+    double now = clock_boottime();
     if (now - loop_watch.this_turn > LONG_TURN && milter.engine->stood_still)
         milter.engine->stood_still(loop_watch.last_turn);
     loop_watch.last_turn = loop_watch.this_turn;
@@ -294,7 +296,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
-    double now = clock_monotonic();
+    double now = clock_boottime();
     for (struct milter_session *s = storing.first, *next; s; s = next) {
         next = s->next;
         if (s->gone || s->answering || now - s->since < PROGRESS_AFTER)
@@ -308,7 +310,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 
 void milter_session_open(void)
 {
-    loop_watch.this_turn = loop_watch.last_turn = clock_monotonic();
+    loop_watch.this_turn = loop_watch.last_turn = clock_boottime();
     ev_prepare_init(&loop_watch.turn, on_turn);
     ev_set_priority(&loop_watch.turn, EV_MINPRI); /* behind what others still do */
     ev_prepare_start(milter.loop, &loop_watch.turn);

@@ -36,7 +36,7 @@ struct milter_session {
     bool answering; /* the engine was told the answer, and has not said yet whether Postfix was */
     bool gone;      /* nobody waits for an answer; the store's outcome is awaited */
     /* after the end of a message: since then at least Postfix has waited, or was told to go on
-     * waiting (clock_monotonic) */
+     * waiting (clock_boottime) */
     double since;
     /* of the SMTP session */
     char *client_name, *client_addr, *client_port, *helo, *host;

@@ -13,13 +13,15 @@ static inline double clock_seconds(clockid_t id)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Seconds since some fixed point, without the time the host slept. */
+/* Seconds since some fixed point, without the time the host was suspended: for how long we have
+ * worked or waited. libev's timers go by it, too. */
 static inline double clock_monotonic(void)
 {
     return clock_seconds(CLOCK_MONOTONIC);
 }
 
-/* The same, with it. */
+/* The same, with it: for what goes on elsewhere meanwhile. So is the age of what another host said,
+ * a lease, a promise, and how long somebody waits for us. */
 static inline double clock_boottime(void)
 {
     return clock_seconds(CLOCK_BOOTTIME);

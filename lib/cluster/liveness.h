@@ -3,7 +3,8 @@
  *
  * A listener looks at the beats that lie in each server. One that changed since the last look is
  * news; how old the server says that it is does not matter. Silence is timed by the listener's
- * own clock: seconds that never jump, given as `now` with each call. */
+ * own clock: seconds that never jump, given as `now` with each call. A clock that stands still in
+ * a suspended host will do for one that calls liveness_begin() when it goes on. */
 #ifndef DOVELANE_LIB_CLUSTER_LIVENESS_H
 #define DOVELANE_LIB_CLUSTER_LIVENESS_H
 

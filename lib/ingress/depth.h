@@ -6,7 +6,8 @@
  * less. What this process is storing, or has stored since the last answer of a round of questions,
  * counts on top. Of what was stored while the answer was under way nothing counts twice, and some
  * of it counts only from the next round on. A node that was not heard for DEPTH_KEEP counts no
- * more. No clock is read here: `now` is seconds that never jump. */
+ * more. No clock is read here: `now` is seconds that never jump, and go on while the host is
+ * suspended. */
 #ifndef DOVELANE_LIB_INGRESS_DEPTH_H
 #define DOVELANE_LIB_INGRESS_DEPTH_H
 

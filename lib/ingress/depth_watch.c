@@ -45,7 +45,7 @@ struct depth_watch {
 
 static void end_round(struct depth_watch *w)
 {
-    double now = clock_monotonic();
+    double now = clock_boottime();
     w->under_way = false;
     w->took = now - w->began;
     depth_end(w->depth, now);
@@ -70,7 +70,7 @@ static void answered(struct asked_node *n, bool good)
     if (n->broken)
         depth_broken(w->depth, n->index);
     else
-        depth_heard(w->depth, n->index, clock_monotonic());
+        depth_heard(w->depth, n->index, clock_boottime());
     free(n->age);
     n->age = NULL;
     if (w->under_way && all_told(w))
@@ -89,7 +89,7 @@ static void on_info(struct wire *wire, redisReply *reply, void *arg)
         if (reply->element[i]->str && !strcmp(reply->element[i]->str, "oldest-age") &&
             reply->element[i + 1]->type == REDIS_REPLY_INTEGER)
             depth_oldest(n->all->depth, n->index, lane,
-                         clock_monotonic() - (double)reply->element[i + 1]->integer / 1000.);
+                         clock_boottime() - (double)reply->element[i + 1]->integer / 1000.);
     /* A lane that is empty by now has no age: an error, and no fault. */
     answered(n, reply != NULL);
 }
@@ -187,7 +187,7 @@ static void ask_page(struct asked_node *n, const char *cursor)
 static void begin_round(struct depth_watch *w)
 {
     bool any = false;
-    w->began = clock_monotonic();
+    w->began = clock_boottime();
     for (size_t i = 0; i < w->n; i++) {
         struct asked_node *n = &w->node[i];
         n->asked = n->wire && wire_up(n->wire) && !n->open;
@@ -206,7 +206,7 @@ static void begin_round(struct depth_watch *w)
 
 void depth_watch_look(struct depth_watch *w)
 {
-    double since = clock_monotonic() - w->began;
+    double since = clock_boottime() - w->began;
     if (w->under_way) {
         if (since > ROUND_MOST)
             end_round(w);
@@ -220,7 +220,7 @@ static void on_hurry(struct ev_loop *loop, ev_async *a, int events)
     struct depth_watch *w = a->data;
     double pause = SHARE * w->took;
     pause = pause < HURRY ? HURRY : pause > LOOK ? LOOK : pause;
-    if (!w->under_way && w->calls->wanted() && clock_monotonic() - w->began >= pause)
+    if (!w->under_way && w->calls->wanted() && clock_boottime() - w->began >= pause)
         begin_round(w);
 }
 

@@ -132,7 +132,7 @@ static bool is_over(const struct depth_is *is, enum kind kind, int64_t most, boo
 /* Forgets what is over no more, and says so. */
 static void review(void)
 {
-    double now = clock_monotonic();
+    double now = clock_boottime();
     for (size_t i = all.npassed; i-- > 0;) {
         struct passed *p = &all.passed[i];
         struct limits l = limits_of(p->destination, p->class);
@@ -188,7 +188,7 @@ static bool passes(const char *destination, const struct limits *l, enum kind ki
     int64_t most = l->of[kind].most;
     if (!most)
         return true;
-    bool known = depth_of(all.depth, destination, class, clock_monotonic(), &is);
+    bool known = depth_of(all.depth, destination, class, clock_boottime(), &is);
     tell_unknown(!known);
     if (!known)
         return true;
@@ -332,7 +332,7 @@ static void looked(void)
 bool receipt_ready(void)
 {
     struct depth_is is;
-    return !wanted() || depth_of(all.depth, "", NULL, clock_monotonic(), &is);
+    return !wanted() || depth_of(all.depth, "", NULL, clock_boottime(), &is);
 }
 
 void receipt_open(const struct config *c, struct ev_loop *loop)

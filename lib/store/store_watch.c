@@ -1,6 +1,9 @@
 /* Who may be owner of a new mail, with takeover = automatic (docs/takeover/return.md, "Return"):
  * the nodes' beats are read from every server, with what each is whole for. A milter leaves no
- * beats itself. */
+ * beats itself.
+ *
+ * Ages are by CLOCK_BOOTTIME. By a clock that stands still in a suspended host, beats of before
+ * would be young after it. */
 #include "lib/store/store_work.h"
 
 #include <stdlib.h>
@@ -20,7 +23,8 @@ struct watched {
     size_t index;
     struct beat_reader reader;
     bool asked;
-    double asked_at;
+    double asked_at; /* CLOCK_BOOTTIME */
+    double sent_at;  /* the same moment by CLOCK_MONOTONIC: a way is no longer for our sleep */
     struct nearness nearness;
     bool filling;        /* its memory */
     unsigned generation; /* of the liveness, when it was asked */
@@ -66,7 +70,7 @@ static void read_beats(struct watched *w, const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
-    double now = clock_monotonic(), under_way = now - w->asked_at;
+    double now = clock_boottime(), under_way = now - w->asked_at;
     for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST;
          i++) {
         const redisReply *b = list->element[i];
@@ -96,7 +100,8 @@ static void on_beat(struct wire *wire, redisReply *reply, void *arg);
 static void ask(struct watched *w, struct wire *wire)
 {
     w->generation = liveness_generation(w->store->heard->liveness);
-    w->asked_at = clock_monotonic();
+    w->asked_at = clock_boottime();
+    w->sent_at = clock_monotonic();
     w->asked = wire_sendf(wire, on_beat, w, beat_reader_command(&w->reader));
 }
 
@@ -105,7 +110,7 @@ static void on_beat(struct wire *wire, redisReply *reply, void *arg)
     struct watched *w = arg;
     w->asked = false;
     if (reply) {
-        nearness_add(&w->nearness, clock_monotonic() - w->asked_at);
+        nearness_add(&w->nearness, clock_monotonic() - w->sent_at);
         liveness_suspect(w->store->heard->liveness, w->index,
                          store_watch_time(w->store, w->index, FAR_SUSPECT_AFTER));
     }
@@ -130,7 +135,7 @@ static void on_beat(struct wire *wire, redisReply *reply, void *arg)
 void store_watch_look(struct store *s)
 {
     struct store_watch *h = s->heard;
-    double now = clock_monotonic();
+    double now = clock_boottime();
     if (!h)
         return;
     if (now - h->looked_at >= (double)s->config->suspect_after / 1000.)
@@ -169,7 +174,7 @@ bool store_watch_fit(const struct store *s, const size_t *node, size_t n, bool a
 {
     const struct store_watch *h = s->heard;
     const char *name[LANENAME_OWNERS_MAX];
-    double now = clock_monotonic();
+    double now = clock_boottime();
     if (!h)
         return true;
     for (size_t i = 0; i < n; i++) {
@@ -247,7 +252,7 @@ void store_watch_open(struct store *s)
     }
     struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000.,
                                    (double)c->return_max / 1000.};
-    s->heard->looked_at = clock_monotonic();
+    s->heard->looked_at = clock_boottime();
     s->heard->liveness = liveness_open(name, c->nnodes, -1, times, s->heard->looked_at);
     free(name);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +27,18 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t more;
 } peer = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+/* What a process sees of a host that was suspended: this clock has gone on, CLOCK_MONOTONIC has not.
+ * (The time of day has gone on, too, but here it only bounds waits.) */
+static atomic_long suspended; /* seconds */
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    long r = syscall(SYS_clock_gettime, clock, t);
+    if (!r && clock == CLOCK_BOOTTIME)
+        t->tv_sec += suspended;
+    return (int)r;
+}
 
 #define ASKS "LANE.BEATS"
 #define HELD 2 /* seconds, more than suspect_after of the test */
@@ -213,11 +226,45 @@ START_TEST(test_a_beat_is_as_old_as_the_question_that_it_answers)
 }
 END_TEST
 
+static void turn_until(struct ev_loop *loop, bool able)
+{
+    for (time_t end = time(NULL) + WITHIN; store_able(store) != able && time(NULL) < end;)
+        ev_run(loop, EVRUN_ONCE);
+    ck_assert_int_eq(store_able(store), able);
+}
+
+/* Others may have died, or come back without their mail, while this host was suspended. What they
+ * said before counts for nothing. */
+START_TEST(test_a_suspended_host_believes_no_beat_of_before)
+{
+    char *error = NULL;
+    log_stderr_to(quiet);
+    peer_start();
+    struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+    /* far longer than the test: only a clock that saw the suspension says that it is over */
+    struct config *c = config("suspect_after = 1min\ndead_after = 3min\nbeat = 100ms\n");
+    store = store_open_on(loop, c, NULL, &error);
+    ck_assert_msg(store != NULL, "%s", error);
+    peer.fresh = true;
+    turn_until(loop, true);
+    peer.fresh = false;
+    suspended += 3600;
+    unsigned long looks = store_tick(store);
+    for (time_t end = time(NULL) + WITHIN / 2; store_tick(store) < looks + 2 && time(NULL) < end;)
+        ev_run(loop, EVRUN_ONCE);
+    ck_assert_msg(!store_able(store), "beats of before the suspension count");
+    peer.fresh = true;
+    turn_until(loop, true);
+    unlink(peer.path);
+}
+END_TEST
+
 TCase *store_tests(void)
 {
     TCase *t = tcase_create("store");
     tcase_add_test(t, test_what_is_submitted_leaves_before_the_loop_waits);
     tcase_add_test(t, test_a_beat_is_as_old_as_the_question_that_it_answers);
+    tcase_add_test(t, test_a_suspended_host_believes_no_beat_of_before);
     tcase_set_timeout(t, 120);
     return t;
 }
