@@ -269,9 +269,10 @@ static const struct form {
      "dovelane\\-replicator (8)\n",
      man},
     {"markdown",
-     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, "
-     "1.5s, 5m or 5min, 1h, 2d, 1w; sizes: 512, 256kB, 25MB; lists: "
-     "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made "
+     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. A setting stands "
+     "once, or once in its section.\nTimes: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w. Sizes: 512, "
+     "256kB, "
+     "25MB. Lists: `{ \"one\", \"two\" }`.\nThis page is made "
      "from `lib/config/settings.def` by `config-doc markdown`.\n",
      "", markdown},
 };

@@ -347,18 +347,20 @@ def tables(report, results, options):
     loads = options.loads.split(",")
     order = sorted(results, key=lambda key: (loads.index(key[1]), list(TITLES).index(key[0])))
     closed = [key for key in order if key[1] not in (PACED, WAY)]
-    report.table(f"Mails a second end to end (until the last is out) and in alone; cores busy with it; dot to 250 in ms (closed "
-                 f"loop: as fast as answers come, so under full load); cores for {PAPER_RATE:,}/s without generator and sink",
+    report.table("The table has mails a second end to end (until the last is out) and in alone, and the cores busy with it. "
+                 "It has ms from the dot to the 250 (closed loop: as fast as answers come, so under full load). "
+                 f"The last column is cores for {PAPER_RATE:,}/s without generator and sink.",
                  ["load", "variant", "mails/s", "in/s", "cores", "p50", "p99", "p99.9", f"cores for {PAPER_RATE:,}/s"],
                  [[key[1], TITLES[key[0]], *(results[key][name] for name in ("rate", "rate_in", "cores", "p50", "p99", "p999")), cores_for_paper(results[key])]
                   for key in closed])
     if PACED in loads:
-        report.table(f"ms at {pace(options)}, {sizes_of(options)[-1]} (open loop): from the dot, and from when the "
-                     "mail was due, to the 250", ["variant", "mails/s", "dot p50", "dot p99", "dot p99.9", "due p50", "due p99"],
+        report.table(f"The table has ms at {pace(options)}, {sizes_of(options)[-1]} (open loop). They are from the dot, and from when "
+                     "the mail was due, to the 250.", ["variant", "mails/s", "dot p50", "dot p99", "dot p99.9", "due p50", "due p99"],
                      [[TITLES[key[0]], *(results[key][name] for name in ("rate_in", "p50", "p99", "p999")), results[key]["due"]["p50"],
                        results[key]["due"]["p99"]] for key in order if key[1] == PACED])
     if WAY in loads:
-        report.table(f"ms at {pace(options)}, {sizes_of(options)[-1]} (open loop): from a mail's 250 to the next hop's 250 (0 when that came first)",
+        report.table(f"The table has ms at {pace(options)}, {sizes_of(options)[-1]} (open loop). They are from a mail's 250 to the next hop's 250 (0 when that "
+                     "came first).",
                      ["variant", "mails/s", "p50", "p99", "p99.9"], [[TITLES[key[0]], *(results[key][name] for name in ("rate", "p50", "p99", "p999"))] for key in order if key[1] == WAY])
     groups = ["generator", "sink", "milter", "proxy", "redis", "relay", "kernel"]
     report.table("CPU ms per mail (redis, relay: all nodes together; kernel: its threads, for the disk; ours: milter or proxy, redis, "

@@ -1,14 +1,11 @@
 #!/usr/bin/env python3
 """Documents are in the plain English of docs/style.md: short sentences, and no word of its list.
 
-    usage: check_words.py [--pages | --write | --readability COMMIT]
+    usage: check_words.py [--pages | --readability COMMIT]
 
-Counted are sentences of more than 25 words, and words to avoid. Code, tables, headings and pages
-that are made do not count. words_allowed.txt says how many a page may have that is not rewritten
-yet: more is a fault, and so is a page without a row that has any. --write counts anew. It refuses
-where the sum of all pages would grow, so that a page may be split, and nothing becomes worse.
---pages prints each page's words per sentence; --readability writes docs/lab/readability.md, beside
-what the pages were at COMMIT.
+A sentence of more than 25 words is a fault, and so is a word to avoid. Code, tables, headings and
+pages that are lists do not count. --pages prints each page's words per sentence; --readability
+writes docs/lab/readability.md, beside what the pages were at COMMIT.
 """
 
 import pathlib
@@ -19,17 +16,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STYLE = ROOT / "docs/style.md"
-ALLOWED = pathlib.Path(__file__).with_name("words_allowed.txt")
 READABILITY = ROOT / "docs/lab/readability.md"
 WORDS = 25
-MADE = {
-    "COMPATIBILITY.md",
+LISTS = {  # their prose is lists of names, or lines of results
     "docs/benchmarks.md",
-    "docs/lab/readability.md",
-    "docs/log-fields.md",
-    "docs/metrics.md",
     "docs/postfix-parameters.md",
-    "docs/settings.md",
     "docs/style.md",  # it names the words
 }
 # A sentence may begin with code, or the name of a page or a program, as smtp(8).
@@ -49,7 +40,7 @@ def names():
         path.relative_to(ROOT).as_posix()
         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     ]
-    return sorted(name for name in set(found) if name not in MADE)
+    return sorted(name for name in set(found) if name not in LISTS)
 
 
 def plain(line):
@@ -125,44 +116,13 @@ def figures(text):
     return len(counts), mean, 100 * long / len(counts) if counts else 0, longest_line(text)
 
 
-def measured(text, words):
-    long = sum(count > WORDS for count, _ in sentences(text))
-    return long, sum(count for _, count in found_words(text, words))
-
-
-def allowances(text):
-    rows = (line.split() for line in text.split("\n") if line and line[0] != "#")
-    return {name: (int(long), int(avoid)) for name, long, avoid in rows}
-
-
-def faults(pages, allowed, words):
+def faults(pages, words):
     for name, text in pages.items():
-        long, avoid = measured(text, words)
-        may_long, may_avoid = allowed.get(name, (0, 0))
-        if long > may_long:
-            worst = max(sentences(text))
-            yield (f"{name}: {long} sentences of more than {WORDS} words, {may_long} are allowed;"
-                   f" the longest has {worst[0]}: {worst[1][:70]}...")
-        if avoid > may_avoid:
-            said = ", ".join(f'{n} x "{w}" (write {words[w]})' for w, n in found_words(text, words))
-            yield f"{name}: {avoid} words to avoid, {may_avoid} are allowed: {said}"
-    for name in sorted(allowed.keys() - pages.keys()):
-        yield f"{ALLOWED.name}: there is no page {name}: check_words.py --write"
-
-
-HEAD = """# What a page may have that is not rewritten yet (check_words.py): sentences of more than 25
-# words, words to avoid. `check_words.py --write` counts anew, and lets no sum grow.
-"""
-
-
-def write(pages, allowed, words):
-    rows = {name: measured(text, words) for name, text in pages.items()}
-    for column, what in ((0, "long sentences"), (1, "words to avoid")):
-        now, was = (sum(row[column] for row in each.values()) for each in (rows, allowed))
-        if allowed and now > was:
-            sys.exit(f"check_words: {now} {what}, and {was} are allowed: shorten, then write")
-    kept = [f"{name} {long} {avoid}\n" for name, (long, avoid) in rows.items() if long or avoid]
-    ALLOWED.write_text(HEAD + "".join(kept), encoding="utf-8")
+        for count, said in sentences(text):
+            if count > WORDS:
+                yield f"{name}: a sentence of {count} words, at most {WORDS}: split it: {said}"
+        for word, count in found_words(text, words):
+            yield f'{name}: "{word}", {count} times: write "{words[word]}" (docs/style.md)'
 
 
 def row(name, text):
@@ -179,11 +139,11 @@ def cells(text):
 
 def readability(pages, commit):
     """The page that shows what has become of each page since COMMIT."""
+    pages.pop(READABILITY.relative_to(ROOT).as_posix(), None)
     before = {name: git("show", f"{commit}:{name}") for name in pages}
     for name in git("ls-tree", "-r", "--name-only", commit).split():
-        if name.endswith(".md") and name not in MADE | before.keys():
+        if name.endswith(".md") and name not in LISTS and (ROOT / name) != READABILITY:
             before[name] = git("show", f"{commit}:{name}")
-    before["docs/benchmarks.md"] = git("show", f"{commit}:docs/benchmarks.md")
     lines = [
         f"| {name} {cells(before[name])}{cells(pages.get(name))}|" for name in sorted(before)
     ]
@@ -198,7 +158,7 @@ PAGE = """# How easy the pages are to read
 
 For who rewrites a page. `tests/house/check_words.py --readability {commit}` makes this page:
 the pages at commit {commit}, and as they are now. Code, tables and headings do not count. A page
-that did not exist then, or does not now, has a dash. Pages that are made are left out.
+that did not exist then, or does not now, has a dash. Pages that are lists are left out.
 
 Per page: words per sentence (the mean), the share of sentences of more than {words} words, and the
 longest line of prose.
@@ -212,18 +172,16 @@ longest line of prose.
 def self_test():
     words = {"whoever": "each", "is none": "is not"}
     text = "# Whoever\n\n" + "word " * 26 + "e.g. this.\n- Whoever `is` there. If there is none.\n\n| whoever |\n"
-    assert measured(text, words) == (1, 1), measured(text, words)
     assert [count for count, _ in sentences("One two. Three `x y` [four](a b). 5")] == [2, 3, 1]
-    assert len(list(faults({"a": text}, {"a": (1, 1)}, words))) == 0
-    assert len(list(faults({"a": text}, {"a": (0, 0)}, words))) == 2
-    assert len(list(faults({}, {"a": (1, 1)}, words))) == 1
+    said = list(faults({"a": text}, words))
+    assert len(said) == 2 and "28 words" in said[0] and '"whoever", 1 times' in said[1], said
+    assert not list(faults({"a": "Short. Word" + " word" * 24 + ". `Whoever` wrote this."}, words))
 
 
 def main():
     self_test()
     words = avoided(STYLE.read_text(encoding="utf-8"))
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names()}
-    allowed = allowances(ALLOWED.read_text(encoding="utf-8")) if ALLOWED.exists() else {}
     if "--pages" in sys.argv:
         print(f"{'page':40} sent. w/sent.  long  line")
         print(*(row(name, text) for name, text in pages.items()), sep="\n")
@@ -231,14 +189,9 @@ def main():
     if "--readability" in sys.argv:
         readability(pages, sys.argv[-1])
         return 0
-    if "--write" in sys.argv:
-        write(pages, allowed, words)
-        allowed = allowances(ALLOWED.read_text(encoding="utf-8"))
-    said = list(faults(pages, allowed, words))
+    said = list(faults(pages, words))
     print(*said, sep="\n")
-    sums = [sum(each) for each in zip(*allowed.values())] or [0, 0]
-    print(f"words: {len(pages)} pages read, {len(words)} words to avoid; allowed are {sums[0]} long"
-          f" sentences and {sums[1]} words; {len(said)} complaints")
+    print(f"words: {len(pages)} pages read, {len(words)} words to avoid; {len(said)} complaints")
     return bool(said) or len(words) < 10
 
 

@@ -17,7 +17,7 @@ SHOWN = 5  # failures of one step
 HEAD = """\
 # What dovelane was built and tested with
 
-For whoever chooses a Debian release, a compiler or a server for it. `make compatibility` writes this page from what
+For who chooses a Debian release, a compiler or a server for it. `make compatibility` writes this page from what
 `make matrix` ran; change tests/matrix/page.py, not this page. A cell that did not run says so.
 
 A cell is a Debian release, a compiler, and the server that holds the lanes. The source is built in a fresh root directory

@@ -10,6 +10,17 @@ from support.frames import CLOSE
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 
+INDEX_ID = slice(4, 8)  # in the header of an index' log
+
+
+def give_id(log, old):
+    """The log of an index that was just made gets the id of the one before."""
+    assert not log.with_name(log.name.removesuffix(".log")).exists()
+    with open(log, "r+b") as f:
+        f.seek(INDEX_ID.start)
+        f.write(old)
+
+
 @pytest.mark.test
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
 def test_a_lost_index_loses_nothing(world, closed):
@@ -31,8 +42,10 @@ def test_a_lost_index_loses_nothing(world, closed):
 @pytest.mark.test
 @pytest.mark.parametrize("fmt", ["sdbox", "mdbox", "maildir"])
 @pytest.mark.parametrize("lost", ["mailboxes", "list", "all"])
-def test_an_index_that_a_client_made_anew_is_another_one(tmp_path_factory, fmt, lost):
-    """While the worker has the old one in memory, which it would hold against the new one."""
+@pytest.mark.parametrize("when", ["later", "in the same second"])
+def test_an_index_that_a_client_made_anew_is_another_one(tmp_path_factory, fmt, lost, when):
+    """While the worker has the old one in memory, which it would hold against the new one. Its id is
+    the second in which it was made."""
     world = make_world(tmp_path_factory, [fmt, fmt])
     try:
         site = world[1]
@@ -43,12 +56,19 @@ def test_an_index_that_a_client_made_anew_is_another_one(tmp_path_factory, fmt, 
         before = equal(world, uids=False)
         names = {"mailboxes": r"dovecot\.(map\.)?index", "list": r"dovecot\.list\.index",
                  "all": r"dovecot\.(map\.|list\.)?index"}[lost]
+        ids = {}
         for path in indexes(site):
             if path.is_file() and re.match(names, path.name):
+                if path.name.endswith(".log"):
+                    ids[path] = path.read_bytes()[INDEX_ID]
                 path.unlink()
-        time.sleep(2.1)  # an index is told from another one by the second that it was made in
+        if when == "later":
+            time.sleep(2.1)
         for folder in ("INBOX", "F"):
             imap(site, folder, ("noop",))
+        if when != "later":
+            for path, old in ids.items():
+                give_id(path, old)
         begun = len(site.log.read_text())
         for _ in range(3):
             world.settle()
@@ -99,3 +119,28 @@ def test_a_folder_that_is_deleted_has_lost_no_index(world):
     for site in world.sites.values():
         assert "F" not in site.contents()
         assert not any("was removed" in said for _, said in site.notes), site.notes
+
+
+@pytest.mark.test
+def test_mails_that_an_sdbox_does_not_list_are_found_before_any_is_placed(tmp_path_factory):
+    """Dovecot shows an empty mailbox where the index is lost: one mail would be placed beside its
+    own file, and one that no other site has would not be seen."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        site = world[1]
+        for name in ("gone", "kept"):
+            append(site, "INBOX", name, "(\\Seen)")
+        imap(site, "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        (_, kept) = equal(world)["INBOX"]
+        append(site, "INBOX", "not replicated")
+        for _ in range(3):
+            for path in indexes(site):
+                if path.is_file() and path.name.startswith("dovecot.index"):
+                    path.unlink()
+            imap(site, "INBOX", ("noop",))
+            world.settle()
+        (_, found) = equal(world)["INBOX"]
+        assert found[:-1] == kept and len(found) == 2, (kept, found)
+    finally:
+        world.stop()

@@ -10,12 +10,14 @@
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/patience.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/sdbox.h"
 #include "dovecot-plugin/worker/session/session.h"
 
 #include <array.h>
@@ -116,8 +118,9 @@ static int open_and_save(struct placing *p)
             session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname,
                          mailbox_get_last_internal_error(p->box, NULL));
         place_failed(p);
-    } else if (mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) {
-        /* What a rebuild put back would be there twice. */
+    } else if ((mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) ||
+               (sdbox_is(p->box) && !log_is_known(p->box, &p->x->at))) {
+        /* What a rebuild put back, or puts back, would be there twice. */
         p->x->now.scanned = FALSE;
         if (p->relooked)
             place_failed(p);

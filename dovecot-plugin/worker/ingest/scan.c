@@ -20,6 +20,7 @@
 #include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/rows.h"
+#include "dovecot-plugin/worker/session/sdbox.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/session/validity.h"
 
@@ -367,10 +368,19 @@ static int scan_mailbox(struct mailbox_scan *l)
                                : ORSET_KNOWN);
 }
 
+static bool is_another(const struct box *x, struct mailbox *box)
+{
+    return x->at.indexid == 0 ? x->now.lost : !log_is_known(box, &x->at);
+}
+
 /* False: it cannot be opened now. */
 static bool mend(struct mailbox_scan *l)
 {
-    int r = mdbox_is(l->box) ? mdbox_mend(l->s, l->x, l->box) : 0;
+    int r = 0;
+    if (mdbox_is(l->box))
+        r = mdbox_mend(l->s, l->x, l->box);
+    else if (sdbox_is(l->box) && is_another(l->x, l->box) && (r = sdbox_mend(l->s, l->box)) > 0)
+        mailbox_close(l->box);
     return r == 0 || (r > 0 && session_open_mailbox(l->s, l->x, l->box) == 0);
 }
 

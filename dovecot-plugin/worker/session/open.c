@@ -17,7 +17,7 @@
 #include <mail-index-private.h>
 #include <mail-storage-hooks.h>
 #include <mail-storage-private.h>
-#include <mail-transaction-log.h>
+#include <mail-transaction-log-private.h>
 #include <mailbox-list-index.h>
 #include <mailbox-list-private.h>
 #include <maildir-storage.h>
@@ -250,6 +250,16 @@ bool session_sync_whole(struct session *s, struct mailbox *box)
     return r > 0;
 }
 
+/* A log with the same number, or an earlier one, that is another file: the one in memory was
+ * removed, and somebody made it anew. (A log that was rotated has a higher number.) */
+static bool log_is_another(const struct mail_transaction_log_file *known, int fd, uint32_t file_seq)
+{
+    struct stat now, st;
+    return known != NULL && known->fd != -1 && file_seq <= known->hdr.file_seq &&
+           fstat(fd, &now) == 0 && fstat(known->fd, &st) == 0 &&
+           (now.st_ino != st.st_ino || now.st_dev != st.st_dev);
+}
+
 bool index_is_another(const struct mail_index *index)
 {
     struct mail_transaction_log_header head;
@@ -257,8 +267,12 @@ bool index_is_another(const struct mail_index *index)
         return FALSE;
     int fd = open(t_strconcat(index->filepath, ".log", NULL), O_RDONLY | O_CLOEXEC);
     ssize_t n = fd == -1 ? 0 : read(fd, &head, sizeof head);
+    /* the id is the second in which an index was made: two may share it */
+    bool another =
+        n == (ssize_t)sizeof head && head.indexid != 0 &&
+        (head.indexid != index->indexid || log_is_another(index->log->head, fd, head.file_seq));
     i_close_fd(&fd);
-    return n == (ssize_t)sizeof head && head.indexid != 0 && head.indexid != index->indexid;
+    return another;
 }
 
 bool session_list_is_another(struct session *s)

@@ -157,7 +157,7 @@ REFUSED = {
                             ("GET", "dovelane.divert"), ("SET", "dovelane.divert", "1 off"), ("EVAL", "return 1", 0), ("CONFIG", "GET", "*")],
 }
 ALLOWED = {
-    "dovelane-milter": [("LANE.PUSH", 1, MAIL, *PUSH), ("LANE.REVOKE", MAIL, b"x" * 16), ("GET", "dovelane.divert")],
+    "dovelane-milter": [("LANE.PUSH", 1, MAIL, *PUSH), ("LANE.REVOKE", MAIL, b"x" * 16), ("GET", "dovelane.divert"), ("LANE.LIST", 0)],
     "dovelane-relay": [("LANE.PUSH", 1, MAIL, *PUSH), ("LANE.TAKE", 1, MAIL), ("LANE.ACK", MAIL, "UPTO", 9), ("GET", "dovelane.drain")],
     "dovelane": [("LANE.READ", MAIL, 0), ("CLIENT", "LIST"), ("CONFIG", "GET", "maxmemory"), ("GET", "dovelane.holds")],
     "dovelane-replicator": [("LANE.CREATE", REPLICA, "MAXBYTES", 1000), ("LANE.PUSH", 1, REPLICA, *PUSH), ("LANE.TAKE", 1, REPLICA), ("LANE.ACK", REPLICA, "UPTO", 9)],
