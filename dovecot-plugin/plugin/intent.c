@@ -143,7 +143,7 @@ void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid
     begin(intent_r, box, box->list, guid, LINE_INTENT_DELETE, "bring the folder back");
 }
 
-void intent_end(struct intent *intent, bool done, uint32_t uid_next)
+void intent_end(struct intent *intent, bool done, uint32_t uid_next, uint32_t uid_validity)
 {
     bool written = TRUE;
 
@@ -152,7 +152,8 @@ void intent_end(struct intent *intent, bool done, uint32_t uid_next)
     if (!done)
         written = write_line(intent, LINE_INTENT_VOID);
     else if (intent->guid != NULL && uid_next > 1)
-        written = write_text(intent, LINE_INTENT_UID_NEXT, dec2str(uid_next));
+        written = write_text(intent, LINE_INTENT_UID_NEXT,
+                             t_strdup_printf("%u %u", uid_next, uid_validity));
     if (!written)
         e_warning(intent->box->event, "dovelane: write(%s): %m", intent->path);
     i_close_fd(&intent->fd);

@@ -33,9 +33,10 @@ struct intent {
  * the folder comes back, which loses nothing. */
 void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid);
 
-/* After it; done: the folder is gone, else the intent is taken back. uid_next: what its UIDNEXT
- * was; 0: not known. By it a folder that lives on by another site's mails gives no UID twice. */
-void intent_end(struct intent *intent, bool done, uint32_t uid_next);
+/* After it; done: the folder is gone, else the intent is taken back. uid_next, uid_validity: what
+ * these were; 0: not known. By them a folder that lives on by another site's mails gives no UID
+ * twice. Nor does another one of its name and UIDVALIDITY. */
+void intent_end(struct intent *intent, bool done, uint32_t uid_next, uint32_t uid_validity);
 
 /* Before box's name is subscribed or unsubscribed, and after it, whatever came of it. The
  * control root is that of the namespace which keeps the subscription. A failure is logged: then

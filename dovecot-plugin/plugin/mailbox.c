@@ -69,6 +69,7 @@ struct plugin_mailbox {
     bool expunged;     /* by the sync that is going on */
     bool holds;        /* the save that has begun is one whose reply is held back */
     uint32_t uid_next; /* the last that was seen of it while it is being deleted */
+    uint32_t uid_validity;
 };
 
 /* Those that wait, the oldest first. */
@@ -218,9 +219,12 @@ static void hint_with(struct plugin_mailbox *pbox, struct mailbox *box, const ch
 
 static void see_uid_next(struct plugin_mailbox *pbox, struct mailbox *box)
 {
-    uint32_t uid_next = box->opened ? mail_index_get_header(box->view)->next_uid : 0;
+    const struct mail_index_header *head = box->opened ? mail_index_get_header(box->view) : NULL;
 
-    pbox->uid_next = I_MAX(pbox->uid_next, uid_next);
+    if (head == NULL)
+        return;
+    pbox->uid_next = I_MAX(pbox->uid_next, head->next_uid);
+    pbox->uid_validity = head->uid_validity;
 }
 
 static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
@@ -474,11 +478,11 @@ static int delete_box(struct mailbox *box)
     struct intent intent;
     int ret;
 
-    pbox->uid_next = 0;
+    pbox->uid_next = pbox->uid_validity = 0;
     see_uid_next(pbox, box);
     intent_begin(&intent, box, guid);
     ret = pbox->module_ctx.super.delete_box(box);
-    intent_end(&intent, ret == 0, pbox->uid_next);
+    intent_end(&intent, ret == 0, pbox->uid_next, pbox->uid_validity);
     if (ret == 0)
         list_mark(box->list);
     forget_target(pbox);

@@ -38,7 +38,7 @@ enum line_intent {
     /* it is about to be deleted; with its name, or an empty one where only its owner knows that */
     LINE_INTENT_DELETE = 'D',
     LINE_INTENT_VOID = 'x',       /* it was not: one such intent is taken back */
-    LINE_INTENT_UID_NEXT = 'N',   /* it was, with this UIDNEXT; in place of its name */
+    LINE_INTENT_UID_NEXT = 'N',   /* it was; in place of its name UIDNEXT, a space, UIDVALIDITY */
     LINE_INTENT_SUBSCRIBE = 'S',  /* its name is about to be subscribed; with it, and no GUID */
     LINE_INTENT_UNSUBSCRIBE = 'U' /* or unsubscribed */
 };

@@ -10,6 +10,7 @@
 #include "dovecot-plugin/worker/apply/rename.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/lived.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
@@ -160,7 +161,12 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     update.uid_validity = f->uid_validity;
     /* One of that name that is gone may have had the same UIDVALIDITY, where it was made by a
      * client here, and this one by another's while the sites were apart. */
-    uint32_t uid_next = I_MAX(f->uid_next, orset_namesakes_uid_next(s->os, f->index));
+    uint32_t lived, uid_next = I_MAX(f->uid_next, orset_namesakes_uid_next(s->os, f->index));
+    if (lived_uid_next(s, f->name, f->name_len, f->uid_validity, &lived) < 0) {
+        mailbox_free(&box);
+        return -1;
+    }
+    uid_next = I_MAX(uid_next, lived);
     update.min_next_uid = uid_next > 1 ? uid_next : 0;
     if (x == NULL)
         x = box_add(s, f->index);

@@ -12,6 +12,8 @@
 #include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/logs/journal_said.h"
+#include "dovecot-plugin/worker/session/lived.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
@@ -360,12 +362,26 @@ static int last_uid_next(struct tree *t, const struct box *x, const struct orset
     return core(t->s, orset_local_uid_next(t->s->os, x->folder, said), x->vname);
 }
 
+/* One that was made, filled and deleted since the last look. */
+static int note_lived(void *arg, const struct deletion *d)
+{
+    struct session *s = arg;
+    buffer_t *name = t_buffer_create(128);
+    if (d->vname == NULL || d->uid_validity == 0 || d->uid_next <= 1 ||
+        d->uid_next > ORSET_UID_JUMP || box_by_guid(s, d->guid) != NULL ||
+        !name_of_vname(s, d->vname, name))
+        return 0;
+    return lived_add(s, name->data, name->used, d->uid_validity, d->uid_next);
+}
+
 /* Deleted by a user, by this program, or lost. */
 static int judge_deleted(struct tree *t)
 {
     struct session *s = t->s;
     ARRAY(struct box *) boxes; /* some are forgotten by the way */
     struct box *const *xp;
+    if (journal_each_deleted(t->journal, note_lived, s) < 0)
+        return -1;
     t_array_init(&boxes, 16);
     array_append_array(&boxes, &s->boxes);
     array_foreach (&boxes, xp) {

@@ -15,6 +15,7 @@
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
+#include "dovecot-plugin/worker/session/lived.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
@@ -260,7 +261,9 @@ static bool gives_way(struct mailbox_scan *l)
             wait_for_peers(s);
         return waits;
     }
+    uint32_t lived;
     if (orset_namesakes_uid_next(s->os, l->x->folder) > 1 ||
+        lived_uid_next(s, f.name, f.name_len, f.uid_validity, &lived) < 0 || lived > 1 ||
         !validity_set(l->box, f.uid_validity, 0))
         return FALSE;
     session_note(s, NOTE_INFO,

@@ -176,6 +176,17 @@ uint32_t journal_last_uid_next(struct journal *j, const guid_128_t guid)
     return d == NULL ? 0 : d->uid_next;
 }
 
+int journal_each_deleted(struct journal *j, journal_deleted_fn *fn, void *arg)
+{
+    const struct deletion *d;
+    int r = 0;
+    array_foreach (&j->said.deletions, d) {
+        if (r == 0 && d->times > 0)
+            r = fn(arg, d);
+    }
+    return r;
+}
+
 bool journal_subscription(struct journal *j, const char *vname, bool on)
 {
     return journal_said_subscription(&j->said, vname, on);

@@ -18,6 +18,10 @@ bool journal_deleted(struct journal *, const guid_128_t guid);
 const char *journal_last_name(struct journal *, const guid_128_t guid);
 /* What UIDNEXT a folder that was deleted had then. 0: it was not, or nobody says. */
 uint32_t journal_last_uid_next(struct journal *, const guid_128_t guid);
+/* Calls fn for each folder that was deleted until it returns non-zero, which is returned. */
+struct deletion;
+typedef int journal_deleted_fn(void *arg, const struct deletion *);
+int journal_each_deleted(struct journal *, journal_deleted_fn *, void *arg);
 bool journal_in_use(struct session *); /* what its last lines say is under way */
 bool journal_subscription(struct journal *, const char *vname, bool on);
 /* All that was concluded from it is committed, but for the deletions of these mailboxes, and,

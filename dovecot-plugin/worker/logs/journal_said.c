@@ -23,8 +23,16 @@ static int by_text(const char *const *a, const char *const *b)
     return strcmp(*a, *b);
 }
 
+static bool parse_uids(const char *text, struct deletion *d)
+{
+    const char *end;
+    if (str_parse_uint32(text, &d->uid_next, &end) < 0)
+        return FALSE;
+    return *end == '\0' || (*end == ' ' && str_to_uint32(end + 1, &d->uid_validity) == 0);
+}
+
 /* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. "N", the GUID,
- * UIDNEXT: it was done. FALSE: another line. */
+ * UIDNEXT, a space, UIDVALIDITY: it was done. FALSE: another line. */
 static bool parse_deletion(const char *line, size_t len, struct deletion *d)
 {
     char hex[33] = "";
@@ -33,8 +41,8 @@ static bool parse_deletion(const char *line, size_t len, struct deletion *d)
          done = len >= 36 && line[0] == 'N' && line[34] == '\t';
     if ((!begins && !failed && !done) || line[1] != '\t')
         return FALSE;
-    d->uid_next = 0;
-    if (done && str_to_uint32(t_strndup(line + 35, len - 35), &d->uid_next) < 0)
+    d->uid_next = d->uid_validity = 0;
+    if (done && !parse_uids(t_strndup(line + 35, len - 35), d))
         return FALSE;
     memcpy(hex, line + 2, 32);
     d->times = begins ? 1 : done ? 0 : -1;
@@ -75,6 +83,7 @@ static void count_deletions(struct journal_said *j)
         }
         d[bodies - 1].times += d[at].times;
         d[bodies - 1].uid_next = I_MAX(d[bodies - 1].uid_next, d[at].uid_next);
+        d[bodies - 1].uid_validity = I_MAX(d[bodies - 1].uid_validity, d[at].uid_validity);
         if (d[at].times > 0)
             d[bodies - 1].vname = d[at].vname;
     }

@@ -17,8 +17,9 @@ struct deletion {
         /* what the last that began called it; NULL: a failure, or a name that only its owner
          * knows */
         *vname;
-    uint32_t uid_next; /* what its UIDNEXT was; 0: nobody says */
-    unsigned at;       /* which line it was */
+    uint32_t uid_next;     /* what its UIDNEXT was; 0: nobody says */
+    uint32_t uid_validity; /* and its UIDVALIDITY; 0: nobody says, as plugins of before */
+    unsigned at;           /* which line it was */
 };
 ARRAY_DEFINE_TYPE(deletion, struct deletion);
 

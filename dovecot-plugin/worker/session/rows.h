@@ -53,6 +53,7 @@ int rows_corrupt(struct session *, const char *what);
 /* folder: what is about to be committed to its mailbox (write_intent.c) */
 #define ROW_WRITE_INTENT 'w'
 #define ROW_MOVED 'o' /* folder: UIDs that got another one lately */
+#define ROW_LIVED 'i' /* folders that came and went between two looks (lived.c) */
 /* storage directory of an mdbox: the index id of its map, what its last rebuild left (mdbox.c) */
 #define ROW_MAP 'y'
 #define ROW_EXPUNGED 'g' /* time, folder, GUID of a mail of an mdbox that was expunged */
