@@ -18,7 +18,7 @@ struct deletion {
          * knows */
         *vname;
     uint32_t uid_next;     /* what its UIDNEXT was; 0: nobody says */
-    uint32_t uid_validity; /* and its UIDVALIDITY; 0: nobody says, as plugins of before */
+    uint32_t uid_validity; /* and its UIDVALIDITY; 0: not said: an older plugin wrote it */
     unsigned at;           /* which line it was */
 };
 ARRAY_DEFINE_TYPE(deletion, struct deletion);
