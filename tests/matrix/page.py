@@ -22,7 +22,9 @@ For who chooses a Debian release, a compiler or a server for it. `make compatibi
 
 A cell is a Debian release, a compiler, and the server that holds the lanes. The source is built in a fresh root directory
 of that release, and the tests start that release's own Postfix, Dovecot and Redis (or Valkey). The cell `mixed-gcc` is
-replication alone: the sites of one group have the Dovecots of all three releases.
+replication alone: the sites of one group have the Dovecots of all three releases. In the other cells tests of mixed
+Dovecots skip, so this page shows no result of theirs; [migration](docs/migration.md#going-back) says what is on record.
+Versions that are not in a row below were not tried: Dovecot 2.3.20 and 2.3.21, or packages of dovecot.org.
 
 | column | meaning |
 |---|---|
