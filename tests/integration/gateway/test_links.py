@@ -146,7 +146,7 @@ class SecureOf:
 MAIL, REPLICA = "dovelane:smtp:[h]:25|mx1>mx2", "dovelane:replica:a>b"
 PUSH = ("ENTRIES", 1, 1, b"x" * 16, "", "body")
 REFUSED = {
-    "dovelane-milter": [("LANE.TAKE", 1, MAIL), ("LANE.ACK", MAIL, "UPTO", 9), ("LANE.READ", MAIL, 0), ("LANE.GET", MAIL, "SEQS", 1, 1), ("LANE.LIST", 0), ("SET", MAIL, "x"),
+    "dovelane-milter": [("LANE.TAKE", 1, MAIL), ("LANE.ACK", MAIL, "UPTO", 9), ("LANE.READ", MAIL, 0), ("LANE.GET", MAIL, "SEQS", 1, 1), ("SET", MAIL, "x"),
                         ("DEL", MAIL), ("GET", MAIL), ("LANE.PUSH", 1, REPLICA, *PUSH), ("LANE.PUSH", 1, "other", *PUSH), ("CONFIG", "GET", "*"), ("SET", "dovelane.drain", "on"),
                         ("EVAL", "return redis.call('LANE.TAKE', 1, KEYS[1])", 1, MAIL), ("EVAL", "return redis.call('DEL', KEYS[1])", 1, "dovelane.divert"), ("SET", "dovelane.nodes", "1 gone mx1")],
     "dovelane-relay": [("LANE.REVOKE", MAIL, b"x" * 16), ("LANE.PUSH", 1, REPLICA, *PUSH), ("LANE.TAKE", 1, REPLICA), ("LANE.READ", REPLICA, 0), ("SET", "dovelane.drain", "on"),
