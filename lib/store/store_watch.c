@@ -2,8 +2,8 @@
  * the nodes' beats are read from every server, with what each is whole for. A milter leaves no
  * beats itself.
  *
- * Ages are by CLOCK_BOOTTIME. By a clock that stands still in a suspended host, beats of before
- * would be young after it. */
+ * Ages are by CLOCK_BOOTTIME. A clock that stands still in a suspended host would make old
+ * beats young after it. */
 #include "lib/store/store_work.h"
 
 #include <stdlib.h>

@@ -106,6 +106,15 @@ static int by_claim(const struct place_item *a, const struct place_item *b)
                : a->task.message.claim > b->task.message.claim;
 }
 
+/* Than the one that was scanned. */
+static bool is_other_dbox(const struct placing *p)
+{
+    bool mdbox = mdbox_is(p->box);
+    if (!mdbox && !sdbox_is(p->box))
+        return FALSE;
+    return !log_is_known(p->box, &p->x->at) || (mdbox && mdbox_is_other(p->s, p->x, p->box));
+}
+
 static int open_and_save(struct placing *p)
 {
     struct mailbox_status status;
@@ -118,8 +127,7 @@ static int open_and_save(struct placing *p)
             session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname,
                          mailbox_get_last_internal_error(p->box, NULL));
         place_failed(p);
-    } else if ((mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) ||
-               (sdbox_is(p->box) && !log_is_known(p->box, &p->x->at))) {
+    } else if (is_other_dbox(p)) {
         /* What a rebuild put back, or puts back, would be there twice. */
         p->x->now.scanned = FALSE;
         if (p->relooked)

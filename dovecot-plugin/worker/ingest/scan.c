@@ -378,9 +378,9 @@ static bool mend(struct mailbox_scan *l)
 {
     int r = 0;
     if (mdbox_is(l->box))
-        r = mdbox_mend(l->s, l->x, l->box);
-    else if (sdbox_is(l->box) && is_another(l->x, l->box) && (r = sdbox_mend(l->s, l->box)) > 0)
-        mailbox_close(l->box);
+        r = mdbox_mend(l->s, l->box, is_another(l->x, l->box));
+    else if (sdbox_is(l->box) && is_another(l->x, l->box))
+        r = sdbox_mend(l->s, l->box);
     return r == 0 || (r > 0 && session_open_mailbox(l->s, l->x, l->box) == 0);
 }
 

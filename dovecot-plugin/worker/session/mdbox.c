@@ -225,7 +225,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     return r;
 }
 
-int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
+int mdbox_mend(struct session *s, struct mailbox *box, bool other)
 {
     struct mdbox_storage *storage = storage_of(box->storage);
     uint64_t left, now = 0, msecs = clock_msecs();
@@ -233,12 +233,10 @@ int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
         return later(s, 1000);
     if (s->mend_wait != 0 && msecs < s->mend_after)
         return later(s, (unsigned)(s->mend_after - msecs));
-    /* An index id is the second in which the index was made: a map may have its predecessor's,
-     * but its mailboxes were lost with it then. Not by the way, because a mailbox is new: a
-     * delivery that was killed leaves a file that the map does not know, and after a rebuild
-     * nothing tells what clients did since the last scan. */
-    bool other = x->at.indexid == 0 ? x->now.lost
-                                    : x->at.indexid != mail_index_get_header(box->view)->indexid;
+    /* An index id is the second in which the index was made. A map may have its predecessor's, but
+     * its mailboxes were lost with it then. Not by the way, because a mailbox is new: a delivery
+     * that was killed leaves a file that the map does not know, and after a rebuild nothing tells
+     * what clients did since the last scan. */
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;

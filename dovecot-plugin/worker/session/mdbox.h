@@ -12,11 +12,11 @@ struct session;
 bool mdbox_is(const struct mailbox *);
 /* The map that is open here was removed: the session is to be opened again. */
 bool mdbox_map_is_removed(struct session *);
-/* Before mails of the opened mailbox are judged, in a transaction. Where the map, or the mailbox'
- * index, is another one, and the files have mails that the map does not know, the storage is
- * rebuilt. 1: it was rebuilt; the mailbox is closed and to be opened anew, and all are to be looked
- * at. 0: nothing. -1: nothing can be judged now, which was noted. */
-int mdbox_mend(struct session *, const struct box *, struct mailbox *);
+/* Before mails of the opened mailbox are judged, in a transaction. other: its index is another one
+ * than at the last scan. If that or the map is another one, and files have mails that the map does
+ * not know, the storage is rebuilt. 1: it was rebuilt; the mailbox is closed and to be opened anew,
+ * and all are to be looked at. 0: nothing. -1: nothing can be judged now, which was noted. */
+int mdbox_mend(struct session *, struct mailbox *, bool other);
 /* The opened mailbox, or the map, is another one than the last scan of it saw, or was rebuilt
  * since. */
 bool mdbox_is_other(struct session *, const struct box *, struct mailbox *);

@@ -48,8 +48,10 @@ int sdbox_mend(struct session *s, struct mailbox *box)
         return 0;
     session_note(s, NOTE_WARNING, "%s: its index does not list all of its mails: rebuilding it",
                  box->vname);
-    if (mailbox_sync(box, MAILBOX_SYNC_FLAG_FORCE_RESYNC) == 0)
+    if (mailbox_sync(box, MAILBOX_SYNC_FLAG_FORCE_RESYNC) == 0) {
+        mailbox_close(box);
         return 1;
+    }
     session_note(s, NOTE_WARNING, "%s: its index cannot be rebuilt, and its mails wait: %s",
                  box->vname, mailbox_get_last_internal_error(box, NULL));
     s->scan_again = TRUE;

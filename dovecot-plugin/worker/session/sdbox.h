@@ -7,9 +7,10 @@
 struct session;
 
 bool sdbox_is(const struct mailbox *);
-/* For an opened mailbox whose index is another one than before, before its mails are judged. Where
- * the directory has mails that the index does not list, Dovecot rebuilds the index from them.
- * 1: it did; 0: there are none; -1: it could not, which was noted: nothing can be judged now. */
+/* Before mails of the opened mailbox are judged, where its index is another one than at the last
+ * scan. If the directory has mails that the index does not list, Dovecot rebuilds it from them.
+ * 1: it did, and the mailbox is closed; 0: there are none; -1: nothing can be judged now, which was
+ * noted. */
 int sdbox_mend(struct session *, struct mailbox *);
 
 #endif
