@@ -12,7 +12,9 @@ struct config_placement config_placement(const struct config *c, const struct co
                                  d->spread_least ? (size_t)d->spread_least
                                                  : (size_t)c->spread_least,
                                  (d->prefer ? d->prefer - 1 : c->prefer) == PREFER_NEAR,
-                                 d->until == UNTIL_REPLICATED && d->replicated_away == AWAY_KEEP};
+                                 d->until == UNTIL_REPLICATED && d->replicated_away == AWAY_KEEP,
+                                 d->site,
+                                 d->zone};
     /* Different nodes they are in any case. */
     if (p.over == SPREAD_OVER_NODE)
         p.least = most;
@@ -29,6 +31,23 @@ void config_placement_meet(struct config_placement *p, const struct config_place
     }
     p->near = p->near && other->near;
     p->kept = p->kept || other->kept;
+    /* One list of owners cannot be in the order of two places. */
+    if (strcmp(p->site, other->site)) {
+        p->site = "";
+        p->zone = "";
+    } else if (strcmp(p->zone, other->zone)) {
+        p->zone = "";
+    }
+}
+
+int config_labels_apart(const struct config *c, size_t node, const char *site, const char *zone)
+{
+    const struct config_node *n = &c->node[node];
+    if (strcmp(n->site, site))
+        return 2;
+    if (*zone && !strcmp(n->zone, zone))
+        return 0;
+    return *site ? 1 : 2;
 }
 
 static bool is_together(const struct config_node *a, const struct config_node *b, int over)

@@ -178,12 +178,30 @@ static char *check_spread(const struct config *c, const struct config_placement 
                       path, where, word, p->least, domains);
 }
 
+/* A name that no node has is a typing mistake, where no node is learned of. */
+static char *check_hop_labels(const struct config *c, const struct config_destination *d,
+                              const char *path)
+{
+    int most = *d->zone ? 0 : 1;
+    if ((!*d->site && !*d->zone) || c->membership == MEMBERSHIP_LEARNED)
+        return NULL;
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (config_labels_apart(c, i, d->site, d->zone) <= most)
+            return NULL;
+    return mem_printf("%s: destination \"%s\": no node has site = \"%s\"%s%s%s: write the labels "
+                      "of a node that is near this next hop, or leave them out",
+                      path, d->name, d->site, *d->zone ? " and zone = \"" : "", d->zone,
+                      *d->zone ? "\"" : "");
+}
+
 static char *check_spreads(const struct config *c, const char *path)
 {
     char *error = NULL;
     for (size_t i = 0; i <= c->ndestinations && !error; i++) {
         const struct config_destination *d = i < c->ndestinations ? &c->destination[i] : &c->other;
         struct config_placement p = config_placement(c, d);
+        if ((error = check_hop_labels(c, d, path)))
+            break;
         char *where = d->spread_over || d->spread_least
                           ? mem_printf("destination \"%s\": spread_over", d->name)
                           : mem_strdup("spread_over");
