@@ -166,6 +166,8 @@ size_t config_domain(const struct config *, size_t node, int over);
 /* How far a node is from that place, by the labels: 0 in its zone, 1 in its site, 2 elsewhere or
  * not known. */
 int config_labels_apart(const struct config *, size_t node, const char *site, const char *zone);
+/* Whether any node has the labels of that destination's next hop, or it has none. */
+bool config_hop_labels_fit(const struct config *, const struct config_destination *);
 /* Its name for people: "mx1", "fra", "fra/rack-2", "?"; malloc'd. */
 char *config_domain_name(const struct config *, size_t node, int over);
 

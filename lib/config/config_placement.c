@@ -50,6 +50,17 @@ int config_labels_apart(const struct config *c, size_t node, const char *site, c
     return *site ? 1 : 2;
 }
 
+bool config_hop_labels_fit(const struct config *c, const struct config_destination *d)
+{
+    int most = *d->zone ? 0 : 1;
+    if (!*d->site && !*d->zone)
+        return true;
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (config_labels_apart(c, i, d->site, d->zone) <= most)
+            return true;
+    return false;
+}
+
 static bool is_together(const struct config_node *a, const struct config_node *b, int over)
 {
     return !strcmp(a->site, b->site) && (over == SPREAD_OVER_SITE || !strcmp(a->zone, b->zone));

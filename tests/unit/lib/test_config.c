@@ -312,6 +312,8 @@ static const struct {
      "copies, or lower spread_least"},
     {LABELLED "spread_over = zone\n",
      "spread_over = zone, but node a says no zone: write zone = \"...\" in its section"},
+    {LABELLED "destination \"*\" { site = Ams }\n",
+     "destination \"*\": site = \"Ams\": it has 1 to 64 of the characters"},
     {LABELLED "destination \"smtp:[h]:1\" { site = amz }\n",
      "destination \"smtp:[h]:1\": no node has site = \"amz\": write the labels of a node that"},
     {LABELLED "destination \"*\" { site = ams\nzone = x }\n",
