@@ -122,6 +122,26 @@ static void check_spread_least(struct ctl *ctl)
         say_spread_unused(ctl, "config", c->spread_least);
 }
 
+/* Where the next hop is says who takes over; and nobody does by that. */
+static void check_hop_labels(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    for (size_t i = 0; i <= c->ndestinations; i++) {
+        const struct config_destination *d = i < c->ndestinations ? &c->destination[i] : &c->other;
+        bool fit = config_hop_labels_fit(c, d), ordered = d->placement == PLACEMENT_ORDERED;
+        if (fit && !(ordered && (*d->site || *d->zone)))
+            continue;
+        char *about = mem_printf("destination \"%s\"", d->name);
+        check_say(ctl, FINDING_WARNING, FOUND_HOP_LABELS_UNUSED, about,
+                  fit ? "take them out, or placement = ordered"
+                      : "write the labels of a node that is near this next hop, or take them out",
+                  fit ? "site and zone say which owner takes over, and with placement = ordered "
+                        "all destinations have one list of owners"
+                      : "no node has its site and zone: the order of takeover is as without them");
+        free(about);
+    }
+}
+
 static void check_classes(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
@@ -177,6 +197,7 @@ static void check_config(struct ctl *ctl)
                       "still in lanes only",
                       c->destination[i].name);
     check_spread_least(ctl);
+    check_hop_labels(ctl);
     check_backoff_rules(ctl);
     check_classes(ctl);
     check_ports(ctl);

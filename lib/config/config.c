@@ -139,8 +139,8 @@ static int rank(int value, int by_default)
 
 static bool is_later(const char *setting)
 {
-    static const char *const later[] = {"until", "replicated_away", "spread_over", "spread_least",
-                                        "prefer"};
+    static const char *const later[] = {
+        "until", "replicated_away", "spread_over", "spread_least", "prefer", "site", "zone"};
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (!strcmp(setting, later[i]))
             return true;
@@ -158,7 +158,11 @@ static void mix_destination(uint64_t *h, const struct config_destination *d)
 #define DESTINATION_INT(setting, unit, def, least, most, help) \
     mix_later(h, #setting, d->setting, def);
 #define DESTINATION_TIME(setting, def, least, most, help) mix_later(h, #setting, d->setting, def);
-#define DESTINATION_TEXT(setting, def, help) mix(h, d->setting);
+#define DESTINATION_TEXT(setting, def, help) \
+    if (is_later(#setting))                  \
+        mix_if(h, #setting, d->setting);     \
+    else                                     \
+        mix(h, d->setting);
 #define DESTINATION_LIST(setting, words, help) mix_list(h, &d->setting);
 #include "lib/config/settings.def"
 }

@@ -153,6 +153,8 @@ struct config_placement {
     bool near;    /* prefer = near */
     /* until = replicated, replicated_away = keep: not where as much is retained as may be */
     bool kept;
+    /* Where its next hop is; "": that is not known. Of the destination's section. */
+    const char *site, *zone;
 };
 /* What a destination's section and the general settings say together. */
 struct config_placement config_placement(const struct config *, const struct config_destination *);
@@ -161,6 +163,11 @@ void config_placement_meet(struct config_placement *, const struct config_placem
 /* The domain of a node: equal numbers for nodes that may be lost together. Nodes that say nothing
  * of theirs are all in one. */
 size_t config_domain(const struct config *, size_t node, int over);
+/* How far a node is from that place, by the labels: 0 in its zone, 1 in its site, 2 elsewhere or
+ * not known. */
+int config_labels_apart(const struct config *, size_t node, const char *site, const char *zone);
+/* Whether any node has the labels of that destination's next hop, or it has none. */
+bool config_hop_labels_fit(const struct config *, const struct config_destination *);
 /* Its name for people: "mx1", "fra", "fra/rack-2", "?"; malloc'd. */
 char *config_domain_name(const struct config *, size_t node, int over);
 

@@ -12,7 +12,9 @@ struct config_placement config_placement(const struct config *c, const struct co
                                  d->spread_least ? (size_t)d->spread_least
                                                  : (size_t)c->spread_least,
                                  (d->prefer ? d->prefer - 1 : c->prefer) == PREFER_NEAR,
-                                 d->until == UNTIL_REPLICATED && d->replicated_away == AWAY_KEEP};
+                                 d->until == UNTIL_REPLICATED && d->replicated_away == AWAY_KEEP,
+                                 d->site,
+                                 d->zone};
     /* Different nodes they are in any case. */
     if (p.over == SPREAD_OVER_NODE)
         p.least = most;
@@ -29,6 +31,34 @@ void config_placement_meet(struct config_placement *p, const struct config_place
     }
     p->near = p->near && other->near;
     p->kept = p->kept || other->kept;
+    /* One list of owners cannot be in the order of two places. */
+    if (strcmp(p->site, other->site)) {
+        p->site = "";
+        p->zone = "";
+    } else if (strcmp(p->zone, other->zone)) {
+        p->zone = "";
+    }
+}
+
+int config_labels_apart(const struct config *c, size_t node, const char *site, const char *zone)
+{
+    const struct config_node *n = &c->node[node];
+    if (strcmp(n->site, site))
+        return 2;
+    if (*zone && !strcmp(n->zone, zone))
+        return 0;
+    return *site ? 1 : 2;
+}
+
+bool config_hop_labels_fit(const struct config *c, const struct config_destination *d)
+{
+    int most = *d->zone ? 0 : 1;
+    if (!*d->site && !*d->zone)
+        return true;
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (config_labels_apart(c, i, d->site, d->zone) <= most)
+            return true;
+    return false;
 }
 
 static bool is_together(const struct config_node *a, const struct config_node *b, int over)

@@ -102,14 +102,25 @@ bool config_label_ok(const char *label)
     return !*label || (config_name_ok(label) && strcmp(label, "-"));
 }
 
-static char *check_label(const struct config_node *n, const char *setting, const char *label,
+/* where: "node mx1", "destination x". */
+static char *check_label(const char *where, const char *setting, const char *label,
                          const char *path)
 {
     if (config_label_ok(label))
         return NULL;
-    return mem_printf("%s: node %s: %s = \"%s\": it has 1 to 64 of the characters a-z 0-9 . -, "
+    return mem_printf("%s: %s: %s = \"%s\": it has 1 to 64 of the characters a-z 0-9 . -, "
                       "and is not \"-\" alone",
-                      path, n->name, setting, label);
+                      path, where, setting, label);
+}
+
+static char *check_labels(const struct config_node *n, const char *path)
+{
+    char *where = mem_printf("node %s", n->name);
+    char *error = check_label(where, "site", n->site, path);
+    if (!error)
+        error = check_label(where, "zone", n->zone, path);
+    free(where);
+    return error;
 }
 
 char *config_node_wrong(const struct config *c, size_t node, const char *path)
@@ -140,9 +151,7 @@ char *config_node_wrong(const struct config *c, size_t node, const char *path)
     struct config_link l = config_node_link(c, node);
     char *error = check_link(&l, n->tls, "node", n->name, path);
     if (!error)
-        error = check_label(n, "site", n->site, path);
-    if (!error)
-        error = check_label(n, "zone", n->zone, path);
+        error = check_labels(n, path);
     for (size_t j = 0; j < node && !error; j++)
         error = check_same(&c->node[j], n, path);
     return error;
@@ -178,12 +187,31 @@ static char *check_spread(const struct config *c, const struct config_placement 
                       path, where, word, p->least, domains);
 }
 
+/* Labels that no node has are a typing mistake, where no node is learned of. */
+static char *check_hop_labels(const struct config *c, const struct config_destination *d,
+                              const char *path)
+{
+    char *where = mem_printf("destination \"%s\"", d->name);
+    char *error = check_label(where, "site", d->site, path);
+    if (!error)
+        error = check_label(where, "zone", d->zone, path);
+    if (!error && c->membership != MEMBERSHIP_LEARNED && !config_hop_labels_fit(c, d))
+        error = mem_printf("%s: %s: no node has site = \"%s\"%s%s%s: write the labels of a node "
+                           "that is near this next hop, or leave them out",
+                           path, where, d->site, *d->zone ? " and zone = \"" : "", d->zone,
+                           *d->zone ? "\"" : "");
+    free(where);
+    return error;
+}
+
 static char *check_spreads(const struct config *c, const char *path)
 {
     char *error = NULL;
     for (size_t i = 0; i <= c->ndestinations && !error; i++) {
         const struct config_destination *d = i < c->ndestinations ? &c->destination[i] : &c->other;
         struct config_placement p = config_placement(c, d);
+        if ((error = check_hop_labels(c, d, path)))
+            break;
         char *where = d->spread_over || d->spread_least
                           ? mem_printf("destination \"%s\": spread_over", d->name)
                           : mem_strdup("spread_over");

@@ -255,7 +255,7 @@ static bool any_ordered(const struct work *w)
 static struct config_placement placement_of(const struct work *w)
 {
     const struct config *c = w->store->config;
-    struct config_placement all = {0};
+    struct config_placement all = {.site = "", .zone = ""};
     for (size_t i = 0; i < w->nentries; i++) {
         struct config_placement p =
             config_placement(c, config_destination(c, w->entry[i].entry->destination));

@@ -168,13 +168,31 @@ size_t store_domains(struct store *s, int over, bool bulk)
     return n;
 }
 
+/* The order of owners is that of takeover: those nearer to the next hop come first, behind the
+ * origin. What is equally near stays as it was chosen. */
+static void nearest_to_hop_first(const struct store *s, const struct config_placement *rule,
+                                 size_t *chosen, size_t n)
+{
+    size_t from = n && s->origin >= 0 && chosen[0] == (size_t)s->origin;
+    for (size_t i = from + 1; i < n; i++) {
+        size_t node = chosen[i], at = i;
+        int apart = config_labels_apart(s->config, node, rule->site, rule->zone);
+        for (; at > from &&
+               config_labels_apart(s->config, chosen[at - 1], rule->site, rule->zone) > apart;
+             at--)
+            chosen[at] = chosen[at - 1];
+        chosen[at] = node;
+    }
+}
+
 bool store_place(struct store *s, const struct config_placement *rule, bool bulk,
                  struct link *owner[LANENAME_OWNERS_MAX])
 {
-    size_t chosen[LANENAME_OWNERS_MAX];
+    size_t chosen[LANENAME_OWNERS_MAX], n = (size_t)s->config->copies;
     if (!store_choose(s, rule, bulk, false, NULL, 0, chosen))
         return false;
-    for (size_t i = 0; i < (size_t)s->config->copies; i++)
+    nearest_to_hop_first(s, rule, chosen, n);
+    for (size_t i = 0; i < n; i++)
         owner[i] = store_link(s, chosen[i], bulk);
     return true;
 }

@@ -83,6 +83,7 @@ class Site:
         self.wants, self.came = [], {}  # users who asked for bodies, in order; user: (mails, bytes) that were placed
         self.body_bytes = 0     # all that came of bodies
         self.want_most = 1000   # mails asked for at one time
+        self.again = 0          # milliseconds after which what has not come is asked for again; 0: never
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
         self.words, self.epochs, self.owners = {}, {}, {}   # (user, GUID): here, removed or wait; user: epoch of his state, id of his files
@@ -232,7 +233,8 @@ class Worker:
 
     def done(self, result=OK, why="", tick=0):
         sites = []
-        tick = tick or self.site.wishes.get(self.user, 0) or 1000 * (self.user in self.site.joining)
+        tick = (tick or self.site.wishes.get(self.user, 0) or 1000 * (self.user in self.site.joining)
+                or self.site.again * (self.user in self.site.lacking))
         if self.user:
             s = self.site.state(self.user)
             for site in self.peers():

@@ -47,6 +47,10 @@ class Replica:
         assert self.process.poll() is None, self.tail()
         return self
 
+    def sends(self):
+        """Until what a worker sends comes into the lanes, and a start sends nothing again any more."""
+        eventually(f"lanes of {self.name}", lambda: self.says("were asked to send it again"))
+
     def stop(self):
         self.process.terminate()
         code = self.process.wait(20 * SLOW)
@@ -146,6 +150,8 @@ class World:
             r.start()
         for r in self.replicas:
             eventually(f"the first sweep of {r.name}", lambda: r.says("swept:"))
+        for r in self.replicas if len(self.replicas) > 1 else []:
+            r.sends()
         return self
 
     def end(self, failed):

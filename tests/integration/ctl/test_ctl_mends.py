@@ -90,6 +90,23 @@ def test_a_least_number_that_one_destination_uses(conf):
     conf.check.lacks("spread-unused", "config")
 
 
+@mends("hop-labels-unused")
+@pytest.mark.parametrize("why", ["no node", "ordered"])
+def test_a_next_hops_place_that_nothing_follows(conf, why):
+    """With nodes that are learned of: else dovelane.conf is refused."""
+    for n, name in enumerate(conf.nodes):
+        conf.nodes[name]["site"] = f"s{n}"
+    conf.more = 'destination "*" { site = s1 }'
+    conf.write(membership="learned")
+    conf.check.lacks("hop-labels-unused", "config")
+    conf.more = 'destination "*" { site = s7 }' if why == "no node" else 'destination "*" { site = s1 placement = ordered }'
+    conf.write(membership="learned")
+    assert "take them out" in conf.check.finds("hop-labels-unused", "config").mend
+    conf.more = 'destination "*" { placement = ordered }'
+    conf.write(membership="learned")
+    conf.check.lacks("hop-labels-unused", "config")
+
+
 OF_SETTINGS = [("bounce-port-empty", {"bounce_port": '""'}), ("reinject-port-empty", {"reinject_port": '""'}), ("divert-empty", {"divert": "{}"}), ("copies-one", {"copies": 1})]
 
 

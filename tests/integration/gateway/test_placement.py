@@ -203,3 +203,34 @@ def test_a_node_whose_connections_are_behind_comes_after_others():
                 ledger.pairs.update(large.end().pairs)
         sinks.rules(system, "a")
         oracle.wait_delivered(system, ledger).check()
+
+
+def delivered_by(system):
+    """The relays whose logs say that they delivered something."""
+    return {node for node in system.nodes if "status=sent" in Path(system[f"relay-{node}"].log).read_text()}
+
+
+def test_who_is_nearer_to_the_next_hop_takes_over_first():
+    with Stack(
+        postfix="divert",
+        nodes=4,
+        copies=3,
+        takeover="automatic",
+        redis_conf=["lane.settle-ms 2000"],
+        labels={"mx1": {"site": "fra"}, "mx2": {"site": "fra"}, "mx3": {"site": "ams"}, "mx4": {"site": "ams"}},
+        sinks=[SinkShape("a", ours=True)],
+        settings={**QUICK, "destinations": {"*": {"site": "ams"}}},
+    ) as system:
+        sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+        load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        try:
+            diverting(system, 10)
+        finally:
+            ledger = load.end()
+        # The choice is as without: mx2 is the next node. Its turn comes last.
+        assert owners(system) == {("mx1", "mx3", "mx2")}
+        system.kill("relay-mx1")
+        system.kill("redis-mx1")
+        sinks.rules(system, "a")
+        oracle.wait_delivered(system, ledger).check()
+        assert delivered_by(system) == {"mx3"}

@@ -53,17 +53,10 @@ def test_a_full_lane_is_sent_later(world):
 NEVER = {"resend_after": "1h", "resend_most": "1h", "hello_every": "1h", "exchange_after": "1h"}
 
 
-def start_alone(w):
-    """The first site, when it has asked nobody any more to send again what a run before may have lost."""
-    w[0].start()
-    eventually("the end of what a start sends again",
-               lambda: "were asked to send it again" in w[0].log.read_text().partition("swept:")[2])
-
-
 def test_a_lane_that_was_full_and_has_room_is_filled_at_once(world):
     """Not after the waits for a full lane and for what is not confirmed."""
     w = world(2, up=False, replica_lane="8MB", **NEVER)
-    start_alone(w)
+    w[0].start().sends()
     names = users(20)
     for name in names:
         w[0].change(name, "x" * 1_000_000)
@@ -77,7 +70,7 @@ def test_a_lane_that_was_full_and_has_room_is_filled_at_once(world):
 def test_a_backlog_larger_than_the_lane_goes_on_where_it_was_full(world):
     """Nothing of it is sent twice, and little is made for nothing while the lane is full."""
     w = world(2, up=False, replica_lane="8MB", **NEVER)
-    start_alone(w)
+    w[0].start().sends()
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     w[0].change("u", *[str(n) * 1_000_000 for n in range(10)], *[str(n) * 500_000 for n in range(10, 40)])
     eventually("a full lane", lambda: w[0].says("FULL"))
@@ -94,7 +87,7 @@ def test_a_backlog_larger_than_the_lane_goes_on_where_it_was_full(world):
 def test_little_is_under_way_when_a_lane_fills(world):
     """A node that answers late, as on a busy machine: what does not fit was made for nothing."""
     w = world(2, up=False, replica_lane="8MB", **NEVER)
-    start_alone(w)
+    w[0].start().sends()
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     w[0].redis.process.send_signal(signal.SIGSTOP)
     w[0].change("u", *[str(n) * 500_000 for n in range(10, 50)])
@@ -110,7 +103,7 @@ def test_little_is_under_way_when_a_lane_fills(world):
 def test_what_is_made_for_a_full_lane_while_nobody_takes_is_little(world):
     """A try now and then, of one user's next batches; not of all that each has."""
     w = world(2, up=False, replica_lane="8MB", **NEVER)
-    start_alone(w)
+    w[0].start().sends()
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     names = users(10)
     for name in names:
@@ -126,7 +119,7 @@ def test_what_is_made_for_a_full_lane_while_nobody_takes_is_little(world):
 
 def test_a_worker_that_dies_while_a_full_lane_is_filled_has_it_done_again(world):
     w = world(2, up=False, replica_lane="8MB", **NEVER)
-    start_alone(w)
+    w[0].start().sends()
     w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
     w[0].change("u", *[str(n) * 500_000 for n in range(10, 40)])
     eventually("a full lane", lambda: w[0].says("FULL"))

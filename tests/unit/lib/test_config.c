@@ -194,6 +194,34 @@ START_TEST(test_copies_are_kept_apart_by_the_strictest_of_the_settings)
 }
 END_TEST
 
+START_TEST(test_nodes_are_near_a_next_hop_by_their_labels)
+{
+    char none[CONFIG_DIGEST], one[CONFIG_DIGEST];
+    read_text(LABELLED "node c { redis = \"127.0.0.1:3\"\nsite = ams\nzone = x }\n"
+                       "node d { redis = \"127.0.0.1:4\"\nzone = x }\n"
+                       "destination \"smtp:[h]:1\" { site = ams\nzone = x }\n"
+                       "destination \"smtp:[h]:2\" { site = ams }\n"
+                       "destination \"smtp:[h]:3\" { zone = x }\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    static const int apart[][4] = {{2, 2, 2, 2}, {2, 1, 0, 2}, {2, 1, 1, 2}, {2, 2, 2, 0}};
+    struct config_placement p[4];
+    for (size_t i = 0; i < 4; i++) {
+        char name[] = {'s', 'm', 't', 'p', ':', '[', 'h', ']', ':', (char)('0' + i), '\0'};
+        p[i] = config_placement(c, config_destination(c, name));
+        for (size_t node = 0; node < 4; node++)
+            ck_assert_int_eq(config_labels_apart(c, node, p[i].site, p[i].zone), apart[i][node]);
+    }
+    config_placement_meet(&p[1], &p[2]);
+    ck_assert(!strcmp(p[1].site, "ams") && !*p[1].zone);
+    config_placement_meet(&p[2], &p[3]);
+    ck_assert(!*p[2].site && !*p[2].zone);
+    forget();
+    digest_of(LABELLED, none);
+    digest_of(LABELLED "destination \"*\" { site = fra }\n", one);
+    ck_assert_str_ne(none, one);
+}
+END_TEST
+
 START_TEST(test_a_destination_until_replicated_knows_its_sites)
 {
     struct nexthop hop;
@@ -284,6 +312,12 @@ static const struct {
      "copies, or lower spread_least"},
     {LABELLED "spread_over = zone\n",
      "spread_over = zone, but node a says no zone: write zone = \"...\" in its section"},
+    {LABELLED "destination \"*\" { site = Ams }\n",
+     "destination \"*\": site = \"Ams\": it has 1 to 64 of the characters"},
+    {LABELLED "destination \"smtp:[h]:1\" { site = amz }\n",
+     "destination \"smtp:[h]:1\": no node has site = \"amz\": write the labels of a node that"},
+    {LABELLED "destination \"*\" { site = ams\nzone = x }\n",
+     "destination \"*\": no node has site = \"ams\" and zone = \"x\": write the labels"},
     {LABELLED "destination \"*\" { spread_over = zone }\n",
      "destination \"*\": spread_over = zone, but node a says no zone"},
     {LABELLED "copies = 3\nspread_over = site\nspread_least = 3\n"
@@ -668,6 +702,7 @@ TCase *config_tests(void)
 {
     TCase *t = tcase_create("config");
     tcase_add_test(t, test_defaults_come_from_the_table);
+    tcase_add_test(t, test_nodes_are_near_a_next_hop_by_their_labels);
     tcase_add_test(t, test_a_destination_until_replicated_knows_its_sites);
     tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
     tcase_add_test(t, test_copies_are_kept_apart_by_the_strictest_of_the_settings);
