@@ -151,10 +151,11 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
             puts("usage: dovelane capacity [--seconds N]\n"
                  "How long memory lasts if every next hop stopped now, and mail came as during the "
                  "next N (10) seconds.\n"
-                 "time = (room) / (bytes per second into the node's Redis x 1.2). The columns: "
-                 "until spill_above percent are used, when the oldest mail begins to go\n"
-                 "to Postfix's queue; and until memory is full, when new mail goes there at once. "
-                 "Nothing is refused at any time.");
+                 "time = (room) / (bytes per second into the node's Redis x 1.2).\n"
+                 "to spill: until spill_above percent are used. Then the oldest mail begins to go "
+                 "to Postfix's queue.\n"
+                 "to full: until memory is full. Then new mail goes there at once. Nothing is "
+                 "refused at any time.");
             return;
         } else
             ctl_usage("see `dovelane capacity --help`");

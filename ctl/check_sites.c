@@ -231,8 +231,8 @@ static void compare(const struct replica_here *h, const char *about, const struc
         check_say(h->ctl, FINDING_WARNING, FOUND_REPLICA_LIMITS, about,
                   "one format and LAYOUT everywhere, or let nobody make such folders: `doveadm "
                   "dovelane status -u USER` names those that wait",
-                  "it keeps mail as %s, and this one as %s: it can hold %s, and this one %s; a "
-                  "folder beyond that is not shown there (right where that is meant)",
+                  "it keeps mail as %s, and this one as %s. It can hold %s, and this one %s. A "
+                  "folder beyond that is not shown there; where that is meant, all is well",
                   there, here, limit_of(there), limit_of(here));
     if (DIFFERS(FACT_ACL))
         check_say(h->ctl, FINDING_WARNING, FOUND_REPLICA_ACL, about,

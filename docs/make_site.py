@@ -8,7 +8,7 @@ is the first page. The order of the others is that of docs/index.md: its section
 and its links their pages. The pages of docs/NAME/ belong where docs/NAME.md, or one of them, is
 linked. So a page that is split into a folder needs no change here.
 
-Markdown on the site is Python's, which is stricter than that of forges: lists and what is in them
+Markdown on the site is Python's, which is stricter than that of forges. Lists and what is in them
 are indented by four, and a list needs an empty line before it. The copies are made so.
 """
 

@@ -77,7 +77,7 @@ def request_key(csr):
     openssl("req", "-verify", "-noout", given=csr.encode())
     key = openssl("req", "-pubkey", "-noout", given=csr.encode())
     if b"NIST CURVE: P-256" not in openssl("pkey", "-pubin", "-noout", "-text", given=key):
-        raise Trouble("the request's key is none of the curve P-256")
+        raise Trouble("the request's key is not of the curve P-256")
     return key.decode()
 
 

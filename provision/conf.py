@@ -66,8 +66,8 @@ def render(old, description, local, own_replica=True):
     has = set(re.findall(r"^\s*(\w+)\s*\+?=", own, re.M))
     body = "".join(line + "\n" for name, line in settings(description, local, own_replica) if name not in has)
     if edited and body != made:
-        raise Trouble(f"{FILE}: the lines between >>> and <<< were changed by hand: nothing was done. Put your settings below <<< (one that stands there is left out above), "
-                      f"and remove all from >>> to <<<, these two lines as well; then run this again")
+        raise Trouble(f"{FILE}: the lines between >>> and <<< were changed by hand: nothing was done. Put your settings below <<<: what is there is left out above. "
+                      f"Remove all from >>> to <<<, these two lines as well. Then run this again")
     if edited:
         return old
     return f"{BEGIN}\n{body}{END}{check_sum(body)}\n{own}"

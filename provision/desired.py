@@ -103,7 +103,7 @@ class Secrets:
         return hmac.new(self.replicas_key.encode(), (f"{site} {turn}" if turn else site).encode(), hashlib.sha256).hexdigest()
 
     def acl(self, description):
-        """The users of the nodes' Redis, as the program that knows their rights prints them: of all nodes, redis.users() leaves out those of other sites' nodes."""
+        """The users of the nodes' Redis, as the program that knows their rights prints them. They are those of all nodes: redis.users() leaves out those of other sites' nodes."""
         sites = [m["site"] for m in description["members"] if m["site"]] if self.replicas_key else []
         with authority.scratch() as d:
             names = {user_file(program): program for program in self.passwords} | {replica_file(site): f"{REPLICATOR}:{site}" for site in sites}
@@ -133,13 +133,13 @@ def at_node(secret, name):
 
 
 def with_replicas(acl, fresh):
-    """The users of before, and fresh ones of replicas."""
+    """The older users, and fresh ones of replicas."""
     lines = [line for line in acl.splitlines() if not redis.AT_NODE.match(line)] + [line for line in fresh.splitlines() if redis.AT_NODE.match(line)]
     return "".join(line + "\n" for line in lines)
 
 
 class Described(File):
-    """The group's description, never in the place of a newer one: a join may come at any moment, and the listener does not wait for this host's changes."""
+    """The group's description, never in the place of a newer one. A join may come at any moment, and the listener does not wait for this host's changes."""
 
     def __init__(self, sealed, description):
         super().__init__(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")

@@ -9,7 +9,7 @@
 Each host looks every minute (dovelane-group.timer): it takes the newest description that the authority signed, and gives it to nodes
 that have an older one. So a host that was away learns when it is back, from whomever it reaches.
 
-Two locks. The journal's (journal.lock) is held by whoever changes this host, and while nodes are asked. The description's (group.lock) is held for a moment,
+Two locks. The journal's (journal.lock) is held while this host is changed, and while nodes are asked. The description's (group.lock) is held for a moment,
 from its reading to its writing: the listener lets a host in without waiting for the first.
 """
 import concurrent.futures
@@ -83,7 +83,7 @@ def change(host, fn, looked=False, anew=False):
 
 
 def older(host, description, me):
-    """Names of the nodes that run a lane.so which does not know all commands that today's users name: those would be refused there, and a Redis that is
+    """Names of the nodes that run a lane.so which does not know all commands that today's users name. Those would be refused there, and a Redis that is
     started with them would end at once."""
     def is_older(m):
         try:
@@ -371,7 +371,7 @@ def renew(host, journal, now=False):
     left = (authority.dates(cert)[1] - time.time()) / 86400
     if left < WARN_DAYS:
         _, description = desired.read_group(host)
-        log(syslog.LOG_WARNING, f"warning: the certificate of this host's node ends in {left:.0f} days, and {description['authority']}, which has the authority, gave no new one: "
-            f"its dovelane-group.timer must run, and reach this node. Afterwards only `dovelane invite --replace {local['name']}` helps")
+        log(syslog.LOG_WARNING, f"warning: the certificate of this host's node ends in {left:.0f} days, and {description['authority']}, which has the authority, gave no new one. "
+            f"The timer dovelane-group.timer must run there, and {description['authority']} must reach this node. After the end only `dovelane invite --replace {local['name']}` helps")
     ask(host)
     return "asked"

@@ -1,4 +1,4 @@
-"""Dovecot: a socket of LMTP for the relay, and the replication of mailboxes when the group is told to."""
+"""Dovecot: a socket of LMTP for the relay, and the replication of mailboxes where the group has it on."""
 import re
 
 import templates

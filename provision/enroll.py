@@ -1,7 +1,7 @@
 """The door for a host that joins: one TLS connection, one line of JSON there, one back.
 
-The newcomer asks for the authority's certificate first, over a connection that proves nothing, and goes on only when its SHA-256 is
-the one in the token. The second connection is verified by that certificate, and by a name in it that no node has: a node that was
+The newcomer asks for the authority's certificate first, over a connection that proves nothing. It goes on only when the SHA-256 is
+the one in the token. The second connection is verified by that certificate, and by a name in it that no node has. So a node that was
 broken into cannot play this part. Only there goes the secret. The newcomer's key stays where it was made.
 
     {"op": "hello"}                                      -> {"ca", "time"}
@@ -182,7 +182,7 @@ class Door:
         self.ca_cert = self.local_address = None
 
     def ask(self, context, asked, name=None):
-        """Its answer, an object. Whoever listens there may send anything."""
+        """Its answer, an object. What listens there may send anything."""
         try:
             with socket.create_connection((self.host, self.port), timeout=30) as raw, context.wrap_socket(raw, server_hostname=name) as tls:
                 self.local_address = tls.getsockname()[0]

@@ -1,6 +1,6 @@
 """The group's description: who is in it, what is diverted, whether mailboxes are replicated. One text, the same on all hosts.
 
-The authority signs it, with a serial that only grows. So it may lie in every node's Redis, and whoever writes there can neither
+The authority signs it, with a serial that only grows. So it may lie in every node's Redis, and who writes there can neither
 change it nor bring an older one back.
 
     dovelane-group 1
@@ -32,7 +32,7 @@ def first(name):
 def seal(key, description):
     text = json.dumps(description, indent=1, sort_keys=True) + "\n"
     if len(text) > LARGEST - 1024:
-        raise Trouble(f"the description of the group would have {len(text)} characters, and may have {LARGEST - 1024}: it has too many sites (each has a user at the node of each)")
+        raise Trouble(f"the description of the group would have {len(text)} characters, and may have {LARGEST - 1024}: it has too many sites. Each site has a user at each site's node: take sites out with `dovelane group remove`")
     return f"{HEAD}\n{authority.sign_text(key, text.encode())}\n{text}"
 
 
@@ -53,7 +53,7 @@ def unseal(ca_cert, sealed):
 
 
 def check(description):
-    """Itself, when all of it may be written into configuration files: whoever has the authority's key decides about the group, and not about root's files."""
+    """Itself, when all of it may be written into configuration files: who has the authority's key decides about the group, and not about root's files."""
     d, wrong = description, []
     try:
         wrong += [f"{key} = {d[key]!r}" for key, most in (("serial", 2**53), ("copies", MOST_MEMBERS), ("next_site_id", 2**31)) if type(d[key]) is not int or not 0 <= d[key] <= most]
@@ -112,7 +112,7 @@ def names(description):
 # ---- addresses and names ----
 
 def split_address(address, port=PORT):
-    """(host, port) of "10.0.0.1", "10.0.0.1:7001", "[fd00::1]:7001", "mx1.example.org:7001"; Trouble when it is none."""
+    """(host, port) of "10.0.0.1", "10.0.0.1:7001", "[fd00::1]:7001", "mx1.example.org:7001"; Trouble for anything else."""
     found = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::(\d+))?|([^:\[\]]+)(?::(\d+))?|([0-9A-Fa-f:.]+)", address)
     wrong = Trouble(f"{address!r} is no address: write it like 10.0.0.1, 10.0.0.1:{port} or [fd00::1]:{port}")
     if not found:
@@ -162,7 +162,7 @@ def add(description, name, address, gateway, site, replace=False):
     old = member(description, name)
     others = [m for m in description["members"] if m is not old]
     if old and not replace:
-        raise Trouble(f"the group has a host {name} already (at {old['address']}): give this one another --name; or, if it takes the place of a host that is lost, "
+        raise Trouble(f"the group has a host {name} already (at {old['address']}): give this one another --name. If it takes the place of a host that is lost: "
                       f"`dovelane invite --replace {name}` on {description['authority']}")
     if replace and not old:
         raise Trouble(f"the group has no host {name} to be replaced; it has {names(description)}")

@@ -42,7 +42,7 @@ def hashed(secret):
 
 
 class Invitations:
-    """The file of them. Each change is made under a lock and synced before anybody is told."""
+    """The file of them. Each change is made under a lock and synced before anybody hears of it."""
 
     def __init__(self, host, now=time.time):
         self.host, self.now = host, now
@@ -96,7 +96,7 @@ class Invitations:
             if data["failed"] >= MOST_TRIES:
                 for invitation in data["open"]:
                     invitation["until"] = min(invitation["until"], self.now())
-            raise Trouble("this token is not known here: it was mistyped, or is more than a day old, or of before a new installation. Make a new one with `dovelane invite`")
+            raise Trouble("this token is not known here: it was mistyped, is more than a day old, or was made before a new installation. Make a new one with `dovelane invite`")
         if found["used"]:
             raise Trouble(f"this token was used by {found['used']} already: a token is for one host. Make a new one with `dovelane invite`")
         if found["until"] <= self.now():

@@ -1,7 +1,7 @@
 """What was there before the first change, and what of a change is still to be done.
 
-It is written before anything is changed, and synced, so that a run that was killed is finished by the next one and `--undo` finds
-each file as it was. It lives in a directory that only root may enter: /var/lib/dovelane belongs to the user dovelane, who must not
+It is written and synced before anything is changed. So the next run finishes one that was killed, and `--undo` finds each file as it
+was. It lives in a directory that only root may enter: /var/lib/dovelane belongs to the user dovelane, who must not
 choose what root puts back.
 """
 import contextlib
@@ -112,7 +112,7 @@ class Journal:
         self.save()
 
     def writes(self, path, content):
-        """Said before it is done: whoever is killed between the two leaves the old content or the new one, and both are known."""
+        """Said before it is done: a run that is killed between the two leaves the old content or the new one, and both are known."""
         old = self.host.read(path)
         if path in self.data["after"] and old is not None and files.digest(old) not in self.data["after"][path]:
             self.data.setdefault("foreign", {})[path] = True
@@ -125,7 +125,7 @@ class Journal:
         return content is not None and files.digest(content) not in self.data["after"][path]
 
     def has_foreign(self, path):
-        """Whether something of somebody else's is in it, be it that a later run of ours kept it."""
+        """Whether something of somebody else's is in it, also where a later run of ours kept it."""
         return self.edited(path) or path in self.data.get("foreign", {})
 
     def copy(self, path):

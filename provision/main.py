@@ -29,6 +29,7 @@ from journal import DIRECTORY, Journal
 JOINED = DIRECTORY + "/joined.json"
 ENROLL_UNIT = "dovelane-enroll.service"
 SETTINGS = DIRECTORY + "/enroll.json"
+ABOUT = "Sets this host up: alone, or in a group of hosts. `dovelane --help` names the other commands."
 ANSWERS = 10  # seconds within which the node of this host answers, when all is done
 
 # ---- what this host is ----
@@ -102,8 +103,8 @@ def refuse_init(host, journal, options):
     refuse_undoing(journal)
     _, description = desired.read_group(host)
     if not description and desired.has_authority(host) and not journal.there:
-        raise Trouble(f"{desired.AUTHORITY} has the key of a group, and {group.FILE} is not there: bring all of /etc/dovelane back from the same copy, and the "
-                      f"group goes on; or move {desired.AUTHORITY} away to make a new group, which no host of the old one is in")
+        raise Trouble(f"{desired.AUTHORITY} has the key of a group, and {group.FILE} is not there. Bring all of /etc/dovelane back from the same copy, and the "
+                      f"group goes on. Or move {desired.AUTHORITY} away, to make a new group: no host of the old one is in it")
     if description and not desired.has_authority(host) and options.address:
         local = desired.read_local(host)
         raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}, and makes none of its own: `dovelane init --undo` first. Without --address `dovelane init` mends what is here")
@@ -328,7 +329,7 @@ def refuse_second(host):
     if desired.read_group(host)[1]:
         raise Trouble("this host is in a group already: `dovelane init --undo` takes it out of that; `dovelane group` shows it")
     if desired.has_authority(host):
-        raise Trouble(f"this host has an authority of its own ({desired.AUTHORITY}), and one host has one: `dovelane init --undo` first; or move that directory away, if no host needs it")
+        raise Trouble(f"this host has an authority of its own ({desired.AUTHORITY}), and a group has one such host. `dovelane init --undo` first; or move that directory away, if no host needs it")
 
 
 def settle(host, journal, kept):
@@ -427,7 +428,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser():
-    top = Parser(prog="dovelane", description=__doc__)
+    top = Parser(prog="dovelane", description=ABOUT)
     top.add_argument("-j", "--json", action="store_true", help="one JSON document (docs/json.md)")
     verbs = top.add_subparsers(required=True, metavar="init|join|invite|cert|group")
     p = verbs.add_parser("init", help="make a group, of this host alone; again: what is not as it should be is mended")

@@ -63,7 +63,7 @@ def state(serial, trouble):
 
 
 def applied(host, m, me):
-    """(serial that the host put to use, why it does not go on); the serial is None where the node cannot be asked."""
+    """(serial that the host put to use, why it does not go on); None for the serial where the node cannot be asked."""
     try:
         with distribute.connect(host, m, me) as connection:
             text = (connection.call("GET", distribute.APPLIED) or b"0").decode("utf-8", "replace")

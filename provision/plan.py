@@ -1,6 +1,6 @@
 """The list of changes: each says what differs, does it, and does nothing when it is done already.
 
-Order counts: a file is in its place before the unit that reads it is started, and Postfix comes last, since from then on mail comes.
+Order counts. A file is in its place before the unit that reads it is started. Postfix comes last, since from then on mail comes.
 """
 import difflib
 

@@ -1,4 +1,4 @@
-"""The node's Redis: its configuration, its users, and what a running one is told when these change."""
+"""The node's Redis: its configuration, its users, and what a running one is sent when these change."""
 import hashlib
 import re
 import time

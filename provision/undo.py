@@ -37,8 +37,8 @@ def refuse(host, force, lose_mail):
     if me and host.running(redis.UNIT):
         refuse_mail(host, me["address"], description)
     elif me and host.exists("/var/lib/redis/dovelane/dump.rdb"):
-        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at (`systemctl start {redis.UNIT}`); "
-                      f"or give up what is in it: `dovelane init --undo --lose-mail`")
+        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail. Start it, so that this can be looked at: `systemctl start {redis.UNIT}`. "
+                      f"Or give up what is in it: `dovelane init --undo --lose-mail`")
 
 
 def counts(description, lane):

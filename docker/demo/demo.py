@@ -124,7 +124,7 @@ def with_ledger(act, *words):
 
 def kill(node="mx1"):
     if node not in world.NODES:
-        raise Failed(f"{node} is none of {', '.join(world.NODES)}")
+        raise Failed(f"{node} is not a node; these are: {', '.join(world.NODES)}")
     with_ledger(mail.kill, node)
 
 

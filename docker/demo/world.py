@@ -1,5 +1,7 @@
-"""The other containers, as anybody could look at them: nodes by Redis commands, Dovecot by IMAP,
-Postfix by SMTP, what the sink wrote to /sink, programs' logs in /log, their counters over HTTP.
+"""The other containers, as anybody could look at them.
+
+Nodes are asked by Redis commands, Dovecot by IMAP, Postfix by SMTP, and programs for their counters
+over HTTP. What the sink wrote is in /sink, and the programs' logs are in /log.
 
 A node's first process (docker/stage) kills it, the link between the sites
 (tests/support/stack/links.py) is cut by a word to it: no Docker socket is needed.

@@ -639,9 +639,9 @@ char *config_wrong(const struct config *c, const char *path)
      * settle: no promise may come later. */
     int64_t slowest = c->store_deadline + c->max_entry / 10000 + 500;
     if (c->settle < slowest)
-        return mem_printf("%s: settle = %lldms must be at least store_deadline + 1 s per 10 MB of "
-                          "max_entry + 500 ms = %lldms: raise settle here "
-                          "and lane.settle-ms in each node's redis.conf",
+        return mem_printf("%s: settle = %lldms must be at least %lldms (store_deadline + 1 s per "
+                          "10 MB of max_entry + 500 ms). Raise settle here, and lane.settle-ms in "
+                          "each node's redis.conf",
                           path, (long long)c->settle, (long long)slowest);
     if ((error = check_takeover(c, path)) || (error = check_sockets(c, path)))
         return error;

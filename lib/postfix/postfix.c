@@ -412,12 +412,12 @@ static void tell_finding(const struct finding *f)
     int name = (int)strcspn(f->text, " ");
     if (!f->transport)
         log_warning("diverting is off: %s: Postfix would do this to a mail only when it queues it "
-                    "itself; change it, or take it on yourself: ignore = { \"%.*s\" }",
+                    "itself. Change it, or take it on yourself: ignore = { \"%.*s\" }",
                     f->text, name, f->text);
     for (size_t i = 0; i < divert->n && f->transport; i++)
         if (concerns(f, divert->v[i]))
             log_warning("mail to %s is not diverted: %s: Postfix does this as it delivers, and the "
-                        "relay would not; change it%s%s%s, or take it on yourself: "
+                        "relay would not. Change it%s%s%s, or take it on yourself: "
                         "ignore = { \"%.*s\" }",
                         divert->v[i], f->text, *f->unless ? ", or set `" : "", f->unless,
                         *f->unless ? "` in the destination's section" : "", name, f->text);
@@ -429,13 +429,13 @@ static void tell(const struct facts *before, const struct facts *f)
     if (!f->named && (!before || before->named) && postfix.way == POSTFIX_PROXY)
         log_warning(
             "%s/master.cf: no smtpd service listens on proxy_next = %s, so Postfix takes nothing "
-            "from this proxy: add the lines of examples/master-proxy.cf there and run `postfix "
+            "from this proxy. Add the lines of examples/master-proxy.cf there and run `postfix "
             "reload`. Until then main.cf alone says what forbids diverting",
             directory, postfix.config->proxy_next);
     else if (!f->named && (!before || before->named))
         log_warning(
             "%s/master.cf: Postfix sends this milter no mail, because no smtpd service has "
-            "milter_socket = %s in its smtpd_milters: add the lines of examples/master.cf there "
+            "milter_socket = %s in its smtpd_milters. Add the lines of examples/master.cf there "
             "and run `postfix reload`. Until then main.cf alone says what forbids diverting",
             directory, postfix.config->milter_socket);
     if (same_findings(before, f))

@@ -87,7 +87,7 @@ static bool same(RedisModuleString *a, RedisModuleString *b)
 static int reply_late(RedisModuleCtx *ctx)
 {
     return RedisModule_ReplyWithError(
-        ctx, "LATE this server's clock-ms is not before that of BEFORE: nothing was moved");
+        ctx, "LATE BEFORE is not later than this server's clock-ms: nothing was moved");
 }
 
 /* LANE.MOVE <from-key> <to-key> [BEFORE <clock-ms>] <selector> */

@@ -165,10 +165,10 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
 const char *bounce_cure(const char *reason)
 {
     if (strcasestr(reason, "too many hops"))
-        return "; it has gone in circles: add -o hopcount_limit=1000 to that port's smtpd, and to "
+        return "; it has gone in circles. Add -o hopcount_limit=1000 to that port's smtpd, and to "
                "a cleanup service of its own, as examples/master.cf has it";
     if (strstr(reason, "5.3.4"))
-        return "; it is larger than this Postfix takes: add -o message_size_limit=0 to that port's "
+        return "; it is larger than this Postfix takes. Add -o message_size_limit=0 to that port's "
                "smtpd, and to a cleanup service of its own, as examples/master.cf has it";
     return "";
 }

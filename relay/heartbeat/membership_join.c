@@ -40,7 +40,7 @@ static char *reached_otherwise(const struct config_node *n, const struct member 
 {
     return mem_printf(
         "node %s joins, reached otherwise (redis, standby, tls, tls_name: %s) than it is known "
-        "here (%s%s): this relay stays with that, and where it leads there no more, the node "
+        "here (%s%s). This relay stays with that. Where that no longer leads to the node, it "
         "cannot join: %srestart this relay",
         m->name, m->redis,
         n->learned ? "from before it was taken out: " : "its section in the file: ", n->redis,

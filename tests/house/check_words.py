@@ -8,6 +8,7 @@ pages that are lists do not count. --pages prints each page's words per sentence
 writes docs/lab/readability.md, beside what the pages were at COMMIT.
 """
 
+import datetime
 import pathlib
 import re
 import statistics
@@ -150,15 +151,18 @@ def readability(pages, commit):
     all_before, all_now = "\n\n".join(before.values()), "\n\n".join(pages.values())
     lines.append(f"| **all** {cells(all_before)}{cells(all_now)}|")
     READABILITY.parent.mkdir(exist_ok=True)
-    READABILITY.write_text(PAGE.format(commit=commit[:8], words=WORDS, rows="\n".join(lines)),
-                           encoding="utf-8")
+    now, today = git("rev-parse", "HEAD"), datetime.date.today()
+    text = PAGE.format(commit=commit[:8], now=now[:8], day=f"{today.day} {today:%B %Y}",
+                       words=WORDS, rows="\n".join(lines))
+    READABILITY.write_text(text, encoding="utf-8")
 
 
 PAGE = """# How easy the pages are to read
 
-For who rewrites a page. `tests/house/check_words.py --readability {commit}` makes this page:
-the pages at commit {commit}, and as they are now. Code, tables and headings do not count. A page
-that did not exist then, or does not now, has a dash. Pages that are lists are left out.
+For who rewrites a page. `tests/house/check_words.py --readability {commit}` makes this page: the
+pages at commit {commit}, and as they are now. It was made on {day}, on commit {now}.
+Code, tables and headings do not count. A page that did not exist then, or does not now, has a dash.
+Pages that are lists are left out.
 
 Per page: words per sentence (the mean), the share of sentences of more than {words} words, and the
 longest line of prose.

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """The matrix as text: a line of a cell, the tables, and COMPATIBILITY.md.
 
-    page.py        keeps what ran here (build/matrix/CELL.json) as tests/matrix/results/CELL.json, and writes COMPATIBILITY.md from
-                   all that is kept: of a cell that ran elsewhere, too
+    page.py        keeps what ran here (build/matrix/CELL.json) as tests/matrix/results/CELL.json,
+                   and writes COMPATIBILITY.md from all that is kept: of a cell that ran elsewhere, too
+    page.py markdown    prints COMPATIBILITY.md from what is kept; changes nothing
 """
+import itertools
 import json
 import pathlib
 import sys
+import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from cells import LEVELS, NAMES, RELEASES, Cell  # noqa: E402
@@ -14,6 +17,7 @@ from cells import LEVELS, NAMES, RELEASES, Cell  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RAN, KEPT = ROOT / "build" / "matrix", ROOT / "tests" / "matrix" / "results"
 SHOWN = 5  # failures of one step
+COLUMNS = 100
 HEAD = """\
 # What dovelane was built and tested with
 
@@ -45,7 +49,7 @@ DIFFERENCES = """
 | Postfix 3.11 | `postqueue -j` has `orig_address` | `dovelane mailq -j` has not |
 | Debian 14 | `master.cf` runs smtpd alone in a chroot | nothing to do |
 | pflogsumm 1.3 | takes sizes and received mails from qmgr's lines alone | mails in lanes count as delivered, not as received |
-| Valkey 8.1.1 | after `MOVE` or `COPY` to another database a connection stays in that one, once a module hears of keys (valkey-io/valkey, pull request 4024) | nothing: dovelane uses neither |
+| Valkey 8.1.1 | after `MOVE` or `COPY` to another database a connection stays in that one, once a module hears of keys (valkey-io/valkey, pull request 4024) | Dovelane: nothing, it uses neither. Lanes alone: see lane commands, [Known trouble](docs/lane-commands.md#known-trouble) |
 | OpenSSL 3.5 | `openssl x509 -days` refuses numbers below 1 | only tests were concerned |
 """
 MUSL = """
@@ -151,9 +155,32 @@ def details(results):
     return "\n".join(text) + "\n" if text else "\nNothing failed, warned or was skipped.\n"
 
 
+def is_prose(line):
+    return bool(line) and line[0] not in "|#"
+
+
+def wrapped(page):
+    """With prose in lines of at most COLUMNS; a list's item goes on below its words."""
+    lines = []
+    for prose, group in itertools.groupby(page.split("\n"), is_prose):
+        block = list(group)
+        if not prose:
+            lines += block
+            continue
+        items = [[]]
+        for line in block:
+            items += [[]] if line.startswith("- ") else []
+            items[-1].append(line.strip())
+        for item in filter(None, items):
+            lines += textwrap.wrap(" ".join(item), COLUMNS, break_long_words=False, break_on_hyphens=False,
+                                   subsequent_indent="  " if item[0].startswith("- ") else "")
+    return "\n".join(lines)
+
+
 def whole_page(results):
-    return (HEAD + table(results) + "\n\n## Versions\n\n" + versions(results) + "\n\n" + compilers(results) + "\n" + DIFFERENCES + MUSL +
-            "\n## What failed, warned or was skipped\n" + details(results))
+    return wrapped(HEAD + table(results) + "\n\n## Versions\n\n" + versions(results) + "\n\n"
+                   + compilers(results) + "\n" + DIFFERENCES + MUSL
+                   + "\n## What failed, warned or was skipped\n" + details(results))
 
 
 def read(path):
@@ -178,6 +205,9 @@ def keep():
 
 
 def main():
+    if sys.argv[1:] == ["markdown"]:
+        print(whole_page({name: read(KEPT / f"{name}.json") for name in NAMES}), end="")
+        return
     results = keep()
     if not any(results.values()):
         sys.exit("compatibility: no cell ran (make matrix); COMPATIBILITY.md stays as it is")

@@ -40,6 +40,6 @@ def test_the_authority_alone_makes_no_other_group(host, dovelane):
     assert dovelane(*INIT)[0] == 0
     lose(host, "authority")
     status, said = dovelane(*INIT)
-    assert status == 2 and "bring all of /etc/dovelane back" in said and not host.exists(group.FILE)
+    assert status == 2 and "Bring all of /etc/dovelane back" in said and not host.exists(group.FILE)
     shutil.move(host.path("/etc/dovelane/authority"), host.root / "away")
     assert dovelane(*INIT)[0] == 0

@@ -384,8 +384,8 @@ static char *of_another(const char *path, int64_t site, const char *name, int64_
     if (site <= 0 || site == self)
         return NULL;
     return mem_printf("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of "
-                      "service dovelane-replicator must be this host's name, and a site's id must "
-                      "not change. If this host ran under a wrong name, see the replication "
+                      "service dovelane-replicator must be this host's name. A site's id must not "
+                      "change. If this host ran under a wrong name, see the replication "
                       "reference, When something is damaged",
                       path, (long long)site, name, (long long)self);
 }

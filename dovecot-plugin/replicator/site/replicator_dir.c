@@ -41,9 +41,9 @@ char *replicator_dir_find(const char *setting, const char *own, const char *olde
         return mem_strdup(older); /* own may be closed to this user: Dovecot stays as it was */
     if (in_older == 0)
         *error_r = mem_printf(
-            "%s/reserve belongs to another user than this one (uid %u), and %s has none: stop "
-            "Dovecot, then mv %s/reserve %s/replicator.db* %s/ && chown dovelane-replicator: %s/* "
-            "(upgrade page, \"The replicator's own user\")",
+            "%s/reserve belongs to another user than this one (uid %u), and %s has none. Stop "
+            "Dovecot, then `mv %s/reserve %s/replicator.db* %s/ && chown dovelane-replicator: "
+            "%s/*` (upgrade page, \"The replicator's own user\")",
             older, (unsigned)geteuid(), own, older, older, own, own);
     else if (in_own != ENOENT)
         *error_r = unknown(own, in_own, own, older);

@@ -490,7 +490,7 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
     set = last.set;
     flags_take(&set, now, &last.set);
     session_explain(s,
-                    "%s: UID %u: the state is older: it has %s, wanted %s; a client's last words "
+                    "%s: UID %u: the state is older: it has %s, wanted %s. A client's last words "
                     "set %s and cleared %s, this program's were on %s",
                     l->x->vname, uid, flags_text(s, now), flags_text(s, &wanted),
                     flags_text(s, &last.set), flags_text(s, &last.cut), flags_text(s, &last.own));

@@ -106,7 +106,7 @@ def test_old_lines_of_the_port_for_what_comes_back_are_named_too():
         store(system)
         assert admin.run(system, "requeue", "--all", "--yes").status == 0
         warning = eventually("it is refused", lambda: re.search(r"warning: .*reinject_port did not take it .*too many hops.*", logs(system)))
-        assert "add -o hopcount_limit=1000" in warning[0]
+        assert "Add -o hopcount_limit=1000" in warning[0]
         path.write_text(good)
         system["postfix"].reload()
         system.restart("relay-mx1")  # else it asks again only after a while
@@ -121,7 +121,7 @@ def test_old_lines_are_named_with_their_cure():
         point(system, port(system))  # its own port 25: too many hops at once
         store(system)
         warning = eventually("it is refused", lambda: re.search(r"warning: .*the bounce port did not take it .*too many hops.*", logs(system)))
-        assert "add -o hopcount_limit=1000 to that port's smtpd, and to a cleanup service of its own" in warning[0]
+        assert "Add -o hopcount_limit=1000 to that port's smtpd, and to a cleanup service of its own" in warning[0]
         assert not journal(system)
         path.write_text(good)
         system["postfix"].reload()

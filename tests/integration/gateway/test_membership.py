@@ -480,7 +480,7 @@ def test_a_node_that_is_taken_in_again_with_another_address_waits_for_restarts_t
     w.logged("error: this node was taken out of the group", "mx3")
     assert admin.run(w.stack, "nodes", "--join", "mx3", node="mx3").status in (0, 1)
     for node in ("mx1", "mx2"):
-        w.logged(rf"warning: node mx3 joins, reached otherwise \(.*{server}\) than it is known here \(.*{before}\): .* restart this relay", node)
+        w.logged(rf"warning: node mx3 joins, reached otherwise \(.*{server}\) than it is known here \(.*{before}\)\. .* restart this relay", node)
     assert state(w, "mx3", "mx3") == "returning"
     for node in ("mx1", "mx2"):
         w.stack.kill(f"relay-{node}")

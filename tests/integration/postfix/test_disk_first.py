@@ -139,7 +139,7 @@ def test_a_postfix_that_does_not_know_the_milter_is_told_of_in_plain_words(syste
     eventually(lambda: log(system)[-2000:],
                lambda: "Postfix sends this milter no mail, because no smtpd service has milter_socket = " in log(system)[seen:])
     line = next(line for line in log(system)[seen:].splitlines() if "sends this milter no mail" in line)
-    assert "add the lines of examples/master.cf" in line and "postfix reload" in line
+    assert "Add the lines of examples/master.cf" in line and "postfix reload" in line
     setting.__exit__()
 
 

@@ -1,7 +1,8 @@
 """The client for asyncio. What it does is in pushing.py and taking.py; this runs it.
 
-A plan that has begun goes on to its end when the task that waits for it is cancelled: a connection
-is never left in the middle of an answer, and what a cancelled take got is the next take's.
+A plan that has begun goes on to its end when the task that waits for it is cancelled. So a
+connection is never left in the middle of an answer, and what a cancelled take got is the next
+take's.
 """
 from __future__ import annotations
 

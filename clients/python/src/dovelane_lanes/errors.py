@@ -31,7 +31,7 @@ class LeaseLost(LaneError):
     def __init__(self, lost: Sequence[object], total: int) -> None:
         self.lost = tuple(lost)
         super().__init__(f"{len(lost)} of {total} leases are over (their time, or their connection,"
-                         " ended): whoever takes these entries next does them again")
+                         " ended): who takes these entries next does them again")
 
 
 @dataclass(frozen=True)

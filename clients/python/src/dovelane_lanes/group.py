@@ -1,7 +1,7 @@
 """The nodes, what is known of each, and how they are asked. Nothing here reads, writes or waits.
 
-What a client does is a *plan*: a generator that yields what is to be asked, or how long to pause,
-and is sent the answers. client.py runs plans with threads, aio.py with asyncio: both do the same.
+What a client does is a *plan*. That is a generator: it yields what is to be asked, or how long to
+pause, and is sent the answers. client.py runs plans with threads, aio.py with asyncio: both do the same.
 """
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ FAILURES = (redis.exceptions.RedisError, OSError, TimeoutError)
 
 
 class SyncLink:
-    """One node's connections, for threads. `opened` is told of each new one: redis-py opens it
+    """One node's connections, for threads. `opened` is called for each new one: redis-py opens it
     by itself where the server ended the one before."""
 
     def __init__(self, url: str, timeout: float, extra: dict[str, Any], takes: bool,

@@ -1,4 +1,4 @@
-"""What a client is told, and the checks of it: equal for both kinds of client."""
+"""A client's options, and their checks: equal for both kinds of client."""
 from __future__ import annotations
 
 import re

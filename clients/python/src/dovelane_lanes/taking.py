@@ -3,7 +3,7 @@
 Copies of one entry lie on several nodes, and one of them is to give it. The rule: an entry that was
 taken from a node is given only if no live node before it in the list still holds it. Else it is put
 off on this node for `takeover` seconds. An ack goes to the node that gave the entry last of all. So
-whoever takes a copy elsewhere meanwhile finds that node still holding it, or his own copy gone.
+who takes a copy elsewhere meanwhile finds that node still holding it, or his own copy gone.
 """
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Taker:
     # ---- ack ----
 
     def ack(self, jobs: Sequence[Job]) -> Plan[None]:
-        """Removes them everywhere. A node that does not answer is told when it is back."""
+        """Removes them everywhere. A node that does not answer gets its ack when it is back."""
         for job in jobs:
             self.out.pop(key_of(job), None)
         names = [node.name for node in self.group.nodes]
