@@ -18,6 +18,7 @@
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/retired.h"
 #include "dovecot-plugin/worker/session/removed.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/session/validity.h"
@@ -405,6 +406,7 @@ struct session *session_open(struct link *link, struct group *group,
     s->ask_next = (unsigned)time(NULL);
     i_array_init(&s->pending_wants, 1);
     i_array_init(&s->failing, 4);
+    i_array_init(&s->retries, 4);
     i_array_init(&s->scan_modseqs, 4);
     i_array_init(&s->asked, 1);
     /* Quotas were asked and rights were checked where the change was made. */
@@ -488,6 +490,7 @@ void session_close(struct session **_s)
     plan_free(&s->plan);
     give_free(s);
     array_free(&s->failing);
+    array_free(&s->retries);
     array_free(&s->scan_modseqs);
     array_free(&s->asked);
     removed_end(s);

@@ -16,6 +16,7 @@
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -276,7 +277,7 @@ static int flags_run(struct run *r)
     e = flags_write(r);
     if (r->behind) { /* clients were faster once more */
         r->s->scan_again = TRUE;
-        session_want_tick(r->s, 100);
+        (void)session_retry(r->s, "flags", r->x->vname, 100);
     }
     return e;
 }

@@ -14,6 +14,7 @@
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/session/validity.h"
@@ -149,7 +150,7 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
         /* Somebody made it since the last scan, or a deletion was cut short: the next scan binds
          * it. */
         s->scan_again = TRUE;
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "bind", vname, 1000);
         return 0;
     }
     struct mailbox *box = session_mailbox(s, vname, 0);
@@ -640,7 +641,7 @@ static bool is_unclear(struct session *s, const struct box *x, const struct orse
         unclear = unclear || (other != x && !other->gone && !other->now.leaving);
     if (unclear) {
         s->scan_again = TRUE;
-        session_want_tick(s, 100);
+        (void)session_retry(s, "whose", x->vname != NULL ? x->vname : "", 100);
     }
     return unclear;
 }

@@ -334,11 +334,13 @@ static bool settle_box(struct settling *t)
     struct mail_transaction_log *log;
     uint32_t seq;
     uoff_t offset;
-    t->unreadable = session_open_mailbox(t->s, t->x, t->box) < 0;
-    if (t->unreadable || session_enable_modseq(t->box) < 0 || mailbox_sync(t->box, 0) < 0)
+    t->unreadable = session_open_mailbox(t->s, t->x, t->box) < 0 ||
+                    session_enable_modseq(t->box) < 0 || mailbox_sync(t->box, 0) < 0;
+    if (t->unreadable)
         return FALSE;
     log = t->box->index->log;
-    if (mail_transaction_log_sync_lock(log, "dovelane modseqs", &seq, &offset) < 0)
+    t->unreadable = mail_transaction_log_sync_lock(log, "dovelane modseqs", &seq, &offset) < 0;
+    if (t->unreadable)
         return FALSE;
     bool done = settle_locked(t);
     mail_transaction_log_sync_unlock(log, "dovelane modseqs");

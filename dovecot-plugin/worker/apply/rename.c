@@ -16,6 +16,7 @@
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -151,7 +152,7 @@ bool nobody_moved(struct session *s, const struct box *x)
         session_note(s, NOTE_INFO, "%s: %s", x->vname,
                      mailbox_get_last_internal_error(box, &error));
         s->scan_again = s->scan_again || error == MAIL_ERROR_NOTFOUND;
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "open", x->vname, 1000);
     }
     mailbox_free(&box);
     return ours;

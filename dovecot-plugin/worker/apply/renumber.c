@@ -22,6 +22,7 @@
 #include "dovecot-plugin/worker/session/file_names.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -146,7 +147,7 @@ int renumber_unfinished(struct session *s, uint32_t folder)
                 : rows_get(s, ROW_RENUMBER, k.b, k.n, &v, &len);
     if (r > 0) {
         s->cut_short = TRUE;
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "renumber", x != NULL && x->vname != NULL ? x->vname : "", 1000);
     }
     return r;
 }

@@ -21,6 +21,7 @@
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -121,7 +122,7 @@ bool write_intent_unfinished(struct session *s, const struct box *x)
     if (x->writing.seq == 0)
         return FALSE;
     s->cut_short = TRUE; /* looking at the mailbox ends it */
-    session_want_tick(s, 1000);
+    (void)session_retry(s, "writing", x->vname, 1000);
     return TRUE;
 }
 

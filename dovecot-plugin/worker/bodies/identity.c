@@ -16,6 +16,7 @@
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/session.h"
 
 #include <guid.h>
@@ -54,12 +55,8 @@ bool identity_head(struct session *s, struct box *x, struct mailbox *box)
     if (log_is_known(box, &x->at))
         return TRUE;
     /* One that cannot be looked at, or changes all the time, is not looked at without end. */
-    uint64_t now = clock_msecs();
-    if (now < x->now.head_again) {
-        session_want_tick(s, HEAD_AGAIN);
+    if (!session_retry(s, "head", x->vname, HEAD_AGAIN))
         return FALSE;
-    }
-    x->now.head_again = now + HEAD_AGAIN;
     session_note(s, NOTE_INFO,
                  "%s: it is not the mailbox that was looked at last: it is compared before "
                  "anything is done to it",

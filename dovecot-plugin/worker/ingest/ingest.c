@@ -23,6 +23,7 @@
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -175,7 +176,7 @@ static int scan_tree(struct session *s, const struct frame_ingest *f, struct ing
         return -1;
     if (s->tree_changed) { /* meanwhile */
         in->locked = s->scan_again = TRUE;
-        session_want_tick(s, 100);
+        (void)session_retry(s, "tree", "", 100);
     }
     return 0;
 }
@@ -216,7 +217,10 @@ static int some_finish(struct session *s, struct ingest *in, int r)
     if (in->postponed) {
         s->scan_again = TRUE;
         /* what cannot be read will mostly be the same then */
-        session_want_tick(s, array_count(&in->unread) == 0 ? 1000 : 60000);
+        if (array_count(&in->unread) == 0)
+            (void)session_retry(s, "removals", "", 1000);
+        else
+            session_want_tick(s, 60000);
     }
     ingest_deinit(s, in);
     return r;

@@ -19,6 +19,7 @@
 #include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/names.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -461,7 +462,10 @@ static int judge_lost(struct tree *t)
                              x->vname, nameless);
             s->scan_again = TRUE;
             /* a lock goes; what else keeps it from being read will mostly be the same then */
-            session_want_tick(s, t->in->locked ? 1000 : 60000);
+            if (t->in->locked)
+                (void)session_retry(s, "missed", x->vname, 1000);
+            else
+                session_want_tick(s, 60000);
             continue;
         }
         if (!guid_128_is_empty(x->guid))

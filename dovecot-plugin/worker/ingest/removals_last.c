@@ -13,6 +13,7 @@
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -148,7 +149,7 @@ static bool read_mailbox(struct session *s, const char *vname, const struct box 
         session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname,
                      mailbox_get_last_internal_error(box, NULL));
         s->scan_again = TRUE;
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "removals", vname, 1000);
     }
     mailbox_free(&box);
     return r == 0;
@@ -227,7 +228,7 @@ static int makes_room(struct session *s, const struct removal *r, const uint8_t 
         return -1;
     if (other.found) {
         x->all = s->scan_again = TRUE;
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "room", x->vname, 1000);
     }
     return other.found;
 }

@@ -19,6 +19,7 @@
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/sdbox.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -350,7 +351,7 @@ static int scan_mailbox(struct mailbox_scan *l)
     if (l->other) {
         l->log.end.indexid = 0;
         s->scan_again = TRUE;
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "compare", l->x->vname, 1000);
     }
     if (rows_saved(s, l->x) < 0 || begun_ended(l) < 0)
         return -1;
@@ -412,7 +413,7 @@ int scan_box(struct mailbox_scan *l)
     }
     if (mail_index_get_header(l->box->view)->uid_validity == 0) {
         s->scan_again = TRUE; /* still being made */
-        session_want_tick(s, 1000);
+        (void)session_retry(s, "made", l->x->vname, 1000);
         return 0;
     }
     /* A Maildir whose dovecot-uidlist was lost has another one, and new UIDs in the same index:

@@ -53,8 +53,6 @@ struct box_memory {
     bool doubted;
     /* no other comparison for that reason before, by the monotonic clock */
     uint64_t doubt_again;
-    /* and the same for a scan of a mailbox that is another than the one looked at last */
-    uint64_t head_again;
     uint32_t log_seq;   /* of the file in which its log ended at the last scan */
     uint64_t raised_at; /* modseqs of mails, by the monotonic clock; 0: none in this session */
     /* until there a scan whose cursor stayed told which flags clients set though they were set */

@@ -21,6 +21,7 @@ struct box;
 struct failing;
 struct pending_wants;
 struct removed_guids;
+struct retry;
 
 /* What HELLO said; the same for all users. */
 struct group {
@@ -180,6 +181,7 @@ struct session {
     uint64_t tree_changes;  /* for which mailboxes were arranged last, + 1; 0: not yet */
     /* mails that could not be saved, and when they are tried again */
     ARRAY(struct failing) failing;
+    ARRAY(struct retry) retries;       /* what else failed (retry.h) */
     struct plan *plan;                 /* in which order mailboxes get the mails that they lack */
     unsigned arrived;                  /* of them, since something was placed last */
     bool spool_empty;                  /* no body waits in bodies/ */
