@@ -6,7 +6,7 @@
 
 #include <array.h>
 
-#define WAIT_LAST 30000 /* milliseconds */
+#define TIMES_MOST 30   /* the longest wait, in first ones */
 #define FORGET 60000    /* milliseconds after a try was due: it went well, or nobody tried */
 #define RETRIES_MAX 1000
 
@@ -31,7 +31,7 @@ bool session_retry(struct session *s, const char *what, const char *name, unsign
     bool over = now >= r->again;
     if (over) {
         bool in_a_row = r->wait != 0 && now - r->again < FORGET;
-        r->wait = in_a_row ? I_MIN(r->wait * 2, WAIT_LAST) : first_msecs;
+        r->wait = in_a_row ? I_MIN(r->wait * 2, TIMES_MOST * first_msecs) : first_msecs;
         r->again = now + r->wait;
     }
     session_want_tick(s, (unsigned)(r->again - now));

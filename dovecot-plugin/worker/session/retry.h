@@ -17,8 +17,9 @@ struct retry {
 };
 
 /* It failed, and a TICK is wanted to try it again: after first_msecs, and after twice as long
- * each time, up to 30 seconds. FALSE: that wait was not over yet, and stays as it is. name: of a
- * mailbox or of what else it is about; what: of what was tried there, a word of the caller's own.
+ * each time, up to 30 times first_msecs. FALSE: that wait was not over yet, and stays as it is.
+ * name: of a mailbox or of what else it is about; what: of what was tried there, a word of the
+ * caller's own.
  * Nobody needs to tell that it went well: a minute without a failure forgets the earlier ones. */
 bool session_retry(struct session *, const char *what, const char *name, unsigned first_msecs);
 
