@@ -6,8 +6,8 @@
 
 #include <array.h>
 
-#define TIMES_MOST 30   /* the longest wait, in first ones */
-#define FORGET 60000    /* milliseconds after a try was due: it went well, or nobody tried */
+#define TIMES_MOST 30 /* the longest wait, in first ones */
+#define FORGET 60000  /* milliseconds after a try was due: it went well, or nobody tried */
 #define RETRIES_MAX 1000
 
 static struct retry *find_or_add(struct session *s, uint64_t hash)
