@@ -1,4 +1,4 @@
-# Thin wrappers: what each does stands in setup, meson.build and tests/.
+# Thin wrappers: what each does is in setup, meson.build and tests/.
 PYTHON := /usr/bin/python3
 BUILD  := build
 
@@ -29,8 +29,8 @@ deb:
 test-packages: deb
 	DOVELANE_DEBS=$(CURDIR)/$(BUILD)/deb $(PYTHON) -m pytest -q -s -p no:cacheprovider tests/packages
 
-# Installs what is missing, builds, and shows both halves: mail through a private Postfix and three nodes, of which one
-# dies; a user's mailboxes at three Dovecot sites, whose links are cut. Leaves nothing behind; with WATCH=1 it runs on.
+# Installs what is missing, builds, and shows both halves. Mail goes through a private Postfix and three nodes, of which
+# one dies. A user's mailboxes are at three Dovecot sites, whose links are cut. Leaves nothing behind; with WATCH=1 it runs on.
 WATCH :=
 run:
 	@[ "$$(id -u)" = 0 ] || { echo "make run: Postfix's and Dovecot's masters need root: sudo make run" >&2; exit 1; }

@@ -58,7 +58,7 @@ start_nothing() {
     chmod 755 "$1/usr/sbin/policy-rc.d"
 }
 
-# The testing release changes daily, and a mirror or a cache of one is a few days behind at times: its lists have run out then.
+# The testing release changes daily, and a mirror or a cache of one is a few days behind at times. Its lists have run out then.
 take_older_lists() {
     case $RELEASE in
     bookworm | trixie) ;;

@@ -5,9 +5,10 @@
 
 Read are the comments of each header (.h, .def), and each text in quotes of the product that reads
 like a sentence: log lines, errors, findings, help. Of its Python and shell programs the same, with
-docstrings and what a shell script begins with (script_texts.py). A sentence of more than 25 words
-is a fault, and so is a word to avoid. Code, drawings, SQL and scripts do not count. --list prints
-what is wrong in the files whose names begin with PREFIX.
+docstrings and what a shell script begins with, and Debian's descriptions and README files
+(script_texts.py). A sentence of more than 25 words is a fault, and so is a word to avoid. Code,
+drawings, SQL and scripts do not count. --list prints what is wrong in the files whose names begin
+with PREFIX.
 """
 
 import pathlib
@@ -28,7 +29,8 @@ BETWEEN = re.compile(r"\s*(?:PRI\w+\s*)?\Z")
 # A comment's sentence may begin with any name, and so does a row of a legend: "0: none; -1: no".
 END = re.compile(r"(?<=[.!?])[\")]*\s+|[;,] +(?=-?\w+: )")
 READ_AT_LEAST = {"ctl/main.c", "lib/config/settings.def", "provision/main.py", "setup",
-                 "debian/dovelane.prerm", "docker/stage"}
+                 "debian/dovelane.prerm", "debian/control", "docker/stage",
+                 "debian/dovelane.README.Debian"}
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|PRAGMA|REPLACE|DROP)\b")
 # A script in Lua, a configuration with sections.
 SCRIPT = re.compile(r"\b(redis\.call|local \w+ =|function\()|^\[ ?\w+ ?\]$", re.M)
@@ -99,10 +101,8 @@ def proses(name, text):
 def texts(name, text):
     """What of a file a reader or an admin sees."""
     what = script_texts.kind(name, text)
-    if what == "python":
-        return map(message, script_texts.python_texts(text))
-    if what == "shell":
-        return map(message, script_texts.shell_texts(text))
+    if what:
+        return map(message, script_texts.READERS[what](text))
     # An include is no prose.
     return proses(name, re.sub(r'^\s*#\s*include\s+"[^"]*"', "", text, flags=re.M))
 

@@ -1,4 +1,4 @@
-"""What a script of the product says: the texts of Python and of shell, for check_comments.py."""
+"""What scripts and Debian's files say: the texts that check_comments.py reads beside those of C."""
 
 import ast
 import re
@@ -12,7 +12,9 @@ VARIABLE = re.compile(r"\$\{[^}]*\}|\$\w+|\$[?!#@*]")
 
 
 def kind(name, text):
-    """"python", "shell" or "" for what is neither."""
+    """"python", "shell", "readme", "control", or "" for something else."""
+    if name.startswith("debian/") and name.endswith((".README.Debian", "/control")):
+        return "readme" if name.endswith("README.Debian") else "control"
     first = text.partition("\n")[0]
     if name.endswith(".py") or re.match(r"#!.*\bpython", first):
         return "python"
@@ -79,11 +81,31 @@ def shell_texts(source):
     yield from quoted(rest)
 
 
+def readme_texts(source):
+    """All but what is set in, and titles."""
+    kept = re.sub(r"^.+\n(=+|-+)$", "", source, flags=re.M)
+    yield re.sub(r"^\s{2,}\S.*$", "", kept, flags=re.M)
+
+
+def control_texts(source):
+    """The descriptions of packages: a title, and paragraphs with a lone full stop between them."""
+    for found in re.finditer(r"^Description: (.*\n)((?: .*\n?)*)", source, re.M):
+        yield found[1] + re.sub(r"^ \.?", "", "\n" + found[2], flags=re.M)
+
+
+READERS = {"python": python_texts, "shell": shell_texts, "readme": readme_texts,
+           "control": control_texts}
+
+
 def self_test():
     source = '"""Head."""\nf("a" + b + f"c {d!r}, " "e")\ng(h="i")\n'
     assert sorted(python_texts(source)) == ["Head.", "avaluec value, e", "i"]
     source = ('#!/bin/sh\n# Head of\n# it.\n\n# it\'s "no"\necho "a $b (c)" \'d\' # "no"\n'
               'x=$(y "e f" $(z \'g\'))\ncat <<EOF\nh: i $j\nh: k\nEOF\n"l"\n')
     assert [said.strip() for said in shell_texts(source)] == [
-        "Head of\nit.", "i value\nk", "g", "e f", "a value (c)", "d", "l"], list(shell_texts(source))
-    assert [kind("a", "#!/bin/sh\n"), kind("a.py", ""), kind("a", "sh\n")] == ["shell", "python", ""]
+        "Head of\nit.", "i value\nk", "g", "e f", "a value (c)", "d", "l"]
+    assert list(readme_texts("T\n=\na\n    b\nc")) == ["\na\n\nc"]
+    source = "A: b\nDescription: c\n d\n .\n e\n\nF: g\n"
+    assert list(control_texts(source)) == ["c\n\nd\n\ne\n"]
+    assert kind("a", "#!/bin/sh\n") == "shell" and kind("a.py", "") == "python"
+    assert not kind("a", "sh\n") and kind("debian/control", "") == "control"
