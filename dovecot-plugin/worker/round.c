@@ -18,6 +18,7 @@
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/kept/kept.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/session.h"
 #include "dovecot-plugin/worker/worker.h"
 
@@ -61,10 +62,14 @@ static int must_exchange(struct session *s)
 int round_ingest(struct session *s, const struct frame_ingest *f)
 {
     bool joins = is_joining(s);
+    uint64_t begun = clock_msecs();
     int waits = must_exchange(s);
     if (waits != 0)
         return waits < 0 ? -1 : 0;
-    return ingest(s, f, joins, send_part) < 0 ? -1 : round_apply(s, 0);
+    if (ingest(s, f, joins, send_part) < 0 || round_apply(s, 0) < 0)
+        return -1;
+    session_retries_end(s, begun);
+    return 0;
 }
 
 int round_look(struct session *s)

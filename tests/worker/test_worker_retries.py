@@ -5,7 +5,7 @@ import time
 
 import pytest
 from worker_sites import append, crash_world, delete, directory_of, equal, guarded, imap, make_world, needs_dovecot, subjects
-from support.frames import CLOSE, HELLO_TOO, NEW, TICK
+from support.frames import CLOSE, HELLO_TOO, NEW, PARCEL, TICK, num, text
 from support.worker_world import Failed
 
 pytestmark = [needs_dovecot, pytest.mark.long]
@@ -52,6 +52,29 @@ def test_each_try_of_what_cannot_be_read_comes_later(pair, change, left):
     next_try(a)
     pair.settle()
     assert equal(pair, uids=False).keys() == left
+
+
+def test_a_removal_that_waited_and_went_well_is_not_a_failure(pair):
+    """A look at one mailbox leaves what clients removed to a look at all: each time that goes well, and the next one is as soon."""
+    a, b = pair[1], pair[2]
+    for number in range(8):
+        append(a, "Kept", f"more{number}")
+    pair.settle()
+    waits = []
+    for _ in range(4):
+        imap(a, "Kept", ("store", "1", "+FLAGS", "(\\Flagged)"), ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        imap(b, "Kept", ("store", "1", "+FLAGS", "(\\Seen)"))
+        b.ingest()
+        for kind, _, body in b.outbox[1]:
+            a.work(PARCEL, num(2) + num(kind) + text(body))
+        b.outbox[1].clear()
+        waits.append(next_try(a))
+        pair.settle(ingest=False)
+        imap(a, "Kept", ("store", "1", "-FLAGS", "(\\Flagged)"))
+        imap(b, "Kept", ("store", "1", "-FLAGS", "(\\Seen)"))
+        pair.settle()
+    assert max(waits) <= 1000, waits
+    assert subjects(equal(pair), "Kept") == 5
 
 
 def test_mail_for_a_folder_that_is_renamed_elsewhere_and_cannot_be_read(pair):

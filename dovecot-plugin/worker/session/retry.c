@@ -7,7 +7,7 @@
 #include <array.h>
 
 #define TIMES_MOST 30 /* the longest wait, in first ones */
-#define FORGET 60000  /* milliseconds after a try was due: it went well, or nobody tried */
+#define FORGET 60000  /* milliseconds after a try was due: nobody tried */
 #define RETRIES_MAX 1000
 
 static struct retry *find_or_add(struct session *s, uint64_t hash)
@@ -36,4 +36,12 @@ bool session_retry(struct session *s, const char *what, const char *name, unsign
     }
     session_want_tick(s, (unsigned)(r->again - now));
     return over;
+}
+
+void session_retries_end(struct session *s, uint64_t begun)
+{
+    const struct retry *r = array_count(&s->retries) == 0 ? NULL : array_front(&s->retries);
+    for (unsigned i = array_count(&s->retries); i-- > 0;)
+        if (r[i].again <= begun)
+            array_delete(&s->retries, i, 1);
 }

@@ -20,7 +20,10 @@ struct retry {
  * each time, up to 30 times first_msecs. FALSE: that wait was not over yet, and stays as it is.
  * name: of a mailbox or of what else it is about; what: of what was tried there, a word of the
  * caller's own.
- * Nobody needs to tell that it went well: a minute without a failure forgets the earlier ones. */
+ * What nobody tried for a minute after it was due is forgotten. */
 bool session_retry(struct session *, const char *what, const char *name, unsigned first_msecs);
+/* All that waited was tried in a question that began then, by the monotonic clock. What was due and
+ * did not fail again went well: its next failure is a first one. */
+void session_retries_end(struct session *, uint64_t begun);
 
 #endif
