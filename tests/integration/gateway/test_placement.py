@@ -234,3 +234,37 @@ def test_who_is_nearer_to_the_next_hop_takes_over_first():
         sinks.rules(system, "a")
         oracle.wait_delivered(system, ledger).check()
         assert delivered_by(system) == {"mx3"}
+
+
+def test_the_last_of_three_owners_delivers_all_when_the_nearer_one_was_lost_first():
+    """The nearer node dies, then the origin: the last one in the lanes' names has all. Both return with what they held."""
+    with Stack(
+        postfix="divert",
+        nodes=3,
+        copies=3,
+        takeover="automatic",
+        redis_conf=["lane.settle-ms 2000"],
+        labels={"mx1": {"site": "fra"}, "mx2": {"site": "fra"}, "mx3": {"site": "ams"}},
+        sinks=[SinkShape("a", ours=True)],
+        settings={**QUICK, "destinations": {"*": {"site": "ams"}}},
+    ) as system:
+        sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+        load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        try:
+            diverting(system, 10)
+            assert owners(system) == {("mx1", "mx3", "mx2")}
+            for node in ("mx3", "mx1"):
+                system.kill(f"relay-{node}")
+                system.kill(f"redis-{node}")
+            sinks.rules(system, "a")
+            eventually("mx2 has delivered all", lambda: not list(lanes.entries("mx2", system.nodes["mx2"])), 120)
+            assert delivered_by(system) == {"mx2"}
+            for node in ("mx3", "mx1"):
+                system.start(f"redis-{node}")
+                system.start(f"relay-{node}")
+            sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+            eventually("all three are used again", lambda: placed(system, load) == {("mx1", "mx3", "mx2")}, 120)
+            sinks.rules(system, "a")
+        finally:
+            ledger = load.end()
+        oracle.wait_delivered(system, ledger).check()
