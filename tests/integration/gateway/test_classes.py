@@ -36,10 +36,10 @@ def test_a_takeover_keeps_classes(world):  # noqa: F811
     """The node that delivers dies with all in its lanes; the next one delivers it, the heavier class first."""
     w = world(**{**ALONE, "destination_concurrency": 1, "destination_in_flight": 100, "classes": CLASSES})
     peer = w.peer()
-    peer.say("DOT", Meeting(99), times=1)     # the first mail gets no answer from anybody
+    peer.say("DOT", first := Meeting(99), times=1)    # the first mail gets no answer from anybody
     fill(w, peer, 400, "bulk")
     fill(w, peer, 40, "submission")
-    eventually("mx1 has begun", lambda: peer.seen("^MAIL"))
+    eventually("mx1 has begun", lambda: first.here == 1)
     peer.well()
     peer.say("DOT", gate := Meeting(99), times=1)
     w.stack.kill("relay-mx1")
