@@ -45,6 +45,7 @@
      MAIL_INDEX_TRANSACTION_CHANGE_ATTRIBUTE)
 
 #define HINT_GAP 2 /* milliseconds: least time between two hints of one open mailbox */
+#define CREATE_TRIES 10
 
 /* An open mailbox as hints name it, and when one was sent; the user keeps that of the mailbox
  * that was closed last. */
@@ -447,10 +448,23 @@ static void close_box(struct mailbox *box)
 
 /* --- folders ---------------------------------------------------------------------------------- */
 
+/* With mailbox_list_drop_noselect, 2.4's default, who lists removes a directory that is empty: also
+ * one in which a mailbox is just made. Nothing else was made by then, so it can begin again. */
+static int create_again(struct mailbox *box, const struct mailbox_update *update, bool directory)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    int ret, tries = CREATE_TRIES;
+
+    do
+        ret = pbox->module_ctx.super.create_box(box, update, directory);
+    while (ret < 0 && --tries > 0 && mailbox_get_last_mail_error(box) == MAIL_ERROR_NOTFOUND);
+    return ret;
+}
+
 static int create_box(struct mailbox *box, const struct mailbox_update *update, bool directory)
 {
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
-    int ret = pbox->module_ctx.super.create_box(box, update, directory);
+    int ret = create_again(box, update, directory);
 
     forget_target(pbox);
     if (ret == 0) {

@@ -44,6 +44,7 @@ DIFFERENCES = """
 
 | seen in | what | what follows |
 |---|---|---|
+| Dovecot 2.4 | `mailbox_list_drop_noselect` is on: who lists removes an empty directory, also one in which another session makes a mailbox just then | the plugin begins such a CREATE again |
 | Dovecot 2.4.5 | `mail_attachment_detection_options` is on: each new mail gets `$HasAttachment` or `$HasNoAttachment` | replicated as any keyword |
 | Postfix 3.11 | stray CR becomes a space before a proxy filter sees it | such a mail is diverted, no longer `reason=bare-cr` |
 | Postfix 3.11 | `postqueue -j` has `orig_address` | `dovelane mailq -j` has not |

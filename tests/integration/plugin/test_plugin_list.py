@@ -13,7 +13,7 @@ from plugin_fixtures import needs_root, user, world
 pytestmark = needs_root
 
 OTHERS = 2
-SESSIONS, ROUNDS = 3, 5
+SESSIONS, ROUNDS = 6, 5
 
 
 def work(world, user, stop):
