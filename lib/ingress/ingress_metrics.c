@@ -4,6 +4,9 @@
 #include "lib/base/metrics.h"
 #include "lib/daemon/metrics_http.h"
 #include "lib/ingress/divert_switch.h"
+#include "lib/postfix/postfix.h"
+
+static const struct config *config;
 
 void ingress_answered(enum answer_result result, double seconds)
 {
@@ -26,16 +29,31 @@ static const char *ready(void *store)
     return store_able(store) ? NULL : "a mail that comes now finds too few nodes that can store it";
 }
 
+/* Nothing else shows that a change of main.cf or master.cf ended diverting: Postfix takes the mail,
+ * and it arrives. */
+static void divert_gauges(void)
+{
+    char detail[128];
+    bool any = postfix_asks() && !postfix_forbids(detail, sizeof detail);
+    for (size_t i = 0; i < config->divert.n; i++) {
+        const char *nexthop = config->divert.v[i];
+        bool allowed = any && !postfix_forbids_destination(nexthop, detail, sizeof detail);
+        metric_series_set(metric_series(METRIC_divert_allowed, nexthop, NULL), allowed);
+    }
+}
+
 static void collect(void *store)
 {
     store_gauges(store);
     metric_series_set(metric_series(METRIC_divert_on, NULL, NULL), divert_switch_on());
+    divert_gauges();
     metrics_http_collected();
 }
 
 void ingress_metrics_open(struct ev_loop *loop, const char *program, const struct config *c,
                           struct store *store)
 {
+    config = c;
     metrics_http_start(
         &(struct metrics_http){
             .loop = loop, .program = program, .ready = ready, .collect = collect, .arg = store},

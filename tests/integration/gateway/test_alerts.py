@@ -4,6 +4,7 @@ import re
 import shutil
 import smtplib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,31 @@ def test_diverting_is_switched_off(gateway):  # noqa: F811
     prometheus.now()
     admin.done(system, "divert", "on")
     prometheus.resolves("DovelaneDivertOff")
+    prometheus.calm()
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("", "always_bcc = archive@q.example\n"),  # for all mail
+        ("smtpd_milters =", "x_milters ="),  # nobody asks the milter
+        ("", "smtp_generic_maps = inline:{ { a@b.example = c@d.example } }\n"),  # for a transport
+    ],
+)
+def test_a_change_of_postfix_ends_diverting(gateway, before, after):  # noqa: F811
+    """It says so in the log alone, and all mail arrives."""
+    system = gateway()
+    prometheus = system.prometheus
+    main = Path(system["postfix"].note["config_directory"]) / "main.cf"
+    text = main.read_text()
+    prometheus.now()
+    main.write_text(text.replace(before, after) if before else text + after)
+    system["postfix"].reload()
+    prometheus.fires("DovelanePostfixKeepsMail")
+    prometheus.now()
+    main.write_text(text)
+    system["postfix"].reload()
+    prometheus.resolves("DovelanePostfixKeepsMail")
     prometheus.calm()
 
 

@@ -81,7 +81,8 @@ def test_what_came_in_is_counted(system, way):
             seen[f'store_seconds_count{{node="{node}"}}'] == seen["store_held_total"]
             and seen[f'node_usable{{node="{node}"}}'] == 1
         )
-    assert seen["divert_on"] == 1 and promtool(way.text()) == ""
+    allowed = [n for name, n in seen.items() if name.startswith("divert_allowed{nexthop=")]
+    assert seen["divert_on"] == 1 and allowed == [1] and promtool(way.text()) == ""
 
 
 def test_a_node_that_stands_still_is_named(system, way):
