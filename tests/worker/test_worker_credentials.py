@@ -146,7 +146,7 @@ def test_its_connection_ends_with_the_process_and_not_before(site, opened):
 
 def test_a_user_who_cannot_be_opened_changes_nothing(site):
     site.connect()
-    with pytest.raises(Failed, match="permanent=1"):
+    with pytest.raises(Failed, match="permanent=2 no such user"):  # FAIL_NOBODY
         site.open("nobody-of-this-name@example.org")
     assert site.open(ONE)
 
