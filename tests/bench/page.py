@@ -67,7 +67,8 @@ BENCHMARKS = {
 NOTES = {
     "gateway": "The floor is Postfix with a milter, or a proxy, that only discards: the most that "
                "Postfix can take. 70/30 is a mix of mails of 1 KB and 10 KB. The dot ends a mail, "
-               "and 250 is the answer to it.",
+               "and 250 is the answer to it. Both nodes are on this machine. A node on another "
+               "host adds its round trip to the 250.",
     "relay": "Both empty the same queue into the same next hop. smtp-sink takes mail and drops it.",
     "recovery": "A refill brings back all mail of a node whose Redis is empty.",
     "ordered": "Ordered mail of one next hop leaves one by one, in the order in which it came.",
