@@ -392,7 +392,8 @@ class Group(Stack):
             old, new = Path(replica.note["base"]) / name, Path(after.note["base"]) / name
             if old != new and old.exists():
                 shutil.rmtree(new)
-                shutil.move(old, new)
+                # Unlike shutil.move, this keeps the owners where the two are on different disks.
+                subprocess.run(["mv", "-T", old, new], check=True)
         self.add(after)
         self.start(after.name)
         return after
