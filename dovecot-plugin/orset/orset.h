@@ -362,7 +362,9 @@ int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct 
                     const struct orset_flags *flags, struct orset_dot *dot_r);
 /* What orset_local_add() has bound to another site's message, a client has saved here, too. Adds a
  * dot of this site's own to it, so that a removal that had not seen it does not take it away (rule
- * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. */
+ * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. A dot of an earlier epoch
+ * is one, too: the state may be older than the mailbox, and the other sites know the mail as it was
+ * saved here. What they removed or cleared of it since, they had seen. */
 int orset_local_also(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                      const struct orset_flags *flags, struct orset_dot *dot_r);
 /* The mail under this UID waits for an ORSET_TASK_BODY. It is another message than the one it is

@@ -53,6 +53,52 @@ def test_what_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cl
     assert flags_of(world) == {"here0": {"\\Seen", "New"}}
 
 
+def test_what_a_peer_removed_of_a_mail_that_the_old_state_does_not_know_is_not_told_again(world):
+    """As above. The old state heard of it from the peer, and the peer of nothing new: he removes the mail that both know."""
+    site, peer = world[1], world[2]
+    world.settle()
+    keep_state(site)
+    for n in range(2):
+        append(site, "INBOX", f"here{n}", "(\\Flagged)")
+    world.settle()
+    site.disconnect()
+    rewind_state(site)
+    site.ingest()
+    for _ in range(10):     # the peer tells what it has, and hears of nothing new
+        while world.carry(lambda a, _, kind: a == 1 and kind == 1):
+            pass
+        site.work(TICK)
+    assert any("reading the mailboxes" in note for _, note in site.notes)
+    store(peer, "here0", "+FLAGS", "(\\Deleted)")
+    imap(peer, "INBOX", ("expunge",))
+    peer.ingest()
+    world.settle()
+    assert flags_of(world) == {"here1": {"\\Flagged"}}
+
+
+def test_deleted_that_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cleared(world):
+    """Saved as \\Deleted, told, and rescued at the peer. A client of the peer put another one back where it was: nobody's EXPUNGE takes them."""
+    site, peer = world[1], world[2]
+    world.settle()
+    imap(site, None, ("create", "Back"))
+    world.settle()
+    keep_state(site)
+    for n in range(2):
+        append(site, "INBOX", f"here{n}", "(\\Deleted)")
+    world.settle()
+    store(peer, "here0", "-FLAGS", "(\\Deleted)")
+    store(peer, "here1", "-FLAGS", "(\\Deleted)")
+    imap(peer, "INBOX", ("uid", "move", "2", "Back"))
+    imap(peer, "Back", ("uid", "move", "1", "INBOX"))
+    peer.ingest()
+    site.disconnect()
+    rewind_state(site)
+    world.settle()
+    world.settle()
+    assert any("new epoch" in note for _, note in site.notes)
+    assert flags_of(world) == {"here0": set(), "here1": set()}
+
+
 def test_state_lost_is_learned_again(world):
     for i in range(4):
         append(world[1], "INBOX", f"m{i}", "(\\Flagged)")
