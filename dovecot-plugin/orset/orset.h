@@ -335,6 +335,8 @@ bool orset_subscribed(struct orset *, const char *name, size_t len);
 /* 1 and the value (good until the next call), 0 when unset. */
 int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t key_len,
                         const uint8_t **value, size_t *len);
+/* 1: some site has set it, or unset it; 0 */
+int orset_attribute_known(struct orset *, uint32_t folder, const char *key, size_t key_len);
 
 /* --- local changes: ingest
  * -------------------------------------------------------------------------------------- */
