@@ -335,6 +335,8 @@ bool orset_subscribed(struct orset *, const char *name, size_t len);
 /* 1 and the value (good until the next call), 0 when unset. */
 int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t key_len,
                         const uint8_t **value, size_t *len);
+/* 1: some site has set it, or unset it; 0 */
+int orset_attribute_known(struct orset *, uint32_t folder, const char *key, size_t key_len);
 
 /* --- local changes: ingest
  * -------------------------------------------------------------------------------------- */
@@ -362,7 +364,9 @@ int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct 
                     const struct orset_flags *flags, struct orset_dot *dot_r);
 /* What orset_local_add() has bound to another site's message, a client has saved here, too. Adds a
  * dot of this site's own to it, so that a removal that had not seen it does not take it away (rule
- * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. */
+ * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. A dot of an earlier epoch
+ * is one, too: the state may be older than the mailbox, and the other sites know the mail as it was
+ * saved here. What they removed or cleared of it since, they had seen. */
 int orset_local_also(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                      const struct orset_flags *flags, struct orset_dot *dot_r);
 /* The mail under this UID waits for an ORSET_TASK_BODY. It is another message than the one it is

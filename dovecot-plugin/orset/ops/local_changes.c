@@ -448,7 +448,7 @@ int orset_local_also(struct orset *os, uint32_t folder, uint32_t uid,
     facts.guid_text = guid_text;
     int n = orset_copies_of(os, facts.guid, home->index, there.k, &dots);
     for (int i = 0; i < n; i++)
-        if (dots[i].dot.origin == os->self)
+        if (os->origin[dots[i].dot.origin].id.site == os->origin[os->self].id.site)
             return ORSET_KNOWN;
     if (n < 0 || n >= ORSET_SAME_MESSAGE_MAX)
         return n < 0 ? n : ORSET_KNOWN;

@@ -299,7 +299,8 @@ static int scan_attributes(struct mailbox_scan *l, bool all)
     bool unbroken = l->log.verdict == LOG_SCAN_UNBROKEN && l->x->adopted == 0,
          broken = l->log.verdict == LOG_SCAN_BROKEN || l->x->adopted != 0;
     if (l->x->adopted == 0 &&
-        attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes, broken) < 0)
+        attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes,
+                                  broken && !l->log.complete, l->x->rewound) < 0)
         return -1;
     if ((all || !unbroken) &&
         attributes_ingest(s, l->box, l->x->folder,

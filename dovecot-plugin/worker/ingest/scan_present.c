@@ -194,6 +194,17 @@ static bool was_made_here(const struct mailbox_scan *l)
            seq_range_exists(&l->log.made, l->mail->uid);
 }
 
+/* Of a rewound state it is not known whether he has told of a \Deleted, and somebody rescued the
+ * mail since. */
+static int made_here(struct mailbox_scan *l, const struct orset_facts *facts,
+                     const struct orset_flags *now, struct orset_dot *dot)
+{
+    struct orset_flags said = *now;
+    if (l->x->rewound)
+        said.system &= (uint8_t)~ORSET_DELETED;
+    return orset_local_also(l->s->os, l->x->folder, l->mail->uid, facts, &said, dot);
+}
+
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
 static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
@@ -241,7 +252,7 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
         r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
                   : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
     if (r == ORSET_KNOWN && !match && was_made_here(l))
-        r = orset_local_also(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
+        r = made_here(l, &facts, now, &dot);
     if (copied > 0 && r == ORSET_OK)
         batch_bodies_copied(bodies, dot.counter);
     if (r == ORSET_E_LIMIT) {

@@ -295,6 +295,7 @@ static void take_attributes(struct reading *in, const struct mail_transaction_he
         struct attribute_change *change = array_append_space(&in->scan->attributes);
         change->what = t_strdup(key);
         change->fresh = born != 0 && written > born;
+        change->own = (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
     }
 }
 
