@@ -54,6 +54,8 @@ BENCHMARKS = {
     "mailbox": (MAILBOX, "mailbox", [
         r"deliver to 1 mailbox", r"list all, \w+:", r"fetch unread, 1 client", r"fetch read, 10",
         r"delete, 1 client", r"submit with a copy, 10", r"periodic fetch, large", r"deliver 200"]),
+    "instructions": (MAILBOX, "instructions", [
+        r"sdbox: instructions$", r"delete, \w+: (instructions|system calls)$"]),
     "users": (MAILBOX, "users", []),
     "seeding": (MAILBOX, "users", [r"mails a second", r"all mails there", r"workers", r"UID"]),
     "fair": (MAILBOX, "replication", []),
@@ -85,7 +87,10 @@ NOTES = {
     "unchanged": "Time with replication against that without. Brackets have the 95 % interval; its "
                  "upper end is held against the goal.",
     "mailbox": "CPU of a stock Dovecot for an operation, divided by that with replication: 1 is as "
-               "good as stock. Brackets have the 95 % interval.",
+               "good as stock. Brackets have the 95 % interval. Close calls are judged by "
+               "[instructions](#instructions).",
+    "instructions": "Of the client's imap process. They hardly depend on what else the machine "
+                    "does, so they tell where CPU is too close to tell.",
     "users": "A site is all that replicates there, and its Redis.",
     "seeding": "CPU is that of the workers, for each mail.",
     "fair": "A full home at B must not delay the others; ten times as many refusals may cost ten "

@@ -3,12 +3,14 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
+import bench_instructions  # noqa: E402 (after the path)
 import bench_mailbox  # noqa: E402 (after the path)
 from cgroups import cgroups  # noqa: E402
 from mailbox_rows import ROWS, parts, ranges, together  # noqa: E402
@@ -82,6 +84,30 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.heard(b"* SEARCH\r\nx OK done.\r\n").uids("ALL"), [])
         status = b"* STATUS INBOX (UIDNEXT 12)\r\nx OK done.\r\n"
         self.assertEqual(self.heard(status).next_uid(), 12)
+
+
+class Counts(unittest.TestCase):
+    """What the bench `instructions` reads."""
+    def read(self, tool, text):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "out")
+            path.write_text(text)
+            return bench_instructions.TOOLS[tool][1](path)
+
+    def test_of_callgrind(self):
+        text = "events: Ir\nfn=(1) main\n5 100\n\ntotals: 711743\n"
+        self.assertEqual(self.read("instructions", text), 711743)
+
+    def test_of_strace(self):
+        text = " 60.0 0.001 3 120 2 read\n 40.0 0.001 3 80 write\n"
+        for errors in ("        ", "       2"):
+            total = f"100.00    0.015286           7      2000 {errors} total\n"
+            self.assertEqual(self.read("system calls", text + total), 2000)
+
+    def test_a_report_without_its_sum_is_an_error(self):
+        for tool in bench_instructions.TOOLS:
+            with self.assertRaises(StackError):
+                self.read(tool, "")
 
 
 class Groups(unittest.TestCase):
