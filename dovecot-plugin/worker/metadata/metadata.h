@@ -14,8 +14,8 @@ enum attributes_said {
     ATTRIBUTES_BY_USER, /* somebody changed them */
     /* this program wrote them, by the word of a later state than this one */
     ATTRIBUTES_APPLIED,
-    ATTRIBUTES_UNSAID,  /* nothing is known to tell of a change */
-    ATTRIBUTES_OTHER    /* the same, and the mailbox is another one, of an old backup perhaps */
+    ATTRIBUTES_UNSAID, /* nothing is known to tell of a change */
+    ATTRIBUTES_OTHER   /* the same, and the mailbox is another one, of an old backup perhaps */
 };
 /* All that are there, or those that the log says were changed: only such a one was unset by
  * somebody. In a transaction. */
