@@ -106,6 +106,12 @@ static void reply_kept(struct session *s)
                    s->group->backup ? "backup" : "full", n, (unsigned long long)s->kept.failed);
 }
 
+/* What clients removed here stays at the other sites until it can be read. */
+static void reply_unseen(struct session *s, const char *vname)
+{
+    link_reply(s->link, "cannot-be-read\t%s\tremovals-wait", shown(vname));
+}
+
 static enum frame_result status(struct session *s)
 {
     uint16_t self = orset_self(s->os);
@@ -140,6 +146,7 @@ static enum frame_result status(struct session *s)
                        (unsigned long long)s->group->site[i]);
     reply_bounds(s);
     reply_kept(s);
+    (void)unseen_each(s, reply_unseen);
     const uint64_t *messages = count_messages(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         struct orset_folder f;
@@ -383,24 +390,59 @@ static bool named(const char *const *args, const char *vname)
     return *args == NULL || str_array_find(args, vname);
 }
 
-/* accept | restore [mailbox ...]: what is quarantined is a removal, or damage. */
+static bool is_in(const ARRAY_TYPE(const_string) * names, const char *vname)
+{
+    const char *const *name;
+    array_foreach (names, name) {
+        if (strcmp(*name, vname) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+/* accept of a mailbox that cannot be opened: removals do not wait for it any more. 1; 0: none waits
+ * for it; -1 */
+static int accept_unseen(struct session *s, const char *vname)
+{
+    int waits = unseen_waits(s, vname);
+    if (waits > 0 && unseen_accept(s, vname) < 0)
+        waits = -1;
+    if (waits > 0)
+        link_reply(s->link, "%s\tremovals-go", shown(vname));
+    if (waits < 0)
+        link_reply(s->link, "-%s: %s", shown(vname), shown(session_error(s)));
+    return waits;
+}
+
+/* accept | restore [mailbox ...]: what is quarantined is a removal, or damage. One that cannot be
+ * opened has to be named. */
 static enum frame_result decide(struct session *s, bool accept, const char *const *args)
 {
+    const struct frame_ingest all = {.n = 0};
     struct box *const *x;
+    ARRAY_TYPE(const_string) unseen;
     unsigned n = 0;
+    t_array_init(&unseen, 4);
     /* After a commit that failed this reads all mailboxes' rows anew: not while they are gone
      * through. */
     if (session_begin(s) < 0 || session_commit(s) < 0) {
         link_reply(s->link, "-%s", shown(session_error(s)));
         return FRAME_TEMPORARY;
     }
-    for (const char *const *a = args; *a != NULL; a++)
-        if (!is_mailbox(s, *a)) {
+    for (const char *const *a = args; *a != NULL; a++) {
+        int waits = accept ? accept_unseen(s, *a) : 0;
+        if (waits < 0)
+            return FRAME_TEMPORARY;
+        if (waits > 0) {
+            array_push_back(&unseen, a);
+        } else if (!is_mailbox(s, *a)) {
             link_reply(s->link, "-no mailbox %s is replicated here: see status", shown(*a));
             return FRAME_REFUSED;
         }
+    }
     array_foreach (&s->boxes, x) {
-        if (array_count(&(*x)->quarantine) == 0 || !named(args, (*x)->vname))
+        if (array_count(&(*x)->quarantine) == 0 || !named(args, (*x)->vname) ||
+            is_in(&unseen, (*x)->vname))
             continue;
         int decided = quarantine_decide(s, *x, accept);
         if (decided < 0) {
@@ -411,6 +453,8 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
                    decided);
         n++;
     }
+    if (array_count(&unseen) > 0)
+        return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     if (n == 0) {
         link_reply(s->link, "-nothing is held%s", *args != NULL ? " there" : "");
         return FRAME_REFUSED;

@@ -565,6 +565,8 @@ static int conclude(struct tree *t)
     t->s->no_outside = FALSE;
     if (find_all(t) < 0)
         return -1;
+    if (unseen_judge(t) < 0)
+        return -1;
     return judge_deleted(t) < 0 || match_known(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
 }
 

@@ -408,8 +408,11 @@ int scan_box(struct mailbox_scan *l)
             wait_until(l, "its dovecot-uidlist is locked");
         else if (lost)
             l->in->locked = TRUE;
-        else
+        else {
             session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
+            l->closed = TRUE;
+            s->no_outside = FALSE; /* a removal looks for what cannot be opened, too */
+        }
         return 0;
     }
     if (mail_index_get_header(l->box->view)->uid_validity == 0) {

@@ -177,13 +177,14 @@ static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m,
     return 0;
 }
 
-/* Where not even its GUID can be read, nobody waits for it: a file may stay spoilt for ever
- * (F14). */
+/* Removals of its GUID wait; of all mails where not even that can be read (unseen.c). */
 static void say_unread(struct mailbox_scan *l)
 {
     struct mail_guid unread;
     if (scan_guid(l, unread.guid))
         array_push_back(&l->in->unread, &unread);
+    else
+        l->blind = I_MAX(l->blind, l->mail->uid);
 }
 
 /* A client saved it while a message of its GUID was to be placed here. It is not one that this

@@ -62,6 +62,10 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_NAME_MAX (4 * FRAME_NAME_MAX)
 /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
 #define ROW_UNREADABLE 'q'
+/* folder: its mailbox's files at the last look, as a hash (unseen.c) */
+#define ROW_LOOKED 't'
+/* mailboxes that cannot be opened, and whether removals wait for them (unseen.c) */
+#define ROW_UNSEEN 'c'
 /* folder: UIDs whose changes are to be dated behind a peer's modseq (modseq_repair.c) */
 #define ROW_MODSEQ_REPAIR 'k'
 #define ROW_MODSEQ_FLOOR 'l' /* folder: a modseq (modseq_floor.c) */
