@@ -19,6 +19,7 @@
 struct body_request;
 struct box;
 struct failing;
+struct fetching;
 struct pending_wants;
 struct removed_guids;
 struct retry;
@@ -191,6 +192,10 @@ struct session {
     bool spool_empty;                  /* no body waits in bodies/ */
     bool expecting;                    /* what an earlier session asked for is known */
     ARRAY(struct body_request) wanted; /* bodies that were asked for: no others are taken */
+    ARRAY(struct fetching) fetching;   /* texts of stubs that somebody reads now (fetch.c) */
+    bool fetched;                      /* such files may be in fetched/ */
+    uint64_t fetched_look;             /* milliseconds of the monotonic clock: for old ones */
+    bool stubs;                        /* he has a key of stubs */
     unsigned ask_next;                 /* whom to ask when nobody in particular has them */
 
     /* --- since the user was opened: the peers, and the log --- */
