@@ -78,31 +78,31 @@ bool stub_read(const void *line, size_t n, struct stub *stub_r)
 }
 
 static void make_mac(uint8_t mac_r[32], const void *line, const struct stub_key *key,
-                     const void *header, size_t n)
+                     const void *head, size_t n)
 {
     struct hmac_context hmac;
 
     hmac_init(&hmac, key->bytes, sizeof(key->bytes), &hash_method_sha256);
     hmac_update(&hmac, line, AT_MAC);
-    hmac_update(&hmac, header, n);
+    hmac_update(&hmac, head, n);
     hmac_final(&hmac, mac_r);
 }
 
-bool stub_is_true(const void *line, const struct stub_key *key, const void *header, size_t n)
+bool stub_is_true(const void *line, const struct stub_key *key, const void *head, size_t n)
 {
     uint8_t mac[32], is[32];
     unsigned differs = 0;
 
     if (!read_hex((const unsigned char *)line + AT_MAC, is, sizeof(is)))
         return FALSE;
-    make_mac(mac, line, key, header, n);
+    make_mac(mac, line, key, head, n);
     for (size_t i = 0; i < sizeof(mac); i++)
         differs |= mac[i] ^ is[i];
     return differs == 0;
 }
 
 void stub_write(char line_r[STUB_LINE], const struct stub *stub, const struct stub_key *key,
-                const void *header, size_t n)
+                const void *head, size_t n)
 {
     uint8_t mac[32];
 
@@ -111,7 +111,7 @@ void stub_write(char line_r[STUB_LINE], const struct stub *stub, const struct st
     write_hex(line_r + AT_SHA256, stub->sha256, sizeof(stub->sha256));
     write_number(line_r + AT_SIZE, stub->size);
     write_number(line_r + AT_STORED, stub->stored);
-    make_mac(mac, line_r, key, header, n);
+    make_mac(mac, line_r, key, head, n);
     write_hex(line_r + AT_MAC, mac, sizeof(mac));
     line_r[STUB_LINE - 1] = '\n';
 }

@@ -2,11 +2,11 @@
  * Pure: no I/O.
  *
  *     X-Dovelane-Stub: 1 SHA256 SIZE STORED MAC LF      STUB_LINE bytes, lower-case hexadecimal
- *     the mail's header, as it would have been stored, with the empty line behind it
+ *     the mail's head, as it would have been stored: its header, the empty line, STUB_BEHIND bytes
  *
  * SHA256 and SIZE are those of the mail's canonical form (mailbox/canonical.h), STORED is how many
  * bytes it would have on the disk. MAC is an HMAC-SHA256, under a key of the user's, of all that
- * stands before it and of the header. So nobody who sends or saves a mail can make one. What has
+ * stands before it and of the head. So nobody who sends or saves a mail can make one. What has
  * another MAC is a mail like any other. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_STUB_FORMAT_H
 #define DOVELANE_DOVECOT_PLUGIN_STUB_FORMAT_H
@@ -18,6 +18,9 @@
 #define STUB_LINE 183
 #define STUB_MAGIC "X-Dovelane-Stub: 1 "
 #define STUB_HEADER_MAX (64 * 1024) /* a mail with a longer header is stored whole */
+/* Who reads a header looks at what follows it. */
+#define STUB_BEHIND 64
+#define STUB_MAX (STUB_LINE + STUB_HEADER_MAX + STUB_BEHIND)
 #define STUB_KEY 32
 
 struct stub_key {
@@ -31,10 +34,10 @@ struct stub {
 
 /* The first bytes of a file are a stub's line, true or made up. */
 bool stub_read(const void *line, size_t n, struct stub *stub_r);
-/* Its MAC is that of the line and the header. */
-bool stub_is_true(const void *line, const struct stub_key *, const void *header, size_t n);
+/* Its MAC is that of the line and the head. */
+bool stub_is_true(const void *line, const struct stub_key *, const void *head, size_t n);
 void stub_write(char line_r[STUB_LINE], const struct stub *, const struct stub_key *,
-                const void *header, size_t n);
+                const void *head, size_t n);
 
 /* The bytes of a header, with the empty line behind it, at the begin of data. 0: it does not end
  * there. */

@@ -24,7 +24,7 @@ static MODULE_CONTEXT_DEFINE_INIT(stub_mail_module, &mail_module_register);
 /* The whole of it; NULL: it is longer than a stub, or cannot be read. */
 static buffer_t *read_text(struct istream *in)
 {
-    const size_t most = STUB_LINE + STUB_HEADER_MAX;
+    const size_t most = STUB_MAX;
     buffer_t *text = t_buffer_create(4096);
     const unsigned char *data;
     size_t n;
@@ -82,10 +82,10 @@ static int open_stub(struct mail *mail, struct istream *in, struct istream **in_
 
     if (text == NULL)
         return 0;
-    const void *header = CONST_PTR_OFFSET(text->data, STUB_LINE);
+    const void *head = CONST_PTR_OFFSET(text->data, STUB_LINE);
     size_t n = text->used - STUB_LINE;
-    if (r > 0 && stub_is_true(text->data, &key, header, n)) {
-        *in_r = stub_istream_create(&sm->stub, header, n, sm->fetch, mail);
+    if (r > 0 && stub_is_true(text->data, &key, head, n)) {
+        *in_r = stub_istream_create(&sm->stub, head, n, sm->fetch, mail);
         i_stream_set_name(*in_r, i_stream_get_name(in));
         return 1;
     }

@@ -13,7 +13,7 @@
 struct stub_istream {
     struct istream_private istream;
     struct stub stub;
-    buffer_t *header;
+    buffer_t *head;
     bool crlf;                    /* how its lines end */
     struct istream *came, *whole; /* the second: with such lines; its place is the first one's */
     stub_fetch_fn *fetch;
@@ -36,7 +36,7 @@ static void stub_istream_destroy(struct iostream_private *stream)
     struct stub_istream *s = container_of(stream, struct stub_istream, istream.iostream);
 
     close_whole(s);
-    buffer_free(&s->header);
+    buffer_free(&s->head);
     i_stream_free_buffer(&s->istream);
 }
 
@@ -71,9 +71,9 @@ static int next_bytes(struct stub_istream *s, uoff_t at, const unsigned char **d
 {
     const char *error;
 
-    if (s->came == NULL && at < s->header->used) {
-        *data = CONST_PTR_OFFSET(s->header->data, at);
-        *n = s->header->used - at;
+    if (s->came == NULL && at < s->head->used) {
+        *data = CONST_PTR_OFFSET(s->head->data, at);
+        *n = s->head->used - at;
         return 1;
     }
     if (at >= s->stub.stored)
@@ -124,16 +124,16 @@ static int stub_istream_stat(struct istream_private *stream, bool exact ATTR_UNU
     return 0;
 }
 
-struct istream *stub_istream_create(const struct stub *stub, const void *header, size_t n,
+struct istream *stub_istream_create(const struct stub *stub, const void *head, size_t n,
                                     stub_fetch_fn *fetch_it, void *context)
 {
     struct stub_istream *s = i_new(struct stub_istream, 1);
-    const unsigned char *lf = memchr(header, '\n', n);
+    const unsigned char *lf = memchr(head, '\n', n);
 
     s->stub = *stub;
-    s->header = buffer_create_dynamic(default_pool, n);
-    buffer_append(s->header, header, n);
-    s->crlf = lf != NULL && lf > (const unsigned char *)header && lf[-1] == '\r';
+    s->head = buffer_create_dynamic(default_pool, n);
+    buffer_append(s->head, head, n);
+    s->crlf = lf != NULL && lf > (const unsigned char *)head && lf[-1] == '\r';
     s->fetch = fetch_it;
     s->context = context;
     s->istream.max_buffer_size = IO_BLOCK_SIZE;
@@ -161,8 +161,9 @@ struct stub_ostream {
     struct ostream_private ostream;
     struct stub stub;
     struct stub_key key;
-    buffer_t *header; /* what was written, until it ends */
-    bool ended;       /* the header has */
+    buffer_t *head; /* what was written first */
+    size_t most;    /* so much of it is kept: STUB_BEHIND bytes behind the header; 0: which does
+                       not end yet */
     bool written;
 };
 
@@ -170,7 +171,7 @@ static void stub_ostream_destroy(struct iostream_private *stream)
 {
     struct stub_ostream *s = container_of(stream, struct stub_ostream, ostream.iostream);
 
-    buffer_free(&s->header);
+    buffer_free(&s->head);
     o_stream_unref(&s->ostream.parent);
 }
 
@@ -178,14 +179,14 @@ static void take(struct stub_ostream *s, const void *data, size_t n)
 {
     size_t end;
 
-    if (s->ended)
+    if (s->most > 0 && s->head->used == s->most)
         return;
-    buffer_append(s->header, data, n);
-    end = stub_header_size(s->header->data, s->header->used);
-    if (end > 0) {
-        buffer_set_used_size(s->header, end);
-        s->ended = TRUE;
-    }
+    buffer_append(s->head, data, n);
+    end = s->most > 0 ? 0 : stub_header_size(s->head->data, s->head->used);
+    if (end > 0)
+        s->most = end + STUB_BEHIND;
+    if (s->most > 0 && s->head->used > s->most)
+        buffer_set_used_size(s->head, s->most);
 }
 
 static int refuse(struct stub_ostream *s)
@@ -204,7 +205,7 @@ static ssize_t stub_ostream_sendv(struct ostream_private *stream, const struct c
 
     for (unsigned i = 0; i < count; i++) {
         take(s, iov[i].iov_base, iov[i].iov_len);
-        if (s->header->used > STUB_HEADER_MAX)
+        if (s->most == 0 && s->head->used > STUB_HEADER_MAX)
             return refuse(s);
         n += (ssize_t)iov[i].iov_len;
     }
@@ -216,14 +217,14 @@ static int write_stub(struct stub_ostream *s)
 {
     char line[STUB_LINE];
 
-    if (!s->ended)
+    if (s->most == 0)
         return refuse(s);
     s->written = TRUE;
     s->stub.stored = s->ostream.ostream.offset;
-    stub_write(line, &s->stub, &s->key, s->header->data, s->header->used);
-    const struct const_iovec iov[] = {{line, sizeof(line)}, {s->header->data, s->header->used}};
+    stub_write(line, &s->stub, &s->key, s->head->data, s->head->used);
+    const struct const_iovec iov[] = {{line, sizeof(line)}, {s->head->data, s->head->used}};
     if (o_stream_sendv(s->ostream.parent, iov, N_ELEMENTS(iov)) ==
-        (ssize_t)(sizeof(line) + s->header->used))
+        (ssize_t)(sizeof(line) + s->head->used))
         return 0;
     o_stream_copy_error_from_parent(&s->ostream);
     return -1;
@@ -245,7 +246,7 @@ struct ostream *stub_ostream_create(struct ostream *out, const struct stub *stub
 
     s->stub = *stub;
     s->key = *key;
-    s->header = buffer_create_dynamic(default_pool, 4096);
+    s->head = buffer_create_dynamic(default_pool, 4096);
     s->ostream.sendv = stub_ostream_sendv;
     s->ostream.flush = stub_ostream_flush;
     s->ostream.iostream.destroy = stub_ostream_destroy;

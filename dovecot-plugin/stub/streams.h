@@ -1,5 +1,5 @@
-/* streams - a stub as bytes. The one stream gives the whole mail's, though only its header is
- * there. The other one keeps of what is saved the header only. */
+/* streams - a stub as bytes. The one stream gives the whole mail's, though only its head is there.
+ * The other one keeps of what is saved the head only. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_STUB_STREAMS_H
 #define DOVELANE_DOVECOT_PLUGIN_STUB_STREAMS_H
 
@@ -10,9 +10,9 @@
  * NULL: *error_r says why not (data stack). */
 typedef struct istream *stub_fetch_fn(void *context, const struct stub *, const char **error_r);
 
-/* The mail that a stub with this header stands for. Reading behind the header asks for the whole
+/* The mail that a stub with this head stands for. Reading behind the head asks for the whole
  * one, once; where it cannot be had, that is an error of the stream. fetch NULL: it never can. */
-struct istream *stub_istream_create(const struct stub *, const void *header, size_t n,
+struct istream *stub_istream_create(const struct stub *, const void *head, size_t n,
                                     stub_fetch_fn *fetch, void *context);
 /* Asks for the whole one, unless it is there. 0; -1: *error_r says why not. */
 int stub_istream_fetch(struct istream *, const char **error_r);

@@ -339,9 +339,10 @@ static enum frame_result verify(struct session *s, bool bodies)
                v.bodies == 0 && !waits && !other && *behind == '\0';
         link_reply(s->link,
                    "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u"
-                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s",
+                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s%s",
                    shown(folder_text(s, f.index)), v.bound, v.unplaced, v.missing, unknown, v.flags,
-                   v.bodies, waits, other, *behind != '\0', behind);
+                   v.bodies, waits, other, *behind != '\0', behind,
+                   v.stubs == 0 ? "" : t_strdup_printf("\tstubs=%u", v.stubs));
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",

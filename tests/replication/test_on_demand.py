@@ -1,0 +1,253 @@
+"""A site with role = on-demand stores only the headers of large mails, and reads as any other."""
+import re
+import time
+
+import pytest
+from site_user import LINE, Site, mail
+from support.stack.digest import wait_equal
+from support.stack.failure import StackError
+from support.stack.group import FAST
+from support.waiting import eventually, logged
+
+pytestmark = pytest.mark.long
+
+USER = "thin@example.org"
+WITHIN = 420.0
+FORMATS = ["sdbox", "maildir", "mdbox"]
+LARGE = 1000000
+NO_AFTER = {"2.3": "imap_fetch_failure = no-after\n", "2.4": "imap_fetch_failure = no-after\n"}
+ITEMS = "RFC822.SIZE ENVELOPE INTERNALDATE BODYSTRUCTURE"
+
+
+def used(replica, user=USER):
+    """Bytes of the user's files below the mail directory, without the state and what was fetched."""
+    return sum(path.stat().st_size for path in replica.store(user).rglob("*")
+               if path.is_file() and "dovelane" not in path.parts)
+
+
+def stub_lines(replica, user=USER):
+    """How many lines of stubs his mails' files have."""
+    return sum(path.read_bytes().count(b"X-Dovelane-Stub: 1 ") for path in replica.store(user).rglob("*")
+               if path.is_file() and "dovelane" not in path.parts)
+
+
+def fetched(replica, user=USER):
+    there = replica.store(user) / "dovelane" / "fetched"
+    return sorted(path.name for path in there.iterdir()) if there.exists() else []
+
+
+def drop_fetched(replica, user=USER):
+    for name in fetched(replica, user):
+        (replica.store(user) / "dovelane" / "fetched" / name).unlink()
+
+
+def wait_mails(replica, mails, user=USER):
+    def is_there():
+        try:
+            said = replica.doveadm("dovelane", "verify", "-u", user)
+        except StackError:
+            return False
+        return sum(map(int, re.findall(rb"placed=(\d+)", said))) == mails and b"different" not in said
+
+    eventually(f"{replica.name} has {mails} mails", is_there)
+
+
+def body_of(replica, folder="INBOX", name=None, item="BODY.PEEK[]", user=USER):
+    with Site(replica, user) as site:
+        site.imap.select(folder, again=True)
+        uids = site.imap.uids(folder)
+        uid = uids[name][0]
+        found = dict(site.imap.fetch(str(uid), item))
+        return found[uid]
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_a_large_mail_takes_few_bytes_and_reads_the_same(group, storage):
+    there = group("sdbox", storage, on_demand="b")
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+        site.append("INBOX", "small", size=300)
+    wait_mails(thin, 2)
+    assert "here, on-demand" in thin.doveadm("dovelane", "status").decode()
+    assert stub_lines(thin) == 1 and stub_lines(full) == 0
+    assert used(thin) < 60000 and used(full) > 900000
+    with Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        uids = site.imap.uids("INBOX")
+        there_is = dict(site.imap.fetch("1:*", "RFC822.SIZE ENVELOPE INTERNALDATE"))
+    assert fetched(thin) == []
+    with Site(full, USER) as site:
+        site.imap.select("INBOX")
+        assert site.imap.uids("INBOX") == uids
+        assert dict(site.imap.fetch("1:*", "RFC822.SIZE ENVELOPE INTERNALDATE")) == there_is
+        whole = dict(site.imap.fetch("1:*", ITEMS))
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    assert len(fetched(thin)) == 1
+    with Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        assert dict(site.imap.fetch("1:*", ITEMS)) == whole
+    wait_equal(there.replicas, [USER], WITHIN)
+    assert stub_lines(thin) == 1
+    said = thin.doveadm("dovelane", "verify", "-u", USER, "bodies").decode()
+    assert "different" not in said and "stubs=1" in said
+
+
+def test_links_are_cut(group):
+    """The header is there, the text a temporary error of this mail alone; healed, it reads."""
+    there = group("sdbox", "maildir", on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER)
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+        site.append("INBOX", "small", size=300)
+    wait_mails(thin, 2)
+    there.cut()
+    with Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        uids = site.imap.uids("INBOX")
+        uid = uids["large"][0]
+        assert b"X-Mail: large" in dict(site.imap.fetch(str(uid), "BODY.PEEK[HEADER]"))[uid][b"BODY[HEADER]"]
+        assert dict(site.imap.fetch(str(uid), "RFC822.SIZE"))[uid][b"RFC822.SIZE"] == str(len(mail("large", LARGE))).encode()
+        for item in ("BODY.PEEK[]", "BODY.PEEK[TEXT]", "BODY.PEEK[1]", "BODYSTRUCTURE", "BINARY.PEEK[1]"):
+            with pytest.raises(StackError, match="NO"):
+                site.imap.command(f"UID FETCH {uid} {item}")
+        small = uids["small"][0]
+        assert dict(site.imap.fetch(str(small), "BODY.PEEK[]"))[small][b"BODY[]"] == mail("small", 300)
+        with pytest.raises(StackError, match="NO"):
+            site.imap.command("UID SEARCH BODY nonsense")
+    logged(thin.log, r"only its header is held at this site, and its text .* cannot be had .*asked: site-a")
+    assert fetched(thin) == []
+    there.heal()
+
+    def reads():
+        try:
+            return body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+        except StackError:
+            return False
+
+    eventually("it reads", reads)
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_changes_at_both(group, storage):
+    """COPY, MOVE, flags and expunges of such mails, there and elsewhere."""
+    there = group("sdbox", storage, on_demand="b")
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        for name in ("copied", "moved", "flagged", "gone here", "gone there"):
+            site.append("INBOX", name.replace(" ", "-"), size=50000)
+        site.create("F")
+    wait_mails(thin, 5)
+    with Site(thin, USER) as site:
+        site.copy("INBOX", "copied", "F")
+        site.copy("INBOX", "copied", "INBOX")
+        site.move("INBOX", "moved", "F")
+        site.flag("INBOX", "flagged", "+", r"\Flagged")
+        site.expunge("INBOX", "gone-here")
+    with Site(full, USER) as site:
+        site.flag("INBOX", "flagged", "+", r"\Seen", "word")
+        site.expunge("INBOX", "gone-there")
+    wait_mails(full, 5)
+    wait_mails(thin, 5)
+    if storage != "mdbox":      # which keeps what was expunged until it is purged
+        assert stub_lines(thin) == 5
+    wait_equal(there.replicas, [USER], WITHIN)
+    with Site(thin, USER) as site:
+        site.append("INBOX", "own", size=50000)
+        site.move("F", "moved", "INBOX")
+    with Site(full, USER) as site:
+        site.move("F", "copied", "G") if False else None
+    wait_mails(full, 6)
+    wait_equal(there.replicas, [USER], WITHIN)
+    for replica in there.replicas:
+        said = replica.doveadm("dovelane", "verify", "-u", USER, "bodies")
+        assert b"different" not in said
+    assert b"stubs" not in full.doveadm("dovelane", "verify", "-u", USER, "bodies")
+
+
+def test_what_came_from_such_a_site_is_whole(group):
+    """A mail delivered at one of two such sites, while the full one is cut off, is whole at both."""
+    there = group("sdbox", "maildir", "mdbox", on_demand="ab")
+    a, b, full = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "before", size=50000)
+    wait_mails(a, 1)
+    wait_mails(b, 1)
+    assert stub_lines(a) == stub_lines(b) == 1
+    there.cut("c")
+    with Site(a, USER) as site:
+        site.deliver("delivered", size=50000)
+        site.append("INBOX", "large", size=3000000)
+    wait_mails(b, 3)
+    assert stub_lines(a) == stub_lines(b) == 1
+    assert used(a) > 3000000 and used(b) > 3000000
+    there.heal()
+    wait_mails(full, 3)
+    assert stub_lines(full) == 0
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_everything_is_killed_while_it_is_fetched(group):
+    """kill -9 of imap, worker and replicator: the next who reads gets the same bytes, or an error."""
+    there = group("sdbox", "maildir", on_demand="b", more=NO_AFTER)
+    full, thin = there.replicas
+    names = [f"m{n}" for n in range(9)]
+    with Site(full, USER) as site:
+        for name in names:
+            site.append("INBOX", name, size=2000000)
+    wait_mails(thin, 9)
+    for n, name in enumerate(names):
+        site = Site(thin, USER)
+        site.imap.select("INBOX")
+        uid = site.imap.uids("INBOX")[name][0]
+        tag = site.imap.begin(f"UID FETCH {uid} BODY.PEEK[]")
+        time.sleep(n * 0.004)
+        victim = ("imap", "dovelane-worker", "dovelane-replicator")[n % 3]
+        eventually(f"{victim} is there", lambda victim=victim: thin.kill_some(victim) > 0)
+        try:
+            said = site.imap.end(tag)
+            assert LINE.strip() in str(said).encode() or said is not None
+        except (StackError, OSError):
+            assert victim == "imap" or True
+        site.close()
+        assert body_of(thin, name=name)[b"BODY[]"] == mail(name, 2000000)
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_line_that_somebody_made_up_is_a_mail(group):
+    there = group("sdbox", "maildir", "mdbox", on_demand="b")
+    full, thin, third = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=50000)
+    wait_mails(thin, 1)
+    text = next(path.read_bytes() for path in thin.store(USER).rglob("*")
+                if path.is_file() and b"X-Dovelane-Stub: 1 " in path.read_bytes())
+    line = re.search(rb"X-Dovelane-Stub: 1 [0-9a-f ]*\n", text)[0]
+    made_up = line.replace(b"\n", b"\r\n") + mail("forged", 300)
+    copied = (line + text[text.index(line) + len(line):text.index(b"\n\n") + 2]).replace(b"X-Mail: large", b"X-Mail: other").replace(b"\n", b"\r\n")
+    with Site(thin, USER) as site:
+        site.imap.append("INBOX", made_up)
+        site.imap.append("INBOX", copied)
+        site.imap.append("INBOX", b"X-Dovelane-Stub: 1 " + b"0" * 163 + b"\r\n" + mail("zeros", 300))
+    for replica in there.replicas:
+        wait_mails(replica, 4)
+        assert body_of(replica, name="forged")[b"BODY[]"] == made_up
+        assert body_of(replica, name="other")[b"BODY[]"] == copied
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_third_site_gets_all_bytes(group):
+    """It asks a site with headers only, too, and gets nothing from there."""
+    there = group("sdbox", "sdbox", "maildir", on_demand="b")
+    full, thin, third = there.replicas
+    third.end()
+    with Site(full, USER) as site:
+        for n in range(20):
+            site.append("INBOX", f"m{n}", size=100000)
+    wait_mails(thin, 20)
+    assert stub_lines(thin) == 20
+    there.start(third.name)
+    wait_mails(third, 20)
+    assert stub_lines(third) == 0 and used(third) > 1900000
+    wait_equal(there.replicas, [USER], WITHIN)
