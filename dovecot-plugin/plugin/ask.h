@@ -11,7 +11,7 @@ struct ask {
     int fd;
 };
 
-int64_t ask_now(void); /* milliseconds */
+int64_t ask_now(void);                          /* milliseconds */
 const char *ask_path(const struct mail_user *); /* data stack */
 /* 1: yes; 0: no, why says why not (data stack); -1: the time is over. A replicator that is killed
  * meanwhile is started again, and asked again. One is asked also when the time was over before: it

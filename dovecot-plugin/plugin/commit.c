@@ -169,8 +169,8 @@ static void wait_for(struct plugin_user *puser, struct mailbox *box,
                      const char (*guid)[LINE_GUID_HEX], unsigned count)
 {
     struct ask w = {.path = ask_path(box->storage->user),
-                     .end = begin_of_wait() + puser->set.commit_wait,
-                     .fd = -1};
+                    .end = begin_of_wait() + puser->set.commit_wait,
+                    .fd = -1};
     int r = 0;
 
     if (box->storage->set->parsed_fsync_mode == FSYNC_MODE_NEVER)

@@ -49,7 +49,8 @@ static bool has_hash(struct istream *in, const uint8_t sha256[32])
 static struct istream *open_fetched(struct mail *mail, const char *sha256, const struct stub *stub,
                                     const char **why_r)
 {
-    const char *path = t_strdup_printf("%s/" FETCH_DIRECTORY "/%s", stub_directory(mail->box), sha256);
+    const char *path =
+        t_strdup_printf("%s/" FETCH_DIRECTORY "/%s", stub_directory(mail->box), sha256);
     struct istream *in;
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
@@ -75,9 +76,8 @@ static struct istream *open_fetched(struct mail *mail, const char *sha256, const
 /* 1: it was put there; 0: it was not. */
 static int have_it_fetched(struct mail *mail, const char *sha256, const char **why_r)
 {
-    struct ask w = {.path = ask_path(mail->box->storage->user),
-                    .end = ask_now() + WAIT_MOST,
-                    .fd = -1};
+    struct ask w = {
+        .path = ask_path(mail->box->storage->user), .end = ask_now() + WAIT_MOST, .fd = -1};
     struct plugin_user *puser = plugin_user_get(mail->box->storage->user);
     const char *owner = puser == NULL ? NULL : owner_of(puser, mail->box), *guid;
     char line[LINE_FETCH_MAX];

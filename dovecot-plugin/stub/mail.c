@@ -131,6 +131,15 @@ static int istream_opened(struct mail *mail, struct istream **stream)
     return look(mail, stream) < 0 ? -1 : 0;
 }
 
+/* The library only makes ready what may be read, or not; whoever reads it asks once more. */
+static bool is_made_ready(const struct mail *mail)
+{
+    static const char *const reasons[] = {"prefetch", "access", NULL};
+    const char *reason = ((const struct mail_private *)mail)->get_stream_reason;
+
+    return reason != NULL && str_array_find(reasons, reason);
+}
+
 /* A reply has not begun yet: here it can still be an error of this mail's alone. */
 static int get_stream(struct mail *mail, bool get_body, struct message_size *hdr_size,
                       struct message_size *body_size, struct istream **stream_r)
@@ -138,7 +147,7 @@ static int get_stream(struct mail *mail, bool get_body, struct message_size *hdr
     struct stub_mail *sm = STUB_MAIL(mail);
     const char *error;
 
-    if (!get_body || mail->saving || sm->fetch == NULL)
+    if (!get_body || mail->saving || sm->fetch == NULL || is_made_ready(mail))
         return sm->module_ctx.super.get_stream(mail, get_body, hdr_size, body_size, stream_r);
     if (sm->module_ctx.super.get_stream(mail, get_body, NULL, NULL, stream_r) < 0)
         return -1;

@@ -6,13 +6,13 @@
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/protocol/fetch.h"
 #include "dovecot-plugin/protocol/frame.h"
-#include "dovecot-plugin/stub/mail.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/fetch.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/kept/kept.h"
@@ -218,7 +218,7 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
                 if (bodies && !body_is_of(mail, sha256))
                     v->bodies++;
                 else if (bodies)
-                    v->stubs += stub_of_mail(mail) != NULL;
+                    v->stubs += stubs_is(mail) > 0;
             }
         }
         T_END;

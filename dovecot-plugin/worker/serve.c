@@ -43,7 +43,8 @@ static void take_sites(struct group *g, const char *list)
 {
     const char *const *each;
     uint64_t site;
-    for (each = t_strsplit_spaces(list, " "); *each != NULL && g->nstubbing < FRAME_SITES_MAX; each++)
+    for (each = t_strsplit_spaces(list, " "); *each != NULL && g->nstubbing < FRAME_SITES_MAX;
+         each++)
         if (str_to_uint64(*each, &site) == 0)
             g->stubbing[g->nstubbing++] = site;
 }
@@ -94,7 +95,8 @@ static void take_hello(struct server *v, const struct frame_hello *h)
         else if (strcmp(key, "log_placed") == 0)
             g->log_placed = strcmp(value, "yes") == 0;
         else if (strcmp(key, "role") == 0)
-            g->backup = strcmp(value, "backup") == 0, g->on_demand = strcmp(value, "on-demand") == 0;
+            g->backup = strcmp(value, "backup") == 0,
+            g->on_demand = strcmp(value, "on-demand") == 0;
         else if (strcmp(key, "on_demand_from") == 0 && str_to_uint64(value, &ms) == 0)
             g->on_demand_from = ms;
         else if (strcmp(key, "on_demand_sites") == 0)

@@ -1,12 +1,14 @@
 """A site with role = on-demand stores only the headers of large mails, and reads as any other."""
+import contextlib
 import re
 import time
 
 import pytest
-from site_user import LINE, Site, mail
+from site_user import Site, mail
 from support.stack.digest import wait_equal
 from support.stack.failure import StackError
 from support.stack.group import FAST
+from support.stack.imap import ImapError
 from support.waiting import eventually, logged
 
 pytestmark = pytest.mark.long
@@ -17,6 +19,10 @@ FORMATS = ["sdbox", "maildir", "mdbox"]
 LARGE = 1000000
 NO_AFTER = {"2.3": "imap_fetch_failure = no-after\n", "2.4": "imap_fetch_failure = no-after\n"}
 ITEMS = "RFC822.SIZE ENVELOPE INTERNALDATE BODYSTRUCTURE"
+PARTS = (b"From: <sender@stack.example>\r\nSubject: parts\r\nX-Mail: parts\r\nMIME-Version: 1.0\r\n"
+         b"Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: text/plain\r\n\r\nhello\r\n"
+         b"--b\r\nContent-Type: image/png; name=p.png\r\nContent-Transfer-Encoding: base64\r\n\r\n"
+         + b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA\r\n" * 3000 + b"--b--\r\n")
 
 
 def used(replica, user=USER):
@@ -47,7 +53,7 @@ def wait_mails(replica, mails, user=USER):
             said = replica.doveadm("dovelane", "verify", "-u", user)
         except StackError:
             return False
-        return sum(map(int, re.findall(rb"placed=(\d+)", said))) == mails and b"different" not in said
+        return sum(map(int, re.findall(rb"\bplaced=(\d+)", said))) == mails and b"different" not in said
 
     eventually(f"{replica.name} has {mails} mails", is_there)
 
@@ -68,9 +74,10 @@ def test_a_large_mail_takes_few_bytes_and_reads_the_same(group, storage):
     with Site(full, USER) as site:
         site.append("INBOX", "large", size=LARGE)
         site.append("INBOX", "small", size=300)
-    wait_mails(thin, 2)
-    assert "here, on-demand" in thin.doveadm("dovelane", "status").decode()
-    assert stub_lines(thin) == 1 and stub_lines(full) == 0
+        site.imap.append("INBOX", PARTS)
+    wait_mails(thin, 3)
+    assert re.search(r"\bhere\b.*, on-demand", thin.doveadm("dovelane", "status").decode())
+    assert stub_lines(thin) == 2 and stub_lines(full) == 0
     assert used(thin) < 60000 and used(full) > 900000
     with Site(thin, USER) as site:
         site.imap.select("INBOX")
@@ -84,13 +91,16 @@ def test_a_large_mail_takes_few_bytes_and_reads_the_same(group, storage):
         whole = dict(site.imap.fetch("1:*", ITEMS))
     assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
     assert len(fetched(thin)) == 1
+    for item in ("BODY.PEEK[2]", "BODY.PEEK[TEXT]<100000.1000>", "BINARY.PEEK[2]"):
+        assert body_of(thin, name="parts", item=item) == body_of(full, name="parts", item=item)
+    assert len(fetched(thin)) == 2
     with Site(thin, USER) as site:
         site.imap.select("INBOX")
         assert dict(site.imap.fetch("1:*", ITEMS)) == whole
     wait_equal(there.replicas, [USER], WITHIN)
-    assert stub_lines(thin) == 1
+    assert stub_lines(thin) == 2
     said = thin.doveadm("dovelane", "verify", "-u", USER, "bodies").decode()
-    assert "different" not in said and "stubs=1" in said
+    assert "different" not in said and "stubs=2" in said
 
 
 def test_links_are_cut(group):
@@ -108,13 +118,18 @@ def test_links_are_cut(group):
         uid = uids["large"][0]
         assert b"X-Mail: large" in dict(site.imap.fetch(str(uid), "BODY.PEEK[HEADER]"))[uid][b"BODY[HEADER]"]
         assert dict(site.imap.fetch(str(uid), "RFC822.SIZE"))[uid][b"RFC822.SIZE"] == str(len(mail("large", LARGE))).encode()
-        for item in ("BODY.PEEK[]", "BODY.PEEK[TEXT]", "BODY.PEEK[1]", "BODYSTRUCTURE", "BINARY.PEEK[1]"):
-            with pytest.raises(StackError, match="NO"):
-                site.imap.command(f"UID FETCH {uid} {item}")
         small = uids["small"][0]
         assert dict(site.imap.fetch(str(small), "BODY.PEEK[]"))[small][b"BODY[]"] == mail("small", 300)
-        with pytest.raises(StackError, match="NO"):
+        with pytest.raises(ImapError, match="NO"):
             site.imap.command("UID SEARCH BODY nonsense")
+        with pytest.raises(ImapError, match="NO"):
+            site.imap.command(f"UID FETCH {uid} BODY.PEEK[]")
+    # What fails a second time in one session ends it.
+    for item in ("BODY.PEEK[]", "BODY.PEEK[TEXT]", "BODY.PEEK[1]", "BINARY.PEEK[1]", "BODY.PEEK[]<200000.100>"):
+        with Site(thin, USER) as site:
+            site.imap.select("INBOX")
+            with pytest.raises(ImapError, match="NO"):
+                site.imap.command(f"UID FETCH {uid} {item}")
     logged(thin.log, r"only its header is held at this site, and its text .* cannot be had .*asked: site-a")
     assert fetched(thin) == []
     there.heal()
@@ -122,7 +137,7 @@ def test_links_are_cut(group):
     def reads():
         try:
             return body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
-        except StackError:
+        except ImapError:
             return False
 
     eventually("it reads", reads)
@@ -156,8 +171,6 @@ def test_changes_at_both(group, storage):
     with Site(thin, USER) as site:
         site.append("INBOX", "own", size=50000)
         site.move("F", "moved", "INBOX")
-    with Site(full, USER) as site:
-        site.move("F", "copied", "G") if False else None
     wait_mails(full, 6)
     wait_equal(there.replicas, [USER], WITHIN)
     for replica in there.replicas:
@@ -205,11 +218,8 @@ def test_everything_is_killed_while_it_is_fetched(group):
         time.sleep(n * 0.004)
         victim = ("imap", "dovelane-worker", "dovelane-replicator")[n % 3]
         eventually(f"{victim} is there", lambda victim=victim: thin.kill_some(victim) > 0)
-        try:
-            said = site.imap.end(tag)
-            assert LINE.strip() in str(said).encode() or said is not None
-        except (StackError, OSError):
-            assert victim == "imap" or True
+        with contextlib.suppress(StackError, OSError):
+            site.imap.end(tag)
         site.close()
         assert body_of(thin, name=name)[b"BODY[]"] == mail(name, 2000000)
     wait_equal(there.replicas, [USER], WITHIN)

@@ -72,7 +72,9 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
         {"nice", nice_},
         {"worker_timeout", timeout},
         {"log_placed", r->config->log_placed == LOG_PLACED_YES ? "yes" : "no"},
-        {"role", r->group.backup ? "backup" : r->group.on_demand ? "on-demand" : "full"},
+        {"role", r->group.backup      ? "backup"
+                 : r->group.on_demand ? "on-demand"
+                                      : "full"},
         {"on_demand_from", from},
         {"on_demand_sites", on_demand},
         {"keep_expunged", keep},

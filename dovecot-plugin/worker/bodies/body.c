@@ -387,7 +387,7 @@ struct body {
 };
 
 struct bodies {
-    bool whole; /* the site that gave them keeps them whole */
+    bool whole;              /* the site that gave them keeps them whole */
     ARRAY(struct body) list; /* at most PARCEL_MAILS_MAX */
 };
 

@@ -25,9 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEXT_AFTER 3000     /* milliseconds without a word: the next site is asked */
-#define WANTED_FOR 120000   /* milliseconds after which what nobody asks for any more is forgotten */
-#define KEPT_SECS 600       /* since it was wanted last */
+#define NEXT_AFTER 3000   /* milliseconds without a word: the next site is asked */
+#define WANTED_FOR 120000 /* milliseconds after which what nobody asks for any more is forgotten */
+#define KEPT_SECS 600     /* since it was wanted last */
 #define KEPT_BYTES (256 * 1024 * 1024)
 #define KEPT_FILES 10000
 #define FETCHING_MOST 256
@@ -88,7 +88,8 @@ static void drop_old(struct session *s)
     array_sort(&files, by_age);
     array_foreach (&files, f) {
         bytes += f->size;
-        if ((bytes > KEPT_BYTES && bytes > f->size) || f->used + KEPT_SECS < now || f->used > now + 1)
+        if ((bytes > KEPT_BYTES && bytes > f->size) || f->used + KEPT_SECS < now ||
+            f->used > now + 1)
             (void)unlinkat(dirfd(dir), f->name, 0);
         else
             s->fetched = TRUE;
@@ -326,9 +327,9 @@ static bool has_its_bytes(struct session *s, const struct fetching *f, const cha
     const char *error;
     int fd = session_open_file(s, path);
     return fd != -1 &&
-           mail_hash_stream((struct canonical){.in = i_stream_create_fd_autoclose(&fd, 65536),
-                                               .as_it_is = TRUE},
-                            is, &size, NULL, 0, &error) == 0 &&
+           mail_hash_stream(
+               (struct canonical){.in = i_stream_create_fd_autoclose(&fd, 65536), .as_it_is = TRUE},
+               is, &size, NULL, 0, &error) == 0 &&
            memcmp(is, f->sha256, sizeof is) == 0;
 }
 

@@ -28,8 +28,8 @@ bool stubs_are_here(const struct session *);
 bool stubs_site_is_whole(const struct session *, uint64_t site);
 /* Whether a mail that comes from such a site is to be saved there without its text. in is at its
  * start, before and after. Then the key is on the disk. */
-bool stubs_wanted(struct session *, struct mailbox *, const struct orset_facts *, struct istream *in,
-                  struct stub *stub_r, struct stub_key *key_r);
+bool stubs_wanted(struct session *, struct mailbox *, const struct orset_facts *,
+                  struct istream *in, struct stub *stub_r, struct stub_key *key_r);
 /* Of a mail whose text is not here; opens it. 1, 0, -1 */
 int stubs_is(struct mail *);
 /* The same of one that the state has under that UID. */

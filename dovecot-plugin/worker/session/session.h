@@ -39,13 +39,13 @@ struct group {
     unsigned brake_percent; /* ... or this share of the folder, if that is more */
     bool log_placed;        /* a line for each mail that is saved */
     bool backup;            /* this site's role: what other sites remove is kept (kept/kept.h) */
-    bool on_demand;          /* this site's role: large mails are stored as stubs (bodies/stubs.h) */
+    bool on_demand;         /* this site's role: large mails are stored as stubs (bodies/stubs.h) */
     uint64_t on_demand_from; /* bytes */
     unsigned nstubbing;      /* other sites of that role */
     uint64_t stubbing[FRAME_SITES_MAX];
-    bool questions;         /* relays ask whether deliveries are safe */
-    time_t keep_expunged;   /* seconds; 0: not told, nothing is removed for its age */
-    unsigned brake_wait;    /* ms; counted when no more went for so long */
+    bool questions;       /* relays ask whether deliveries are safe */
+    time_t keep_expunged; /* seconds; 0: not told, nothing is removed for its age */
+    unsigned brake_wait;  /* ms; counted when no more went for so long */
 };
 
 /* What is known of a peer; a row of its own each. */
