@@ -30,7 +30,8 @@ bool fetch_is_asked(const char *line, size_t n)
 bool fetch_read(const char *line, size_t n, struct fetch_question *q)
 {
     const char *end = line + n, *at = line + 2;
-    return fetch_is_asked(line, n) && (at = field(at, end, q->user, sizeof q->user)) != NULL &&
+    return fetch_is_asked(line, n) && end[-1] != '\t' &&
+           (at = field(at, end, q->user, sizeof q->user)) != NULL &&
            (at = field(at, end, q->guid, sizeof q->guid)) != NULL &&
            (at = field(at, end, q->sha256, sizeof q->sha256)) == end &&
            frame_user_ok((const uint8_t *)q->user, strlen(q->user)) &&

@@ -1,15 +1,13 @@
-/* key - finds, reads and writes the key. */
+/* key - finds and reads the key. */
 #include "dovecot-plugin/stub/key.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-private.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <write-full.h>
 
 #define DIRECTORY "dovelane"
 
@@ -53,33 +51,4 @@ int stub_key_read(const char *directory, struct stub_key *key_r, const char **er
     *error_r = t_strdup_printf("%s is no key: %u hexadecimal digits and a line's end are expected",
                                path, 2 * STUB_KEY);
     return -1;
-}
-
-/* Makes the name durable. */
-static int sync_directory(const char *directory, const char **error_r)
-{
-    int fd = open(directory, O_RDONLY | O_CLOEXEC | O_DIRECTORY), r = 0;
-
-    if (fd == -1 || fsync(fd) < 0)
-        r = fail(error_r, "fsync", directory);
-    i_close_fd(&fd);
-    return r;
-}
-
-int stub_key_write(const char *directory, const struct stub_key *key, const char **error_r)
-{
-    const char *path = t_strconcat(directory, "/" STUB_KEY_FILE, NULL);
-    const char *fresh = t_strconcat(path, ".new", NULL);
-    char text[STUB_KEY_TEXT];
-    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    int r;
-
-    if (fd == -1)
-        return fail(error_r, "open", fresh);
-    stub_key_write_text(text, key);
-    r = write_full(fd, text, sizeof(text)) < 0 || fsync(fd) < 0 ? fail(error_r, "write", fresh) : 0;
-    i_close_fd(&fd);
-    if (r == 0 && rename(fresh, path) < 0)
-        r = fail(error_r, "rename", fresh);
-    return r == 0 ? sync_directory(directory, error_r) : r;
 }

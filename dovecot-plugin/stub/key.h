@@ -14,8 +14,5 @@ struct mailbox;
 const char *stub_directory(const struct mailbox *);
 /* 1; 0: there is none; -1: *error_r says why it cannot be read (data stack). */
 int stub_key_read(const char *directory, struct stub_key *key_r, const char **error_r);
-/* Writes it, and returns when it is on the disk.
- * 0; -1: *error_r says why not. */
-int stub_key_write(const char *directory, const struct stub_key *, const char **error_r);
 
 #endif

@@ -183,7 +183,7 @@ static void take(struct stub_ostream *s, const void *data, size_t n)
         return;
     buffer_append(s->head, data, n);
     end = s->most > 0 ? 0 : stub_header_size(s->head->data, s->head->used);
-    if (end > 0)
+    if (end > 0 && end <= STUB_HEADER_MAX)
         s->most = end + STUB_BEHIND;
     if (s->most > 0 && s->head->used > s->most)
         buffer_set_used_size(s->head, s->most);

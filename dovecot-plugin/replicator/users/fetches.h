@@ -1,6 +1,6 @@
 /* fetches - mail processes of this site that read a mail of which only a stub is here
- * (role = on-demand; protocol/fetch.h): the user's worker is asked for its bytes, again and again,
- * until it has them from another site, or on_demand_wait is over. */
+ * (role = on-demand; protocol/fetch.h). The user's worker is asked for its bytes, again and again.
+ * That ends when it has them from another site, or on_demand_wait is over. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_FETCHES_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_FETCHES_H
 

@@ -14,6 +14,11 @@
 #include <mail-storage-hooks.h>
 #include <mail-storage-private.h>
 #include <randgen.h>
+#include <write-full.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static void mail_allocated(struct mail *mail)
 {
@@ -45,6 +50,41 @@ static int key_of_row(struct session *s, struct stub_key *key_r)
     if (r > 0)
         memcpy(key_r->bytes, value, sizeof key_r->bytes);
     return r;
+}
+
+static int cannot(const char **error_r, const char *what, const char *path)
+{
+    *error_r = t_strdup_printf("%s(%s): %m", what, path);
+    return -1;
+}
+
+/* Makes the name durable. */
+static int sync_directory(const char *directory, const char **error_r)
+{
+    int fd = open(directory, O_RDONLY | O_CLOEXEC | O_DIRECTORY), r = 0;
+    if (fd == -1 || fsync(fd) < 0)
+        r = cannot(error_r, "fsync", directory);
+    i_close_fd(&fd);
+    return r;
+}
+
+/* Returns when it is on the disk. */
+static int write_key(const char *directory, const struct stub_key *key, const char **error_r)
+{
+    const char *path = t_strconcat(directory, "/" STUB_KEY_FILE, NULL);
+    const char *fresh = t_strconcat(path, ".new", NULL);
+    char text[STUB_KEY_TEXT];
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    int r;
+    if (fd == -1)
+        return cannot(error_r, "open", fresh);
+    stub_key_write_text(text, key);
+    r = write_full(fd, text, sizeof(text)) < 0 || fsync(fd) < 0 ? cannot(error_r, "write", fresh)
+                                                                : 0;
+    i_close_fd(&fd);
+    if (r == 0 && rename(fresh, path) < 0)
+        r = cannot(error_r, "rename", fresh);
+    return r == 0 ? sync_directory(directory, error_r) : r;
 }
 
 static int put_row(struct session *s, const struct stub_key *key)
@@ -81,7 +121,7 @@ static int get_key(struct session *s, bool make, struct stub_key *key_r)
         *key_r = copy;
     else if (has == 0)
         random_fill(key_r->bytes, sizeof key_r->bytes);
-    if (has == 0 && stub_key_write(s->dir, key_r, &error) < 0)
+    if (has == 0 && write_key(s->dir, key_r, &error) < 0)
         return no_key(s, error);
     if (row == 0 && put_row(s, key_r) < 0)
         return -1;
