@@ -1,5 +1,5 @@
-/* fetch - what a mail process of Dovecot asks when it is to read a mail of which only a stub is at
- * this site (role = on-demand). Its bytes are to be got from another one. Pure: no I/O.
+/* fetch - what a mail process of Dovecot asks when it reads a mail of which only a stub is at this
+ * site (role = on-demand). The bytes are to be got from another one. Pure: no I/O.
  *
  *     2 TAB user TAB guid TAB sha256 LF      the question; on the socket of commit.h, one a connection
  *     + LF                                   they are in FETCH_DIRECTORY, by their SHA-256

@@ -44,18 +44,33 @@ static bool looks_so(struct istream *in, struct stub *stub_r)
     return i_stream_read_bytes(in, &data, &n, STUB_LINE) > 0 && stub_read(data, n, stub_r);
 }
 
+/* As the storage noted it at the save: a Maildir in the file's name, dbox behind the mail. FALSE: it
+ * did not. */
+static bool noted_size(struct mail *mail, uint64_t *size_r)
+{
+    const char *name, *size;
+    uoff_t noted = 0;
+
+    if (strcmp(mail->box->storage->name, "maildir") != 0) {
+        bool is = mail_get_physical_size(mail, &noted) == 0;
+        *size_r = noted;
+        return is;
+    }
+    return mail_get_special(mail, MAIL_FETCH_STORAGE_ID, &name) == 0 &&
+           (size = strstr(name, ",S=")) != NULL &&
+           str_to_uint64(t_strcut(t_strcut(size + 3, ','), ':'), size_r) == 0;
+}
+
 /* What the storage noted at the save is what the line says of the whole mail, and less is here:
  * nobody who sends a mail can bring that about. */
 static bool was_cut(struct mail *mail, const struct stub *stub, size_t here)
 {
     struct stub_mail *sm = STUB_MAIL(mail);
-    uoff_t size;
+    uint64_t size;
     bool is;
 
-    if (strcmp(mail->box->storage->name, "maildir") == 0)
-        return FALSE;
     sm->opening = TRUE;
-    is = mail_get_physical_size(mail, &size) == 0 && size == stub->stored && size != here;
+    is = noted_size(mail, &size) && size == stub->stored && size != here;
     sm->opening = FALSE;
     return is;
 }

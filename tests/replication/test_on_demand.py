@@ -4,11 +4,12 @@ import re
 import time
 
 import pytest
+from replica_disks import come_back, destroy
 from site_user import Site, mail
 from support.stack.digest import wait_equal
 from support.stack.failure import StackError
-from support.stack.group import FAST
-from support.stack.imap import ImapError
+from support.stack.group import FAST, remove_tree
+from support.stack.imap import ImapError, Lost
 from support.waiting import eventually, logged
 
 pytestmark = pytest.mark.long
@@ -261,3 +262,121 @@ def test_a_third_site_gets_all_bytes(group):
     wait_mails(third, 20)
     assert stub_lines(third) == 0 and used(third) > 1900000
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_the_key_is_lost(group, storage):
+    """The state has a copy. Without both the mails are errors, and no mails with other bytes."""
+    there = group("sdbox", storage, on_demand="b", more=NO_AFTER)
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+    wait_mails(thin, 1)
+    state = thin.store(USER) / "dovelane"
+    before = (state / "stub-key").read_bytes()
+    assert (state / "stub-key").stat().st_mode & 0o777 == 0o600
+    with thin.stopped():
+        (state / "stub-key").unlink()
+    with Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        with pytest.raises((ImapError, Lost), match="cannot be fetched"):
+            site.imap.command("FETCH 1 BODY.PEEK[]")
+    logged(thin.log, "the key that proves it is missing")
+    thin.kill_some("dovelane-worker")
+    wait_mails(thin, 1)
+    assert (state / "stub-key").read_bytes() == before
+    wait_equal(there.replicas, [USER], WITHIN)
+    with thin.stopped():
+        thin.kill_some("dovelane-worker")
+        remove_tree(state)
+    with Site(full, USER) as site:
+        site.append("INBOX", "after", size=300)
+
+    def waits():
+        said = thin.doveadm("dovelane", "verify", "-u", USER)
+        return re.search(rb"\bplaced=1\b.*unknown=[12]", said)
+
+    eventually("what cannot be proved waits", waits)
+    with Site(full, USER) as site:
+        site.imap.select("INBOX")
+        assert sorted(site.imap.uids("INBOX")) == ["after", "large"]
+
+
+def test_commit_peers_does_not_count_a_header(group):
+    """A reply waits for a site that has the mail whole."""
+    lines = "dovelane_commit = peers\n", "dovelane_commit_wait = 3s\n"
+    there = group("sdbox", "maildir", on_demand="b",
+                  more={"2.3": "plugin {\n  " + "  ".join(lines) + "}\n", "2.4": "".join(lines)})
+    full, thin = there.replicas
+    for replica in there.replicas:
+        with Site(replica, USER) as site:
+            site.append("INBOX", f"first-{replica.letter}")
+    wait_equal(there.replicas, [USER], WITHIN)
+    late = "no other site has said within"
+    said = [open(replica.log, errors="replace").read().count(late) for replica in there.replicas]
+    with Site(full, USER) as site:
+        site.append("INBOX", "small", size=300)
+        site.append("INBOX", "large", size=50000)
+    with Site(thin, USER) as site:
+        site.append("INBOX", "large-there", size=50000)
+    wait_mails(thin, 5)
+    now = [open(replica.log, errors="replace").read().count(late) for replica in there.replicas]
+    assert now == [said[0] + 1, said[1]]
+    assert stub_lines(thin) == 1
+
+
+def test_the_only_full_site_is_lost(group):
+    """What is said then. Comes another full site, it gets what there is."""
+    there = group("sdbox", "maildir", on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER)
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "lost", size=50000)
+    with Site(thin, USER) as site:
+        site.append("INBOX", "own", size=50000)
+    wait_mails(thin, 2)
+    wait_mails(full, 2)
+    destroy(there, "a")
+    come_back(there, "a")
+    eventually("it has what there is", lambda: b"placed=1" in full.doveadm("dovelane", "verify", "-u", USER))
+    assert body_of(full, name="own")[b"BODY[]"] == mail("own", 50000)
+    with Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        uid = site.imap.uids("INBOX")["lost"][0]
+        assert dict(site.imap.fetch(str(uid), "BODY.PEEK[HEADER]"))[uid][b"BODY[HEADER]"].startswith(b"From:")
+        with pytest.raises(ImapError, match="another site"):
+            site.imap.command(f"UID FETCH {uid} BODY.PEEK[]")
+    logged(thin.log, r"cannot be had .*site-a \(has not got it\)")
+    # Its bytes are somewhere after all: an admin puts them into a mailbox.
+    with Site(thin, USER) as site:
+        site.append("INBOX", "again", size=300)
+    wait_mails(thin, 3)
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_beside_compression(group, storage):
+    """The storage's own plugin lies below: what is fetched is what was saved."""
+    more = {"2.3": "mail_plugins = $mail_plugins zlib\nplugin {\n  zlib_save = gz\n}\n",
+            "2.4": "mail_plugins {\n  mail_compress = yes\n}\nmail_compress_write_method = gz\n"}
+    there = group(storage, storage, on_demand="b", more=more)
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+        site.append("INBOX", "middle", size=40000)
+    wait_mails(thin, 2)
+    with Site(thin, USER) as site:
+        site.append("INBOX", "own", size=40000)
+        site.copy("INBOX", "large", "INBOX")
+    wait_mails(full, 4)
+    wait_equal(there.replicas, [USER], WITHIN)
+    said = thin.doveadm("dovelane", "verify", "-u", USER, "bodies")
+    assert b"different" not in said and b"stubs=3" in said
+
+
+def test_doveadm_reads_it(group):
+    there = group("sdbox", "maildir", on_demand="b")
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+    wait_mails(thin, 1)
+    text = thin.doveadm("fetch", "-u", USER, "text", "all")
+    assert text.replace(b"\r\n", b"\n").count(b"All work and no play") == mail("large", LARGE).count(b"All work and no play")
