@@ -79,7 +79,7 @@ static int say_no_key(struct mail *mail, const char *why)
 {
     e_error(mail->box->storage->user->event,
             "dovelane: %s: UID %u: only its header is held at this site, and the key that proves "
-            "it is missing: %s",
+            "it is lost: %s",
             mailbox_get_vname(mail->box), mail->uid, why);
     mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP,
                            "The text of this mail cannot be fetched from another site");
@@ -104,7 +104,9 @@ static int open_stub(struct mail *mail, struct istream *in, struct istream **in_
         i_stream_set_name(*in_r, i_stream_get_name(in));
         return 1;
     }
-    if (r <= 0 && was_cut(mail, &sm->stub, text->used))
+    if (r > 0)
+        error = "it proves others, not this one";
+    if (was_cut(mail, &sm->stub, text->used))
         return say_no_key(mail, t_strdup_printf("%s/" STUB_KEY_FILE ": %s",
                                                 directory == NULL ? "" : directory, error));
     return 0;

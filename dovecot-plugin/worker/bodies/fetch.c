@@ -268,9 +268,9 @@ static const char *say_asked(const struct session *s, const struct fetching *f)
 {
     string_t *text = t_str_new(128);
     for (unsigned i = 0; i < s->npeers; i++)
-        if ((f->tried & 1ULL << i) != 0)
+        if (((f->tried | f->without) & 1ULL << i) != 0)
             str_printfa(text, "%s%s%s", str_len(text) > 0 ? ", " : "", name_of(s, s->peer[i].site),
-                        (f->not_at & 1ULL << i) != 0 ? " (has not got it)" : "");
+                        (f->without & 1ULL << i) != 0 ? " (has not got it)" : "");
     return t_strdup_printf("asked: %s", str_len(text) > 0 ? str_c(text) : "nobody yet");
 }
 
@@ -350,6 +350,7 @@ static int append(struct session *s, const char *path, uint64_t offset, const st
 static void missed(struct session *s, struct fetching *f, const struct peer *p)
 {
     f->not_at |= 1ULL << (p - s->peer);
+    f->without |= f->not_at;
     ask_if_due(s, f);
 }
 

@@ -17,7 +17,8 @@ struct fetching {
     uint8_t sha256[32];
     uint64_t size;
     uint64_t site, epoch, number; /* the dot of a message that has it */
-    uint64_t tried, not_at;       /* peers, a bit each: were asked; said that they have it not */
+    /* peers, a bit each: were asked in this turn, and said that they have it not; said so ever */
+    uint64_t tried, not_at, without;
     uint64_t until;               /* where the parts that were asked for end */
     uint64_t asked;               /* milliseconds: when, or when a part of it came */
     uint64_t wanted;              /* when somebody wanted it last */

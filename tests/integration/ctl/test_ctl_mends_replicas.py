@@ -397,6 +397,20 @@ def test_a_backup_site_and_mail_crypt(site):
     site.lacks("backup-crypt")
 
 
+@mends("on-demand-crypt")
+def test_a_site_on_demand_and_mail_crypt(site):
+    site.more = site.plugins("dovelane", "mail_crypt")
+    site.write()
+    site.lacks("on-demand-crypt")
+    site.roles = {"site-a": "on-demand"}
+    site.write()
+    found = site.finds("on-demand-crypt")
+    assert "site-a has role = on-demand" in found.text and "role = full" in found.mend
+    site.more = site.plugins("dovelane")
+    site.write()
+    site.lacks("on-demand-crypt")
+
+
 @mends("dsync-replicator")
 def test_dovecots_own_replicator(site):
     """Its plugin is not spoken of as one that acts on mail: the mend is another."""
