@@ -28,7 +28,7 @@ LEFT_OUT = {"COMPATIBILITY.md", "tests/house/check_references.py"}
 CATALOGUE, REFERENCES = "docs/failure-catalogue.md", "docs/references.md"
 PROTOCOL, CORE = "docs/replication-protocol.md", "dovecot-plugin/orset/orset.h"
 CORE_FOLDERS = ("dovecot-plugin/orset/", "tests/unit/orset/")
-CODES = 46  # the catalogue has F1 to F46
+CODES = 47  # the catalogue has F1 to F47
 GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/replication-guide.md",
           "admin reference": "docs/admin-reference.md",
           "replication reference": "docs/replication-reference.md"}

@@ -19,9 +19,9 @@ struct fetching {
     uint64_t site, epoch, number; /* the dot of a message that has it */
     /* peers, a bit each: were asked in this turn, and said that they have it not; said so ever */
     uint64_t tried, not_at, without;
-    uint64_t until;               /* where the parts that were asked for end */
-    uint64_t asked;               /* milliseconds: when, or when a part of it came */
-    uint64_t wanted;              /* when somebody wanted it last */
+    uint64_t until;  /* where the parts that were asked for end */
+    uint64_t asked;  /* milliseconds: when, or when a part of it came */
+    uint64_t wanted; /* when somebody wanted it last */
 };
 
 /* ADMIN's verb: args are GUID and SHA-256. */

@@ -267,6 +267,11 @@ def test_replies_that_wait_for_another_site_need_their_socket(site):
     site.services = waiting
     site.write()
     site.lacks("commit-socket")
+    site.services = kept.replace("mode = 0666", "mode = 0600") if "dovelane-commit" in kept else kept
+    site.roles = {"site-a": "on-demand"}
+    site.write()
+    assert "role = on-demand" in site.finds("commit-socket").text
+    site.roles = {}
     site.services = kept
     site.write()
     site.lacks("commit-socket")

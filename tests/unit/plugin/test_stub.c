@@ -73,7 +73,7 @@ START_TEST(test_a_header_ends_with_an_empty_line)
         const char *text;
         size_t size;
     } is[] = {{"a: b\n\nc", 6}, {"a: b\r\n\r\nc", 8}, {"a: b\n\r\n", 7}, {"\nx", 1},
-              {"\r\nx", 2},     {"a: b\n", 0},          {"a: b\r\n\r", 0}, {"", 0},
+              {"\r\nx", 2},     {"a: b\n", 0},        {"a: b\r\n\r", 0}, {"", 0},
               {"a: b\n \n", 0}};
 
     for (size_t i = 0; i < N_ELEMENTS(is); i++)
