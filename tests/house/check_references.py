@@ -321,7 +321,7 @@ PLANTED = [
     "docs/none.md", "docs/a/none.md", 'docs/a/b.md, "None"', 'docs/a.md, "None"',
     'docs/a.md ("None")', 'docs/a.md, "In" 1 and 7.',
     'docs/a.md, "In" and\n * "None"', "none.c", "lib/none", "../none.h", "test_none",
-    "F47.", "F47's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
+    "F48.", "F48's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
     "docs/replication-protocol.md, rule 3", "RFC 9999", "Mayer et al.", "the paper",
 ]
 DOCUMENTS = ["[a](none.txt)", "[a](#none)", "[a](a.md#none)", "`*none*`", "`none_test.py`"]

@@ -11,6 +11,7 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/protocol/fetch.h"
+#include "dovecot-plugin/replicator/site/ledger.h"
 #include "dovecot-plugin/replicator/users/user.h"
 
 #define FETCHES_MAX 200
@@ -212,16 +213,41 @@ static void refuse(int fd, const char *text)
     close(fd);
 }
 
-/* Who has asked for the longest is told that it is too much; so nobody is locked out. */
+static size_t share_of(const struct fetches *t, uint32_t uid)
+{
+    const struct fetch *f;
+    size_t n = 0;
+    TAILQ_FOREACH (f, &t->list, link)
+        n += f->uid == uid;
+    return n;
+}
+
+/* Of the id that asks for the most, the one that has asked for the longest is told that it is too
+ * much: so no id locks others out. */
 static void make_room(struct fetches *t)
 {
+    struct fetch *f, *first = NULL;
+    size_t most = 0;
     if (t->n < FETCHES_MAX)
         return;
+    TAILQ_FOREACH (f, &t->list, link) {
+        size_t n = !first || f->uid != first->uid ? share_of(t, f->uid) : 0;
+        if (n > most) {
+            most = n;
+            first = f;
+        }
+    }
     if (replicator_may_say(&t->said_crowd, 60.))
         log_warning("%zu mail processes wait for mails' texts from other sites at a time: the "
-                    "first of them get errors",
-                    t->n);
-    reply(TAILQ_FIRST(&t->list), false, "too many mails are fetched at a time");
+                    "first ones of uid %u get errors",
+                    t->n, (unsigned)first->uid);
+    reply(first, false, "too many mails are fetched at a time");
+}
+
+/* Who has a stub is known: others' names, and made-up ones, make no users. */
+static bool is_known(struct replicator *r, const char *user)
+{
+    return user_find(r->users, user, strlen(user)) || ledger_knows(r->ledger, user);
 }
 
 void fetches_client(struct fetches *t, int fd, uint32_t uid, const char *line, size_t n)
@@ -234,6 +260,10 @@ void fetches_client(struct fetches *t, int fd, uint32_t uid, const char *line, s
     }
     if (t->stopping) {
         close(fd); /* the next one is asked */
+        return;
+    }
+    if (!is_known(t->r, is.user)) {
+        refuse(fd, "-the user is not replicated here\n");
         return;
     }
     make_room(t);
