@@ -4,12 +4,15 @@
 #include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/fetch.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/fetch.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/kept/kept.h"
@@ -104,6 +107,8 @@ static void reply_kept(struct session *s)
     if (s->group->backup || n > 0)
         link_reply(s->link, "role\t%s\tkept=%u\tcannot-be-kept=%llu",
                    s->group->backup ? "backup" : "full", n, (unsigned long long)s->kept.failed);
+    else if (s->group->on_demand)
+        link_reply(s->link, "role\ton-demand");
 }
 
 /* What clients removed here stays at the other sites until it can be read. */
@@ -172,7 +177,7 @@ struct verify {
     struct session *s;
     struct mailbox *box;
     struct mailbox_transaction_context *trans;
-    unsigned bound, missing, unplaced, flags, bodies;
+    unsigned bound, missing, unplaced, flags, bodies, stubs;
 };
 
 static int verify_message(void *arg, const struct orset_message *m, const struct orset_flags *own)
@@ -219,6 +224,8 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
                     v->flags++;
                 if (bodies && !body_is_of(mail, sha256))
                     v->bodies++;
+                else if (bodies)
+                    v->stubs += stubs_is(mail) > 0;
             }
         }
         T_END;
@@ -339,9 +346,10 @@ static enum frame_result verify(struct session *s, bool bodies)
                v.bodies == 0 && !waits && !other && *behind == '\0';
         link_reply(s->link,
                    "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u"
-                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s",
+                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s%s",
                    shown(folder_text(s, f.index)), v.bound, v.unplaced, v.missing, unknown, v.flags,
-                   v.bodies, waits, other, *behind != '\0', behind);
+                   v.bodies, waits, other, *behind != '\0', behind,
+                   v.stubs == 0 ? "" : t_strdup_printf("\tstubs=%u", v.stubs));
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",
@@ -518,6 +526,8 @@ enum frame_result admin(struct session *s, const char *const *args)
         return join(s);
     if (strcmp(args[0], ON_DISK_VERB) == 0)
         return on_disk(s, args + 1);
+    if (strcmp(args[0], FETCH_VERB) == 0)
+        return fetch_verb(s, args + 1);
     if (strcmp(args[0], "kept") == 0)
         return kept_show(s, args + 1);
     if (strcmp(args[0], "unexpunge") == 0)

@@ -75,6 +75,7 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_REMOVED_BY 'z' /* folder, UID: site that removed the mail, and when (kept/keep.c) */
 /* GUID of a delivery: when the last message of it was removed (removed.c) */
 #define ROW_REMOVED 'f'
+#define ROW_STUB_KEY 'K' /* the key of stubs: a copy of its file (bodies/stubs.c) */
 /* the state was found to be older than the mailboxes; until all were looked at */
 #define ROW_REWOUND 'x'
 

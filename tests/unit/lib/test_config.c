@@ -444,6 +444,13 @@ START_TEST(test_replicas_are_read)
     ck_assert(!config_is_backup(&c->replica[0]) && config_is_backup(&c->replica[1]));
     ck_assert_int_eq(c->keep_expunged, 90LL * 86400 * 1000);
     forget();
+    read_text(GROUP "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = on-demand }\n"
+                    "on_demand_from = 1M\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert(!config_is_on_demand(&c->replica[0]) && config_is_on_demand(&c->replica[1]));
+    ck_assert_int_eq(c->on_demand_from, 1048576);
+    ck_assert_int_eq(c->on_demand_wait, 20000);
+    forget();
 }
 END_TEST
 
@@ -465,7 +472,11 @@ START_TEST(test_replicas_must_be_told_apart)
     refused(GROUP "replica a { id = 2\n redis = \"127.0.0.1:2\" }\n", ":4: ");
     refused(GROUP "replica b { id = one }\n", ":4: ");
     refused(GROUP "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = spare }\n",
-            ":6: replica b: role = spare is no role: full, or backup");
+            ":6: replica b: role = spare is no role: full, on-demand (of large mails");
+    refused("replica a { id = 1\n redis = \"127.0.0.1:1\"\n role = on-demand }\n"
+            "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = backup }\n"
+            "replicate_namespaces = { inbox }\n",
+            "replica a: role = on-demand, and no replica has role = full");
     refused("replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"127.0.0.1:1\"\n role "
             "= backup }\n",
             "replica a: role = backup, and no replica is left for clients");
