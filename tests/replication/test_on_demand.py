@@ -155,6 +155,7 @@ def test_changes_at_both(group, storage):
             site.append("INBOX", name.replace(" ", "-"), size=50000)
         site.create("F")
     wait_mails(thin, 5)
+    eventually("the folder is there", lambda: b"F" in thin.doveadm("mailbox", "list", "-u", USER).split())
     with Site(thin, USER) as site:
         site.copy("INBOX", "copied", "F")
         site.copy("INBOX", "copied", "INBOX")
