@@ -209,6 +209,8 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     /* its log is to be read first */
     if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity || x->adopted != 0)
         return 0;
+    if (lived_raised(s, x, f) < 0)
+        return -1;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
     update.uid_validity = f->uid_validity;

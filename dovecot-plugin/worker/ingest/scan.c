@@ -284,6 +284,10 @@ static bool gives_way(struct mailbox_scan *l)
 static int say_validity(struct mailbox_scan *l)
 {
     struct session *s = l->s;
+    struct orset_folder f;
+    if (orset_folder_get(s->os, l->x->folder, &f) == 0 &&
+        lived_before(s, &f, l->log.end.uid_validity) < 0)
+        return -1;
     int r = orset_local_uid_validity(s->os, l->x->folder, l->log.end.uid_validity, time(NULL));
     if (r == ORSET_E_LIMIT) {
         session_note(s, NOTE_WARNING, "%s: %s", l->x->vname, orset_error_text(s->os));
