@@ -1,6 +1,6 @@
 /* lived - UIDs that clients may remember of a folder's name and UIDVALIDITY though the state does
- * not: of folders of which it never heard, since they were made, filled and deleted between two
- * looks, and of those whose UIDVALIDITY is another one since. */
+ * not. Some folders were made, filled and deleted between two looks. Others have another
+ * UIDVALIDITY since. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_LIVED_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_LIVED_H
 
