@@ -407,6 +407,11 @@ int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
  * had this UID in the folder's own mailbox, and was removed on evidence before it could be placed
  * in the other one. ORSET_KNOWN when it is there already, or is gone. */
 int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
+/* The same for flags that a client set and cleared there, by his last word on each. */
+int orset_local_flags_moved(struct orset *, uint32_t folder, uint32_t uid,
+                            const struct orset_flags *set, const struct orset_flags *cut);
+/* That folder is shown in another one's mailbox, and the mail waits to leave its own. 1 or 0 */
+int orset_leaves_moved(struct orset *, uint32_t folder, uint32_t uid, const uint8_t guid[16]);
 /* A mail that folder's mailbox has under this UID, which was folder old's mailbox before; no
  * message is bound to it. 1: it is one that other sites have removed, and is to go here, too (an
  * ORSET_TASK_REMOVE without an op); 0: it is not. */

@@ -31,13 +31,25 @@
 #include <guid.h>
 #include <mail-storage-private.h>
 
+/* The mails of a folder that is shown in another one's mailbox leave its own, which is looked at
+ * only for what clients did there meanwhile. One that is about to be adopted waits. */
+static bool is_looked_at(struct session *s, struct box *x, const struct orset_folder *f)
+{
+    const struct box *home = box_by_folder(s, f->home);
+    if (f->home == x->folder) {
+        x->now.elsewhere = FALSE;
+        return TRUE;
+    }
+    return x->all && x->now.elsewhere && f->live && home != NULL && !home->gone;
+}
+
 static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
 {
     struct mailbox_scan l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;
     int r = 0;
     if (x->gone || x->now.leaving || x->pass.absent || x->vname == NULL ||
-        orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
+        orset_folder_get(s->os, x->folder, &f) < 0 || !is_looked_at(s, x, &f))
         return 0;
     T_BEGIN
     {

@@ -103,6 +103,13 @@ int scan_other(struct mailbox_scan *, uint32_t uid);
 /* The mails of l->seconds are expunged. */
 int scan_expunge_seconds(struct mailbox_scan *);
 
+/* --- scan_elsewhere.c: the own mailbox of a folder that is shown in another one's by now --------- */
+
+/* What clients said of mails that wait to be placed there. */
+int scan_elsewhere(struct mailbox_scan *);
+/* l->mail waits to leave: nothing is to be said of it. 1 or 0; or the core's error */
+int scan_leaves(struct mailbox_scan *, uint32_t uid);
+
 /* --- scan_missing.c: a message whose mail is not there ---------------------------------------- */
 
 int scan_collect_unbound(struct mailbox_scan *);

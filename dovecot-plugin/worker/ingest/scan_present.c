@@ -607,6 +607,8 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
     if (l->locked)
         return 0;
     bool bound = r > 0;
+    if (!bound && l->x->now.elsewhere && (r = scan_leaves(l, uid)) != 0)
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
     if (!bound && facts.adopted && (r = removed_by_others(l, uid)) != 0)
         return scan_changed(l, r < 0 ? r : ORSET_OK);
     if (!bound && drop_nameless_removal(l, uid) < 0)

@@ -198,8 +198,17 @@ class Replica(Service):
             found = self.processes("dovelane-replicator")
             if found:
                 return found[0]
-            assert time.monotonic() < end, f"{self.name} has no replicator"
+            assert time.monotonic() < end, f"{self.name} has no replicator\n{self.told()}"
             time.sleep(0.02)
+
+    def told(self, last=30):
+        """What explains a site that does not do what it should: its processes, and its log's last lines."""
+        there = [f"{one.pid} {program_of(one.pid)}" for one in self.processes()]
+        try:
+            lines = Path(self.log).read_text(errors="replace").splitlines()
+        except OSError as error:
+            lines = [str(error)]
+        return "\n".join([f"its master {'lives' if self.alive() else 'is gone'}; its processes: {', '.join(there) or 'none'}", *lines[-last:]])
 
     def maker(self, guid):
         """The program whose process drew a GUID, which holds its id: imap, lmtp, dovelane-worker ...; None when it is gone and left no line
