@@ -227,6 +227,28 @@ def test_everything_is_killed_while_it_is_fetched(group):
     wait_equal(there.replicas, [USER], WITHIN)
 
 
+def test_a_part_that_a_killed_worker_left(group):
+    """A whole one is taken without a site that gives more; one that is too long is not gone on with."""
+    there = group("sdbox", "maildir", on_demand="b", settings={**FAST, "on_demand_wait": "5s"}, more=NO_AFTER)
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+    wait_mails(thin, 1)
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    directory = thin.store(USER) / "dovelane" / "fetched"
+    (name,) = fetched(thin)
+    part = directory / f"{name}.part"
+    (directory / name).rename(part)
+    there.cut()
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    there.heal()
+    (directory / name).rename(part)
+    with part.open("ab") as file:
+        file.write(b"more")
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    assert fetched(thin) == [name]
+
+
 def test_a_line_that_somebody_made_up_is_a_mail(group):
     there = group("sdbox", "maildir", "mdbox", on_demand="b")
     full, thin, third = there.replicas
