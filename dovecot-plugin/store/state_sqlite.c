@@ -94,7 +94,9 @@ static int step_row(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
 static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &st, NULL) != SQLITE_OK)
+    /* Not "persistent", which is parsed with memory from the heap alone: where users take turns,
+     * statements do not live long. */
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
         failed(s, sql);
     return st;
 }
@@ -519,6 +521,17 @@ static int set_up(struct state_sqlite *s, char *text, size_t size)
     return s->begin && s->commit && s->rollback ? 0 : -1;
 }
 
+/* SQLite counts what it allocates under a lock, each time. Nobody asks for that count, and an
+ * opening allocates much: it reads the schema and parses the statements. Where SQLite is in use in
+ * the process already, this changes nothing. */
+static void set_up_process(void)
+{
+    static bool done;
+    if (!done)
+        (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    done = true;
+}
+
 static int open_file(struct state_sqlite *s, const char *path, char *text, size_t size)
 {
     const char *no_file = state_guard_no_file(path);
@@ -532,6 +545,7 @@ static int open_file(struct state_sqlite *s, const char *path, char *text, size_
             snprintf(text, size, "no memory");
         return -1;
     }
+    set_up_process();
     mode_t mask = umask(077);
     int r = sqlite3_open_v2(s->path, &s->db,
                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
