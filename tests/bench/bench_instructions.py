@@ -181,10 +181,13 @@ def an_operation(site, row, tool, options):
 
 
 def read_once(site):
-    """Each mail is opened: what Dovecot keeps of a mail in its cache is there from now on."""
+    """Each mail is opened and flagged, so that a first round does not differ from later ones: what
+    Dovecot keeps of a mail in its cache is there from now on."""
     with contextlib.closing(site.session(USER)) as session:
         session.one("SELECT INBOX")
         session.drain("UID FETCH 1:* BODY.PEEK[]")
+        for sign in "+-":
+            session.one(f"UID STORE 1:* {sign}FLAGS.SILENT (\\Flagged)")
         session.logout()
 
 
