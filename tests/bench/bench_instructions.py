@@ -33,7 +33,8 @@ from report import median
 from support.stack.failure import StackError
 
 ABOUT = "a client's command, and a worker's change, in instructions"
-OPTIONS = {"mails": 1100, "size": 10240, "few": 20, "many": 80, "rounds": 2, "storages": "sdbox,mdbox,maildir",
+OPTIONS = {"mails": 1100, "size": 10240, "few": 20, "many": 80, "rounds": 2,
+           "storages": "sdbox,mdbox,maildir",
            "files": "memory", "dir": "/var/tmp", "variants": "stock,ours",
            "rows": "fetch read,fetch unread,flag,append,delete", "parts": "commands,turns",
            "few_turns": 1, "many_turns": 4}
