@@ -9,7 +9,9 @@
  *
  * The node that is full first counts. Until spill_above nothing happens; from there on the
  * oldest mail goes to Postfix's queue (reinject_port), as fast as spill_rate x relays; only at
- * the end of memory does new mail go to Postfix's queue at once. Nothing is refused at any time. */
+ * the end of memory does new mail go to Postfix's queue at once. Mail is answered 4xx only where
+ * the configuration asks for that: on_store_failure = tempfail, or accept_entries and accept_age in
+ * a shape, without over = queue. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,8 +156,10 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
                  "time = (room) / (bytes per second into the node's Redis x 1.2).\n"
                  "to spill: until spill_above percent are used. Then the oldest mail begins to go "
                  "to Postfix's queue.\n"
-                 "to full: until memory is full. Then new mail goes there at once. Nothing is "
-                 "refused at any time.");
+                 "to full: until memory is full. Then new mail goes there at once.\n"
+                 "No mail is refused, unless the configuration asks for that (4xx): "
+                 "on_store_failure = tempfail,\n"
+                 "or accept_entries and accept_age in a shape.");
             return;
         } else
             ctl_usage("see `dovelane capacity --help`");

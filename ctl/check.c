@@ -122,7 +122,8 @@ static void check_spread_least(struct ctl *ctl)
         say_spread_unused(ctl, "config", c->spread_least);
 }
 
-/* Where the next hop is says who takes over; and nobody does by that. */
+/* A destination's site and zone choose which owner takes over first: one that is near the next hop.
+ * Two settings leave them without an effect: labels that no node has, and placement = ordered. */
 static void check_hop_labels(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
@@ -133,7 +134,7 @@ static void check_hop_labels(struct ctl *ctl)
             continue;
         char *about = mem_printf("destination \"%s\"", d->name);
         check_say(ctl, FINDING_WARNING, FOUND_HOP_LABELS_UNUSED, about,
-                  fit ? "take them out, or placement = ordered"
+                  fit ? "take one of the two out: site and zone, or placement = ordered"
                       : "write the labels of a node that is near this next hop, or take them out",
                   fit ? "site and zone say which owner takes over, and with placement = ordered "
                         "all destinations have one list of owners"

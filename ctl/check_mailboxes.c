@@ -172,9 +172,27 @@ static void check_acting(const struct replica_here *h)
         check_good(h->ctl, "dovecot", "the workers load no plugin that acts by itself");
 }
 
+/* What such a site fetches is a file outside of any mailbox, too. */
+static void check_on_demand(const struct replica_here *h)
+{
+    if (dovecot_conf_loads(h->dovecot, "dovelane", "mail_crypt"))
+        check_say(
+            h->ctl, FINDING_CRITICAL, FOUND_ON_DEMAND_CRYPT, "dovecot",
+            "mail_crypt out of the mail_plugins of this site, or role = full for it in "
+            "dovelane.conf",
+            "%s has role = on-demand, and the workers load mail_crypt: fetched mail would not "
+            "be encrypted, so users whose mails are encrypted are refused",
+            h->name);
+    else
+        check_good(h->ctl, "dovelane-replicator",
+                   "its role is on-demand: it has headers of large mails, and fetches their text");
+}
+
 /* What a backup site keeps is a file outside of any mailbox. */
 static void check_backup(const struct replica_here *h)
 {
+    if (h->self >= 0 && config_is_on_demand(&h->ctl->config->replica[h->self]))
+        check_on_demand(h);
     if (h->self < 0 || !config_is_backup(&h->ctl->config->replica[h->self]))
         return;
     if (dovecot_conf_loads(h->dovecot, "dovelane", "mail_crypt"))

@@ -194,6 +194,18 @@ static long mode_of(const struct dovecot_conf *d, const char *listener)
     return !dovecot_conf_get(d, listener) ? -1 : mode ? strtol(mode, NULL, 8) : 0600;
 }
 
+/* A site with headers of large mails, whose text mail processes ask for over the same socket. */
+static void check_fetches(const struct replica_here *h, long mode)
+{
+    if (h->self < 0 || !config_is_on_demand(&h->ctl->config->replica[h->self]) ||
+        (mode >= 0 && (mode & 0006) == 0006))
+        return;
+    check_say(h->ctl, FINDING_CRITICAL, FOUND_COMMIT_SOCKET, "dovelane-replicator",
+              "unix_listener dovelane-commit { mode = 0666 } in service dovelane-replicator",
+              "role = on-demand: mail processes cannot ask it for the text of mails of which only "
+              "the header is here");
+}
+
 /* dovelane_commit = peers needs a socket that all mail processes may connect to. */
 static void check_commit(const struct replica_here *h)
 {
@@ -202,6 +214,7 @@ static void check_commit(const struct replica_here *h)
     long mode = mode_of(h->dovecot, socket);
     if (!commit)
         commit = dovecot_conf_get(h->dovecot, "dovelane_commit");
+    check_fetches(h, mode);
     if (!commit || strcmp(commit, "peers") != 0)
         return;
     if (mode < 0 || (mode & 0006) != 0006)

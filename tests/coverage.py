@@ -43,7 +43,7 @@ def main():
                  "--timeout-multiplier", "4")
     if sys.argv[1:]:
         environment = {**os.environ, "DOVELANE_BUILD": str(BUILD)}
-        failed |= run("/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tier", "check,test", *sys.argv[1:],
+        failed |= run("/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tier=check,test", *sys.argv[1:],
                       env=environment)
     filters = [word for folder in PRODUCT for word in ("--filter", f"{folder}/")]
     (BUILD / "html").mkdir(exist_ok=True)

@@ -204,7 +204,7 @@ def pytest(name, part, tiers, tally, *, folder=PLAIN, files=None, share=(0, 1), 
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
     code = run([PYTHON, "-m", "pytest", "-q", "-n", at_once, "--dist", "loadfile",
-                "--durations", "15", "--tier", ",".join(tiers),
+                "--durations", "15", "--tier=" + ",".join(tiers),
                 "--share", "/".join(map(str, share)), *(["-m", marks] if marks else []),
                 f"--junitxml={junit}", *paths],
                env=dict(os.environ, DOVELANE_BUILD=str(folder), **(env or {})))

@@ -52,17 +52,15 @@ int mail_hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size_r
     return *error_r != NULL ? -1 : 0;
 }
 
-int mail_facts(struct mail *mail, struct orset_facts *f, buffer_t *keep, size_t room)
+int mail_facts_head(struct mail *mail, struct orset_facts *f)
 {
-    const char *guid, *error;
+    const char *guid;
     guid_128_t hash;
     time_t received, saved;
-    struct istream *in;
     i_zero(f);
     mail_storage_clear_error(mail->box->storage); /* it may tell of another mail, which is gone */
     if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 ||
-        mail_get_received_date(mail, &received) < 0 || mail_get_save_date(mail, &saved) < 0 ||
-        (in = mail_crlf_stream(mail)) == NULL)
+        mail_get_received_date(mail, &received) < 0 || mail_get_save_date(mail, &saved) < 0)
         return -1;
     guid = t_strdup(guid);
     mail_generate_guid_128_hash(guid, hash);
@@ -73,6 +71,15 @@ int mail_facts(struct mail *mail, struct orset_facts *f, buffer_t *keep, size_t 
     }
     f->received = received > 0 ? received : 0;
     f->saved = saved > 0 ? saved : 0;
+    return 0;
+}
+
+int mail_facts(struct mail *mail, struct orset_facts *f, buffer_t *keep, size_t room)
+{
+    const char *error;
+    struct istream *in;
+    if (mail_facts_head(mail, f) < 0 || (in = mail_crlf_stream(mail)) == NULL)
+        return -1;
     int r = mail_hash_stream((struct canonical){.in = in}, f->sha256, &f->size, keep, room, &error);
     if (r < 0)
         /* a stream's error is not the storage's by itself */

@@ -15,6 +15,8 @@ struct orset_facts;
  * bytes. guid_text is on the data stack. -1: the mailbox's error says why. */
 int mail_facts(struct mail *, struct orset_facts *, buffer_t *keep, size_t room);
 
+/* All of it but its bytes' hash and size. */
+int mail_facts_head(struct mail *, struct orset_facts *);
 /* The mail's bytes with CRLF line ends; NULL: the mailbox's error says why. The caller's. */
 struct istream *mail_crlf_stream(struct mail *);
 /* Begins a hash. One at a time: it is the same context each time. Without memory it ends the

@@ -335,6 +335,8 @@ bool orset_subscribed(struct orset *, const char *name, size_t len);
 /* 1 and the value (good until the next call), 0 when unset. */
 int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t key_len,
                         const uint8_t **value, size_t *len);
+/* 1: some site has set it, or unset it; 0 */
+int orset_attribute_known(struct orset *, uint32_t folder, const char *key, size_t key_len);
 
 /* --- local changes: ingest
  * -------------------------------------------------------------------------------------- */
@@ -362,7 +364,9 @@ int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct 
                     const struct orset_flags *flags, struct orset_dot *dot_r);
 /* What orset_local_add() has bound to another site's message, a client has saved here, too. Adds a
  * dot of this site's own to it, so that a removal that had not seen it does not take it away (rule
- * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. */
+ * 1). ORSET_KNOWN: it has one, or is not bound, or its bytes are others. A dot of an earlier epoch
+ * is one, too: the state may be older than the mailbox, and the other sites know the mail as it was
+ * saved here. What they removed or cleared of it since, they had seen. */
 int orset_local_also(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                      const struct orset_flags *flags, struct orset_dot *dot_r);
 /* The mail under this UID waits for an ORSET_TASK_BODY. It is another message than the one it is
@@ -403,6 +407,11 @@ int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
  * had this UID in the folder's own mailbox, and was removed on evidence before it could be placed
  * in the other one. ORSET_KNOWN when it is there already, or is gone. */
 int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
+/* The same for flags that a client set and cleared there, by his last word on each. */
+int orset_local_flags_moved(struct orset *, uint32_t folder, uint32_t uid,
+                            const struct orset_flags *set, const struct orset_flags *cut);
+/* That folder is shown in another one's mailbox, and the mail waits to leave its own. 1 or 0 */
+int orset_leaves_moved(struct orset *, uint32_t folder, uint32_t uid, const uint8_t guid[16]);
 /* A mail that folder's mailbox has under this UID, which was folder old's mailbox before; no
  * message is bound to it. 1: it is one that other sites have removed, and is to go here, too (an
  * ORSET_TASK_REMOVE without an op); 0: it is not. */

@@ -1,4 +1,5 @@
 /* commit - asks the replicator, and waits. */
+#include "dovecot-plugin/plugin/ask.h"
 #include "dovecot-plugin/plugin/commit.h"
 #include "dovecot-plugin/protocol/line.h"
 
@@ -6,28 +7,14 @@
 #include <guid.h>
 #include <ioloop.h>
 #include <mail-storage-private.h>
-#include <net.h>
 
 #include <errno.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-#define COMMIT_SOCKET "dovelane-commit"
 #define COMPLAIN_EVERY 60000 /* milliseconds */
-#define AGAIN 20             /* milliseconds, until a lost connection is made again */
 
 struct commit_save {
     const struct mailbox_transaction_context *of;
     char guid[LINE_GUID_HEX];
-};
-
-/* What is asked, and until when. */
-struct wait {
-    const char *path, *why; /* the second: there is nothing to wait for */
-    int64_t end;            /* as now() */
-    int fd;
 };
 
 /* --- which saves ------------------------------------------------------------------------------ */
@@ -111,14 +98,6 @@ void commit_forget(struct commit_saves *saves, const struct mailbox_transaction_
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-static int64_t now(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 /* A delivery to several recipients by LMTP: since when it waits, and what ends it. */
 static struct {
     int64_t since;
@@ -141,97 +120,16 @@ static void delivery_ends(void *context ATTR_UNUSED)
 static int64_t begin_of_wait(void)
 {
     if (!is_service("lmtp") || io_loop_get_root() == NULL)
-        return now();
+        return ask_now();
     if (delivery.ends == NULL) {
-        delivery.since = now();
+        delivery.since = ask_now();
         delivery.ends = timeout_add_short_to(io_loop_get_root(), 0, delivery_ends, (void *)NULL);
     }
     return delivery.since;
 }
 
-static void pause_for(const struct wait *w, int milliseconds)
-{
-    int64_t left = w->end - now();
-
-    if (left > 0)
-        (void)poll(NULL, 0, (int)I_MIN(left, milliseconds));
-}
-
-static void disconnect(struct wait *w)
-{
-    if (w->fd != -1)
-        i_close_fd(&w->fd);
-}
-
-/* FALSE: nobody listens. Where too many do already, it is tried again. */
-static bool connect_once(struct wait *w)
-{
-    w->fd = net_connect_unix(w->path);
-    if (w->fd != -1 || errno == EAGAIN || errno == EINTR)
-        return TRUE;
-    w->why = t_strdup_printf("%s: %m", w->path);
-    return FALSE;
-}
-
-/* A line's first bytes; 0: the connection was lost; -1: the time is over. */
-static ssize_t read_reply(struct wait *w, char *reply, size_t size)
-{
-    size_t n = 0;
-
-    for (;;) {
-        struct pollfd in = {.fd = w->fd, .events = POLLIN};
-        int64_t left = w->end - now();
-        ssize_t r;
-
-        if (left <= 0)
-            return -1;
-        if (poll(&in, 1, (int)left) <= 0)
-            continue;
-        r = read(w->fd, reply + n, size - 1 - n);
-        if (r < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
-        if (r <= 0)
-            return 0;
-        n += (size_t)r;
-        reply[n] = '\0';
-        if (memchr(reply, '\n', n) != NULL || n == size - 1) {
-            reply[strcspn(reply, "\n")] = '\0';
-            return (ssize_t)n;
-        }
-    }
-}
-
-/* 1: another site has them; 0: there is nothing to wait for, why says; -1: the time is over. A
- * replicator that is killed meanwhile is started again, and asked again. One is asked also when the
- * time was over before: it counts the reply as late. */
-static int ask(struct wait *w, const char *line, size_t size)
-{
-    char reply[256];
-    ssize_t n;
-
-    do {
-        if (w->fd == -1 && !connect_once(w))
-            return 0;
-        if (w->fd == -1 || send(w->fd, line, size, MSG_NOSIGNAL) != (ssize_t)size)
-            n = 0;
-        else
-            n = read_reply(w, reply, sizeof(reply));
-        if (n > 0 && reply[0] == '+')
-            return 1;
-        if (n > 0) {
-            w->why = t_strdup(reply + (reply[0] == '-' ? 1 : 0));
-            return 0;
-        }
-        disconnect(w);
-        if (n < 0)
-            return -1;
-        pause_for(w, AGAIN);
-    } while (now() < w->end);
-    return -1;
-}
-
 /* As many at a time as one line holds. */
-static int ask_all(struct wait *w, struct mailbox *box, const char (*guid)[LINE_GUID_HEX],
+static int ask_all(struct ask *w, struct mailbox *box, const char (*guid)[LINE_GUID_HEX],
                    unsigned count)
 {
     char line[LINE_COMMIT_MAX];
@@ -249,7 +147,7 @@ static int ask_all(struct wait *w, struct mailbox *box, const char (*guid)[LINE_
             r = ask(w, line, size);
         }
     }
-    disconnect(w);
+    ask_end(w);
     return r;
 }
 
@@ -258,9 +156,9 @@ static void say_nothing_to_wait_for(struct mailbox *box, const char *why)
 {
     static int64_t said = -COMPLAIN_EVERY;
 
-    if (now() - said < COMPLAIN_EVERY)
+    if (ask_now() - said < COMPLAIN_EVERY)
         return;
-    said = now();
+    said = ask_now();
     e_warning(box->storage->user->event,
               "dovelane: dovelane_commit = peers, but the reply to a save in %s does not wait for "
               "another site: %s",
@@ -270,10 +168,9 @@ static void say_nothing_to_wait_for(struct mailbox *box, const char *why)
 static void wait_for(struct plugin_user *puser, struct mailbox *box,
                      const char (*guid)[LINE_GUID_HEX], unsigned count)
 {
-    struct wait w = {.path =
-                         t_strconcat(box->storage->user->set->base_dir, "/" COMMIT_SOCKET, NULL),
-                     .end = begin_of_wait() + puser->set.commit_wait,
-                     .fd = -1};
+    struct ask w = {.path = ask_path(box->storage->user),
+                    .end = begin_of_wait() + puser->set.commit_wait,
+                    .fd = -1};
     int r = 0;
 
     if (box->storage->set->parsed_fsync_mode == FSYNC_MODE_NEVER)

@@ -27,6 +27,8 @@
 #include "dovecot-plugin/protocol/line.h"
 #include "dovecot-plugin/plugin/owner.h"
 #include "dovecot-plugin/plugin/user.h"
+#include "dovecot-plugin/stub/key.h"
+#include "dovecot-plugin/stub/mail.h"
 
 #include <guid.h>
 #include <ioloop.h>
@@ -295,6 +297,24 @@ void plugin_mailbox_user_ends(struct plugin_user *puser)
 
 /* --- mails ------------------------------------------------------------------------------------ */
 
+/* A stub that is linked there would be no mail: what proves it is another user's key. */
+static bool is_stub_of_another(const struct mailbox *to, struct mail *mail)
+{
+    struct mailbox *from = mail->box;
+    struct istream *in;
+    bool is = FALSE;
+
+    if (to->list != from->list) {
+        T_BEGIN
+        {
+            is = null_strcmp(stub_directory(to), stub_directory(from)) != 0 &&
+                 mail_get_hdr_stream(mail, NULL, &in) == 0 && stub_of_mail(mail) != NULL;
+        }
+        T_END;
+    }
+    return is;
+}
+
 static int copy(struct mail_save_context *ctx, struct mail *mail)
 {
     struct mailbox *box = ctx->transaction->box;
@@ -306,7 +326,7 @@ static int copy(struct mail_save_context *ctx, struct mail *mail)
 
     if (ctx->saving && commit_begin(pbox->puser, ctx))
         i_strocpy(guid, ctx->data.guid, sizeof(guid));
-    if (delivery_set_guid(pbox->puser, ctx) || guid[0] != '\0')
+    if (delivery_set_guid(pbox->puser, ctx) || guid[0] != '\0' || is_stub_of_another(box, mail))
         box->disable_reflink_copy_to = TRUE;
     ret = pbox->module_ctx.super.copy(ctx, mail);
     box->disable_reflink_copy_to = no_link;

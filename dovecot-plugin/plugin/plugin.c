@@ -8,6 +8,7 @@
 
 #include "dovecot-plugin/plugin/commit.h"
 #include "dovecot-plugin/plugin/delivery.h"
+#include "dovecot-plugin/plugin/fetch.h"
 #include "dovecot-plugin/plugin/hint.h"
 #include "dovecot-plugin/plugin/mailbox.h"
 #include "dovecot-plugin/plugin/user.h"
@@ -33,6 +34,7 @@ static void user_created(struct mail_user *user)
 static struct mail_storage_hooks hooks = {
     .mail_user_created = user_created,
     .mailbox_allocated = plugin_mailbox_allocated,
+    .mail_allocated = plugin_mail_allocated,
 };
 
 /* What the replicator's own worker changes came from the replicator. */

@@ -70,6 +70,20 @@ size_t line_commit(char out[LINE_COMMIT_MAX], const char *user, const char *name
     return o.full ? 0 : o.used;
 }
 
+size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, const char *sha256)
+{
+    struct out o = {.data = out, .size = LINE_FETCH_MAX};
+
+    add(&o, "2\t", 2);
+    add_escaped(&o, user);
+    add(&o, "\t", 1);
+    add(&o, guid, strlen(guid));
+    add(&o, "\t", 1);
+    add(&o, sha256, strlen(sha256));
+    add(&o, "\n", 1);
+    return o.full ? 0 : o.used;
+}
+
 size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char *guid,
                    const char *vname)
 {

@@ -33,6 +33,14 @@ size_t line_hint(char out[LINE_HINT_MAX], const char *user, const char *guid, co
 size_t line_commit(char out[LINE_COMMIT_MAX], const char *user, const char *namespace,
                    const char (*guid)[LINE_GUID_HEX], size_t n);
 
+/* A question for the bytes of a mail of which only a stub is here. */
+#define LINE_FETCH_MAX 1024
+#define LINE_SHA256_HEX 65 /* bytes of one, with its terminating 0 */
+
+/* "2 TAB user TAB guid TAB sha256 LF" into out. Length, or 0 when it does not fit. Read by
+ * protocol/fetch.h. */
+size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, const char *sha256);
+
 /* What a journal line says of a folder. */
 enum line_intent {
     /* it is about to be deleted; with its name, or an empty one where only its owner knows that */

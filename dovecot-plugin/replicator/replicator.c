@@ -21,6 +21,7 @@
 #include "dovecot-plugin/replicator/lanes/asked.h"
 #include "dovecot-plugin/replicator/users/pace.h"
 #include "dovecot-plugin/replicator/users/progress.h"
+#include "dovecot-plugin/replicator/users/fetches.h"
 #include "dovecot-plugin/replicator/users/questions.h"
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/resend.h"
@@ -209,6 +210,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->retire = retire_open(r);
     r->users = users_open(r);
     r->questions = questions_open(r);
+    r->fetches = fetches_open(r);
     r->commits = commits_open(r);
     r->told_asked_for = r->asked_for;
     r->sched = sched_open(r);
@@ -271,11 +273,13 @@ void replicator_close(struct replicator *r)
     inbox_close(r->inbox);
     commits_close(r->commits);
     questions_stop(r->questions);
+    fetches_stop(r->fetches);
     asked_close(r->asked);
     outbox_close(r->outbox);
     resend_close(r->resend);
     users_close(r->users);
     questions_close(r->questions);
+    fetches_close(r->fetches);
     unproven_close(r->unproven);
     retire_close(r->retire);
     pace_close(r->pace);

@@ -61,6 +61,7 @@ struct replicator {
     struct users *users;
     struct questions *questions;
     struct commits *commits;
+    struct fetches *fetches;
     struct sched *sched;
     struct holders *holders;
     struct workers *workers;

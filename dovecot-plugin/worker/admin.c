@@ -4,12 +4,15 @@
 #include "dovecot-plugin/orset/ops/op_batch.h"
 #include "dovecot-plugin/orset/ops/uid.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/protocol/fetch.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/fetch.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/kept/kept.h"
@@ -104,6 +107,14 @@ static void reply_kept(struct session *s)
     if (s->group->backup || n > 0)
         link_reply(s->link, "role\t%s\tkept=%u\tcannot-be-kept=%llu",
                    s->group->backup ? "backup" : "full", n, (unsigned long long)s->kept.failed);
+    else if (s->group->on_demand)
+        link_reply(s->link, "role\ton-demand");
+}
+
+/* What clients removed here stays at the other sites until it can be read. */
+static void reply_unseen(struct session *s, const char *vname)
+{
+    link_reply(s->link, "cannot-be-read\t%s\tremovals-wait", shown(vname));
 }
 
 static enum frame_result status(struct session *s)
@@ -140,6 +151,7 @@ static enum frame_result status(struct session *s)
                        (unsigned long long)s->group->site[i]);
     reply_bounds(s);
     reply_kept(s);
+    (void)unseen_each(s, reply_unseen);
     const uint64_t *messages = count_messages(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         struct orset_folder f;
@@ -165,7 +177,7 @@ struct verify {
     struct session *s;
     struct mailbox *box;
     struct mailbox_transaction_context *trans;
-    unsigned bound, missing, unplaced, flags, bodies;
+    unsigned bound, missing, unplaced, flags, bodies, stubs;
 };
 
 static int verify_message(void *arg, const struct orset_message *m, const struct orset_flags *own)
@@ -212,6 +224,8 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
                     v->flags++;
                 if (bodies && !body_is_of(mail, sha256))
                     v->bodies++;
+                else if (bodies)
+                    v->stubs += stubs_is(mail) > 0;
             }
         }
         T_END;
@@ -332,9 +346,10 @@ static enum frame_result verify(struct session *s, bool bodies)
                v.bodies == 0 && !waits && !other && *behind == '\0';
         link_reply(s->link,
                    "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u"
-                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s",
+                   "\tbodies=%u\tnames=%u\tuidvalidity=%u\tuidnext=%u%s%s",
                    shown(folder_text(s, f.index)), v.bound, v.unplaced, v.missing, unknown, v.flags,
-                   v.bodies, waits, other, *behind != '\0', behind);
+                   v.bodies, waits, other, *behind != '\0', behind,
+                   v.stubs == 0 ? "" : t_strdup_printf("\tstubs=%u", v.stubs));
     }
     /* before it no mailbox was read */
     link_reply(s->link, "verdict\t%s",
@@ -383,24 +398,59 @@ static bool named(const char *const *args, const char *vname)
     return *args == NULL || str_array_find(args, vname);
 }
 
-/* accept | restore [mailbox ...]: what is quarantined is a removal, or damage. */
+static bool is_in(const ARRAY_TYPE(const_string) * names, const char *vname)
+{
+    const char *const *name;
+    array_foreach (names, name) {
+        if (strcmp(*name, vname) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+/* accept of a mailbox that cannot be opened: removals do not wait for it any more. 1; 0: none waits
+ * for it; -1 */
+static int accept_unseen(struct session *s, const char *vname)
+{
+    int waits = unseen_waits(s, vname);
+    if (waits > 0 && unseen_accept(s, vname) < 0)
+        waits = -1;
+    if (waits > 0)
+        link_reply(s->link, "%s\tremovals-go", shown(vname));
+    if (waits < 0)
+        link_reply(s->link, "-%s: %s", shown(vname), shown(session_error(s)));
+    return waits;
+}
+
+/* accept | restore [mailbox ...]: what is quarantined is a removal, or damage. One that cannot be
+ * opened has to be named. */
 static enum frame_result decide(struct session *s, bool accept, const char *const *args)
 {
+    const struct frame_ingest all = {.n = 0};
     struct box *const *x;
+    ARRAY_TYPE(const_string) unseen;
     unsigned n = 0;
+    t_array_init(&unseen, 4);
     /* After a commit that failed this reads all mailboxes' rows anew: not while they are gone
      * through. */
     if (session_begin(s) < 0 || session_commit(s) < 0) {
         link_reply(s->link, "-%s", shown(session_error(s)));
         return FRAME_TEMPORARY;
     }
-    for (const char *const *a = args; *a != NULL; a++)
-        if (!is_mailbox(s, *a)) {
+    for (const char *const *a = args; *a != NULL; a++) {
+        int waits = accept ? accept_unseen(s, *a) : 0;
+        if (waits < 0)
+            return FRAME_TEMPORARY;
+        if (waits > 0) {
+            array_push_back(&unseen, a);
+        } else if (!is_mailbox(s, *a)) {
             link_reply(s->link, "-no mailbox %s is replicated here: see status", shown(*a));
             return FRAME_REFUSED;
         }
+    }
     array_foreach (&s->boxes, x) {
-        if (array_count(&(*x)->quarantine) == 0 || !named(args, (*x)->vname))
+        if (array_count(&(*x)->quarantine) == 0 || !named(args, (*x)->vname) ||
+            is_in(&unseen, (*x)->vname))
             continue;
         int decided = quarantine_decide(s, *x, accept);
         if (decided < 0) {
@@ -411,6 +461,8 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
                    decided);
         n++;
     }
+    if (array_count(&unseen) > 0)
+        return round_ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     if (n == 0) {
         link_reply(s->link, "-nothing is held%s", *args != NULL ? " there" : "");
         return FRAME_REFUSED;
@@ -474,6 +526,8 @@ enum frame_result admin(struct session *s, const char *const *args)
         return join(s);
     if (strcmp(args[0], ON_DISK_VERB) == 0)
         return on_disk(s, args + 1);
+    if (strcmp(args[0], FETCH_VERB) == 0)
+        return fetch_verb(s, args + 1);
     if (strcmp(args[0], "kept") == 0)
         return kept_show(s, args + 1);
     if (strcmp(args[0], "unexpunge") == 0)

@@ -1,5 +1,6 @@
 /* main - the service: one client connection, which is main's. */
 #include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/worker.h"
@@ -63,6 +64,7 @@ int main(int argc, char *argv[])
     master_service_init_log_with_pid(master_service);
     storage_service = compat_storage_service_init(master_service, flags);
     open_init();
+    stubs_init();
     sieve_load();
     restrict_access_allow_coredumps(TRUE);
     master_service_init_finish(master_service);
@@ -70,6 +72,7 @@ int main(int argc, char *argv[])
     master_service_run(master_service, client_connected);
 
     serve_end();
+    stubs_deinit();
     open_deinit();
     mail_storage_service_deinit(&storage_service);
     master_service_deinit(&master_service);

@@ -8,6 +8,7 @@
 #include "dovecot-plugin/protocol/delivery_id.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/session/files.h"
 #include "dovecot-plugin/worker/session/link.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
@@ -39,20 +40,47 @@ static bool syncs(struct session *s)
     return TRUE;
 }
 
+/* A message that was asked for, and where it is. */
+struct place {
+    uint32_t folder, uid;
+};
+struct look {
+    struct session *s;
+    ARRAY(struct place) places;
+};
+
 /* The state's word counts but for mails that went since, and are not judged yet. */
 static bool is_there(void *arg, uint32_t home, uint32_t uid)
 {
-    struct session *s = arg;
-    const struct box *x = box_by_folder(s, home);
+    struct look *look = arg;
+    const struct place p = {home, uid};
+    const struct box *x = box_by_folder(look->s, home);
+    array_push_back(&look->places, &p);
     return x != NULL && !x->gone && !x->all && !x->rewound && !x->now.lost && !x->now.doubted &&
            x->vanished == 0 && !seq_range_exists(&x->quarantine, uid);
 }
 
-/* enum orset_where, or -1 */
-static int where(struct session *s, const uint8_t guid[16])
+/* Only its header is on this disk: it counts as little as a mail that is awaited. */
+static bool is_stub(struct session *s, const struct look *look)
 {
-    int r = orset_guid_where(s->os, guid, is_there, s);
-    return r < 0 ? session_core_failed(s, "GUID") : r;
+    const struct place *p;
+    if (!stubs_are_here(s))
+        return FALSE;
+    array_foreach (&look->places, p) {
+        if (stubs_is_at(s, box_by_folder(s, p->folder), p->uid))
+            return TRUE;
+    }
+    return FALSE;
+}
+
+/* enum orset_where, or -1. *stub_r: it waits, and will not come. */
+static int where(struct session *s, const uint8_t guid[16], bool *stub_r)
+{
+    struct look look = {.s = s};
+    t_array_init(&look.places, 4);
+    int r = orset_guid_where(s->os, guid, is_there, &look);
+    *stub_r = r == ORSET_PLACED && is_stub(s, &look);
+    return r < 0 ? session_core_failed(s, "GUID") : *stub_r ? ORSET_WAITING : r;
 }
 
 /* --- what a peer asks ------------------------------------------------------------------------- */
@@ -98,13 +126,14 @@ enum frame_result on_disk_asked(struct session *s, uint64_t site, struct text bo
         return FRAME_OK;
     for (size_t i = 0; i < g.n; i++) {
         struct asked_guid a = {.site = site, .asked = g.asked};
+        bool stub;
         memcpy(a.guid, g.guid + i * PARCEL_GUID, sizeof a.guid);
-        int r = where(s, a.guid);
+        int r = where(s, a.guid, &stub);
         if (r < 0)
             return FRAME_TEMPORARY;
         if (r == ORSET_PLACED)
             buffer_append(here, a.guid, sizeof a.guid);
-        else
+        else if (!stub)
             await(s, &a);
     }
     confirm(s, site, g.asked, here);
@@ -115,11 +144,16 @@ int on_disk_say(struct session *s)
 {
     for (unsigned i = 0; i < array_count(&s->asked);) {
         const struct asked_guid a = *array_idx(&s->asked, i);
-        int r = where(s, a.guid);
+        bool stub;
+        int r = where(s, a.guid, &stub);
         if (r < 0)
             return -1;
-        if (r != ORSET_PLACED) {
+        if (r != ORSET_PLACED && !stub) {
             i++;
+            continue;
+        }
+        if (stub) {
+            array_delete(&s->asked, i, 1);
             continue;
         }
         T_BEGIN
@@ -193,9 +227,10 @@ static bool may_lack(struct session *s)
 static const char *word_of(struct session *s, const char *hex, bool scanned)
 {
     guid_128_t guid;
+    bool stub;
     if (guid_128_from_string(hex, guid) < 0)
         return ON_DISK_WAIT;
-    int r = where(s, guid);
+    int r = where(s, guid, &stub);
     if (r < 0)
         return NULL;
     if (r == ORSET_PLACED)

@@ -12,9 +12,11 @@
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/fetch.h"
 #include "dovecot-plugin/worker/bodies/give.h"
 #include "dovecot-plugin/worker/bodies/patience.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
@@ -254,7 +256,7 @@ static enum frame_result batch_parcel(struct session *s, struct peer *p, struct 
         return FRAME_REFUSED;
     }
     i_assert(s->bodies == NULL);
-    s->bodies = bodies_create();
+    s->bodies = bodies_create(stubs_site_is_whole(s, p->site));
     while (parcel_next_mail(&mails, &m))
         bodies_put(s->bodies, m.sha256, m.mail, FALSE);
     enum frame_result result = take_batch(s, p, batch);
@@ -415,6 +417,7 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     int r = 1;
     if (parcel_body(body, &b) < 0)
         return FRAME_REFUSED;
+    fetch_part(s, p, &b);
     if (expect(s) < 0)
         return FRAME_TEMPORARY;
     struct body_request *w = body_request_find(s, b.sha256);
@@ -423,6 +426,8 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     uint64_t had = spool_size(s, b.sha256);
     if (b.size != 0 && (r = spool_put(s, &b, &next)) < 0)
         return FRAME_TEMPORARY;
+    if (b.size != 0 && stubs_site_is_whole(s, p->site))
+        spool_is_whole_elsewhere(s, b.sha256);
     if (b.size != 0 && next >= had + PARCEL_PART_MAX && patience_grown(s, w->item) < 0)
         return FRAME_TEMPORARY;
     /* size 0: not held there. Asked for again at once, the same site would send the same bytes,
@@ -452,6 +457,13 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     return FRAME_OK;
 }
 
+static void fetch_mails(struct session *s, const struct peer *p, struct orset_reader mails)
+{
+    struct parcel_mail m;
+    while (array_count(&s->fetching) > 0 && parcel_next_mail(&mails, &m))
+        fetch_mail(s, p, &m);
+}
+
 /* Whole bodies are placed as they come: only those that were asked for, and only of the size and
  * the hash that the op said. When half of what can be asked for at once has come, or all of it,
  * more is asked for and all else is done. */
@@ -463,12 +475,13 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
     bool all = FALSE;
     if (parcel_bodies(body, &n, &mails) < 0)
         return FRAME_REFUSED;
+    fetch_mails(s, p, mails);
     if (is_joining(s))
         return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
     if (expect(s) < 0)
         return FRAME_TEMPORARY;
     i_assert(s->bodies == NULL);
-    s->bodies = bodies_create();
+    s->bodies = bodies_create(stubs_site_is_whole(s, p->site));
     while (parcel_next_mail(&mails, &m)) {
         struct body_request *w = body_request_find(s, m.sha256);
         if (w == NULL || m.mail.n != w->size)

@@ -12,6 +12,7 @@
 #include "dovecot-plugin/worker/apply/uidnext.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/fetch.h"
 #include "dovecot-plugin/worker/bodies/give.h"
 #include "dovecot-plugin/worker/bodies/patience.h"
 #include "dovecot-plugin/worker/exchange/exchange.h"
@@ -161,6 +162,7 @@ enum frame_result round_end(struct session *s, enum frame_result result)
     modseq_repair_wanted(s);
     peer_join_waits(s);
     kept_purge(s);
+    fetch_end(s);
     keep_look(s);
     if (array_count(&s->pending_wants) > 0)
         session_want_tick(s, 1); /* whatever was asked in between */

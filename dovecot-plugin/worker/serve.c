@@ -38,6 +38,17 @@ static const char *text_dup(pool_t pool, struct text t)
     return p_strndup(pool, t.p, t.n);
 }
 
+/* "3 4 " */
+static void take_sites(struct group *g, const char *list)
+{
+    const char *const *each;
+    uint64_t site;
+    for (each = t_strsplit_spaces(list, " "); *each != NULL && g->nstubbing < FRAME_SITES_MAX;
+         each++)
+        if (str_to_uint64(*each, &site) == 0)
+            g->stubbing[g->nstubbing++] = site;
+}
+
 static void take_hello(struct server *v, const struct frame_hello *h)
 {
     static const char here[] = "the process is there";
@@ -62,7 +73,9 @@ static void take_hello(struct server *v, const struct frame_hello *h)
     g->brake_count = 20;
     g->brake_percent = 10;
     g->brake_wait = 2000;
-    g->log_placed = g->backup = g->questions = FALSE;
+    g->log_placed = g->backup = g->on_demand = g->questions = FALSE;
+    g->on_demand_from = UINT64_MAX;
+    g->nstubbing = 0;
     g->keep_expunged = 0;
     for (size_t i = 0; i < h->nsettings; i++) {
         const char *key = t_strndup(h->setting[i].key.p, h->setting[i].key.n);
@@ -82,7 +95,12 @@ static void take_hello(struct server *v, const struct frame_hello *h)
         else if (strcmp(key, "log_placed") == 0)
             g->log_placed = strcmp(value, "yes") == 0;
         else if (strcmp(key, "role") == 0)
-            g->backup = strcmp(value, "backup") == 0;
+            g->backup = strcmp(value, "backup") == 0,
+            g->on_demand = strcmp(value, "on-demand") == 0;
+        else if (strcmp(key, "on_demand_from") == 0 && str_to_uint64(value, &ms) == 0)
+            g->on_demand_from = ms;
+        else if (strcmp(key, "on_demand_sites") == 0)
+            take_sites(g, value);
         else if (strcmp(key, "questions") == 0)
             g->questions = strcmp(value, "yes") == 0;
         else if (strcmp(key, "keep_expunged") == 0 && str_to_uint64(value, &ms) == 0)

@@ -6,8 +6,10 @@
 #include "dovecot-plugin/store/state_sqlite.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
+#include "dovecot-plugin/worker/bodies/fetch.h"
 #include "dovecot-plugin/worker/bodies/give.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/files.h"
@@ -293,6 +295,10 @@ static int session_init(struct session *s, bool existing, bool *permanent_r, con
     }
     removed_begin(s);
     validity_count_all(s);
+    if (stubs_open(s) < 0) {
+        *error_r = session_error(s);
+        return -1;
+    }
     s->state_id = file_id(state_path(s));
     s->fully_open = TRUE;
     return 0;
@@ -401,6 +407,8 @@ struct session *session_open(struct link *link, struct group *group,
     mailbox_table_init(s);
     session_lists_init(s);
     i_array_init(&s->wanted, 16);
+    i_array_init(&s->fetching, 4);
+    s->fetched = TRUE;
     s->plan = plan_create();
     /* not the same site first in each session: it may be down */
     s->ask_next = (unsigned)time(NULL);
@@ -487,6 +495,7 @@ void session_close(struct session **_s)
     mailbox_table_deinit(s);
     session_lists_deinit(s);
     array_free(&s->wanted);
+    array_free(&s->fetching);
     plan_free(&s->plan);
     give_free(s);
     array_free(&s->failing);

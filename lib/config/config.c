@@ -31,6 +31,11 @@ bool config_is_backup(const struct config_replica *r)
     return !strcmp(r->role, "backup");
 }
 
+bool config_is_on_demand(const struct config_replica *r)
+{
+    return !strcmp(r->role, "on-demand");
+}
+
 size_t config_sets(const struct config *c)
 {
     size_t n = c->nnodes > 0;

@@ -109,6 +109,8 @@ int config_node_index(const struct config *, const char *name);
 int config_replica_index(const struct config *, const char *name);
 /* role = backup */
 bool config_is_backup(const struct config_replica *);
+/* role = on-demand */
+bool config_is_on_demand(const struct config_replica *);
 bool config_list_has(const struct config_list *, const char *text);
 
 /* Whether mail of some destination is retained until it is replicated. */

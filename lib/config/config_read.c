@@ -313,10 +313,11 @@ static int check_replica_alone(cfg_t *cfg, cfg_t *sec)
         return -1;
     }
     if (strcmp(cfg_getstr(sec, "role"), "full") != 0 &&
-        strcmp(cfg_getstr(sec, "role"), "backup") != 0) {
+        strcmp(cfg_getstr(sec, "role"), "backup") != 0 &&
+        strcmp(cfg_getstr(sec, "role"), "on-demand") != 0) {
         cfg_error(cfg,
-                  "replica %s: role = %s is no role: full, or backup for a site without clients "
-                  "which keeps what others remove",
+                  "replica %s: role = %s is no role: full, on-demand (of large mails only headers "
+                  "are there), or backup (without clients, it keeps what others remove)",
                   name, cfg_getstr(sec, "role"));
         return -1;
     }

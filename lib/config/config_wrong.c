@@ -268,12 +268,22 @@ static char *check_nodes(const struct config *c, const char *path)
     return error ? error : check_spreads(c, path);
 }
 
-/* What clients do is done at another site than a backup. */
+/* What clients do is done at another site than a backup, and somebody has all bytes of all mails,
+ * from whom a site with headers only gets them. */
 static char *check_roles(const struct config *c, const char *path)
 {
-    size_t backups = 0;
-    for (size_t i = 0; i < c->nreplicas; i++)
+    size_t backups = 0, full = 0;
+    const struct config_replica *on_demand = NULL;
+    for (size_t i = 0; i < c->nreplicas; i++) {
         backups += config_is_backup(&c->replica[i]);
+        full += !config_is_backup(&c->replica[i]) && !config_is_on_demand(&c->replica[i]);
+        if (config_is_on_demand(&c->replica[i]))
+            on_demand = &c->replica[i];
+    }
+    if (on_demand && !full)
+        return mem_printf("%s: replica %s: role = on-demand, and no replica has role = full: one "
+                          "at least has the text of all mails",
+                          path, on_demand->name);
     if (!backups || backups < c->nreplicas)
         return NULL;
     return mem_printf("%s: replica %s: role = backup, and no replica is left for clients: one at "

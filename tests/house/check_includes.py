@@ -94,12 +94,14 @@ WALLS = {
     "dovecot-plugin/protocol":
         "dovecot-plugin/compat.h dovecot-plugin/orset/base dovecot-plugin/orset/ops",
     "dovecot-plugin/indexlog": "dovecot-plugin/compat.h",
+    "dovecot-plugin/stub": "dovecot-plugin/compat.h",
     "dovecot-plugin/mailbox": "dovecot-plugin/compat.h dovecot-plugin/orset",
     "dovecot-plugin/compare":
         "dovecot-plugin/orset dovecot-plugin/orset/base dovecot-plugin/orset/ops "
         "dovecot-plugin/orset/exchange dovecot-plugin/store",
     "dovecot-plugin/plugin":
-        "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog",
+        "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog "
+        "dovecot-plugin/stub",
     "dovecot-plugin/doveadm":
         "lib/config dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/protocol "
         "dovecot-plugin/mailbox dovecot-plugin/compare",
@@ -138,8 +140,8 @@ WALLS = {
         "dovecot-plugin/store dovecot-plugin/indexlog dovecot-plugin/worker/session",
     "dovecot-plugin/worker/bodies":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
-        "dovecot-plugin/protocol dovecot-plugin/mailbox dovecot-plugin/worker/session "
-        "dovecot-plugin/worker/logs",
+        "dovecot-plugin/protocol dovecot-plugin/stub dovecot-plugin/mailbox "
+        "dovecot-plugin/worker/session dovecot-plugin/worker/logs",
     "dovecot-plugin/worker/metadata":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/worker/session dovecot-plugin/worker/logs",
@@ -149,7 +151,7 @@ WALLS = {
     "dovecot-plugin/worker/apply":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "
         "dovecot-plugin/orset/state dovecot-plugin/orset/ops dovecot-plugin/protocol "
-        "dovecot-plugin/worker/session dovecot-plugin/worker/logs dovecot-plugin/worker/bodies "
+        "dovecot-plugin/stub dovecot-plugin/worker/session dovecot-plugin/worker/logs dovecot-plugin/worker/bodies "
         "dovecot-plugin/worker/kept dovecot-plugin/worker/metadata",
     "dovecot-plugin/worker/ingest":
         "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/base "

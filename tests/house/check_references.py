@@ -28,7 +28,7 @@ LEFT_OUT = {"COMPATIBILITY.md", "tests/house/check_references.py"}
 CATALOGUE, REFERENCES = "docs/failure-catalogue.md", "docs/references.md"
 PROTOCOL, CORE = "docs/replication-protocol.md", "dovecot-plugin/orset/orset.h"
 CORE_FOLDERS = ("dovecot-plugin/orset/", "tests/unit/orset/")
-CODES = 46  # the catalogue has F1 to F46
+CODES = 47  # the catalogue has F1 to F47
 GUIDES = {"admin guide": "docs/admin-guide.md", "replication guide": "docs/replication-guide.md",
           "admin reference": "docs/admin-reference.md",
           "replication reference": "docs/replication-reference.md"}
@@ -321,7 +321,7 @@ PLANTED = [
     "docs/none.md", "docs/a/none.md", 'docs/a/b.md, "None"', 'docs/a.md, "None"',
     'docs/a.md ("None")', 'docs/a.md, "In" 1 and 7.',
     'docs/a.md, "In" and\n * "None"', "none.c", "lib/none", "../none.h", "test_none",
-    "F47.", "F47's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
+    "F48.", "F48's", "(M5)", "DESIGN 8", "issue 24", "rule 1",
     "docs/replication-protocol.md, rule 3", "RFC 9999", "Mayer et al.", "the paper",
 ]
 DOCUMENTS = ["[a](none.txt)", "[a](#none)", "[a](a.md#none)", "`*none*`", "`none_test.py`"]

@@ -150,7 +150,7 @@ def pytest(level, name, files, marks, at_once, result, **env):
     junit = HERE / f"{name}.xml"
     files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).rglob(pattern))
     code = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", at_once, "--dist", "loadfile", "--durations", "15",
-                "--tier", "check,test,long", "-m", marks, f"--junitxml={junit}", *files],
+                "--tier=check,test,long", "-m", marks, f"--junitxml={junit}", *files],
                env=dict(os.environ, DOVELANE_BUILD=str(BUILD), **env)).returncode
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:

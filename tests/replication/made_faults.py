@@ -185,7 +185,7 @@ def caught_by_core(build):
 def caught_by_worker(build):
     """The first of the worker's tests that fails, or None."""
     words = ["/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-             "--tier", "check,test,long", WORKER_TESTS]
+             "--tier=check,test,long", WORKER_TESTS]
     done = subprocess.run(words, env={**os.environ, "DOVELANE_BUILD": str(build)}, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode == 0:

@@ -1,6 +1,8 @@
 """The judges can fail: each is shown something wrong and must say so. Needs no replicator."""
 import os
+import re
 import time
+from datetime import datetime
 
 import conftest
 import pytest
@@ -359,3 +361,29 @@ def test_traffic_agrees_with_one_replica_whose_clients_are_killed(apart):
     assert killed and journal.unanswered, "nothing was cut off: the test shows nothing"
     assert journal.judge({user: digest.read(apart.replicas[0], user) for user in users}) == []
     assert journal.acknowledged >= 300
+
+
+def ended(at, program, pid):
+    return f"dovecot-b: Nov 29 {at} {program}(u@example.org)<{pid}><x>: Fatal: master: service({program}): child {pid} killed with signal 11 (core dumps disabled)"
+
+
+TRAPS = [(datetime(2026, 11, 29, 5, 8, 58), "dovelane-worker", 20452), (datetime(2026, 11, 29, 5, 12, 3), "imap", 32750)]
+
+
+def test_an_end_that_the_kernel_explains_is_excused_by_its_process_id():
+    lines = [ended("05:12:04", "imap", 32750), ended("05:12:04", "imap", 32751), ended("05:12:04", "lmtp", 20452)]
+    assert conftest.without_own_faults(lines, TRAPS, pids_are_known=True) == lines[1:]
+
+
+def test_in_another_pid_namespace_an_end_is_excused_by_its_moment_once():
+    lines = [ended("05:08:59", "dovelane-worker", 15397), ended("05:12:04", "imap", 22194)]
+    assert not conftest.without_own_faults(lines, TRAPS, pids_are_known=False)
+    twice, late, another = ended("05:12:04", "imap", 22195), ended("05:12:40", "imap", 7), ended("05:12:04", "lmtp", 8)
+    assert conftest.without_own_faults([*lines, twice, late, another], TRAPS, pids_are_known=False) == [twice, late, another]
+
+
+def test_a_crash_elsewhere_is_excused_by_nobody():
+    assert not re.search(conftest.OWN_TRAP, "2026-11-29T05:12:03,398375+00:00 imap[5]: segfault at 20 ip 1 sp 2 error 4 in libdovecot-storage.so.0.0.0[5]", re.M)
+    assert not re.search(conftest.OWN_TRAP, "2026-11-29T05:12:03,398375+00:00 imap[5]: segfault at 18 ip 1 sp 2 error 4 in libdovecot.so.0.0.0[5]", re.M)
+    found = re.search(conftest.OWN_TRAP, "2026-11-29T05:12:03,398375+00:00 imap[5]: segfault at 18 ip 1 sp 2 error 4 in libdovecot-storage.so.0.0.0[5]", re.M)
+    assert (found[1], found[2], found[3]) == ("2026-11-29T05:12:03", "imap", "5")

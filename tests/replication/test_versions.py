@@ -86,5 +86,8 @@ def test_a_group_of_both_versions(old, storage):
             run_of(there, journal, step)
         assert is_old("b") and not is_old("a")
         assert not conftest.panics(there), conftest.panics(there)
+    except Exception:
+        print(there.logs(last=30) if there.mark else "not started")
+        raise
     finally:
         there.down()

@@ -31,9 +31,8 @@ def test_a_lost_map_of_an_mdbox_doubles_nothing_and_brings_nothing_back(tmp_path
         if closed:
             site.work(CLOSE)
         append(site, "INBOX", "late")
-        for path in site.root().rglob("dovecot*index*"):
-            if path.name.startswith(("dovecot.index", "dovecot.map.index")):
-                path.unlink()
+        for path in map_and_indexes(site):
+            path.unlink()
         for _ in range(3):
             world.settle()
         late = equal(world, uids=False)
@@ -44,12 +43,48 @@ def test_a_lost_map_of_an_mdbox_doubles_nothing_and_brings_nothing_back(tmp_path
         world.stop()
 
 
+def map_and_indexes(site):
+    return [path for path in site.root().rglob("dovecot*index*") if path.name.startswith(("dovecot.index", "dovecot.map.index"))]
+
+
 def lose_map(site):
     """An mdbox's map and all indexes, of a closed user."""
     site.work(CLOSE)
-    for path in site.root().rglob("dovecot*index*"):
-        if path.name.startswith(("dovecot.index", "dovecot.map.index")):
+    for path in map_and_indexes(site):
+        path.unlink()
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_mail_that_an_old_map_does_not_know_is_found_in_a_known_file(tmp_path_factory, meanwhile):
+    """Map and indexes are a backup's, the files are not. Dovecot alone shows the mail after `doveadm force-resync` only."""
+    world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
+    try:
+        site = world[1]
+        for n in range(3):
+            append(site, "INBOX", f"m{n}")
+        imap(site, "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        for _ in range(2):
+            world.settle()
+        site.work(CLOSE)
+        site.disconnect()
+        kept = {path: path.read_bytes() for path in map_and_indexes(site)}
+        (file,) = site.root().rglob("m.*")
+        before = file.stat().st_size
+        append(site, "INBOX", "late", "(\\Seen)")
+        assert file.stat().st_size > before
+        for path in map_and_indexes(site):
             path.unlink()
+        for path, data in kept.items():
+            path.write_bytes(data)
+            shutil.chown(path, "nobody", "nogroup")
+        if meanwhile:
+            append(site, "INBOX", "behind it in the file")
+        for _ in range(3):
+            world.settle()
+        assert subjects(equal(world, uids=False), "INBOX") == 3 + meanwhile, site.notes
+        assert any("does not know all of its mails" in said for _, said in site.notes)
+    finally:
+        world.stop()
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])

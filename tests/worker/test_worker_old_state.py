@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from worker_sites import append, crash_world, delete, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
+from worker_sites import USER, append, crash_world, delete, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
 from support.frames import CLOSE, PARCEL, TICK, num, text
 from support.worker_world import Failed
 
@@ -51,6 +51,82 @@ def test_what_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cl
     world.settle()
     world.settle()
     assert flags_of(world) == {"here0": {"\\Seen", "New"}}
+
+
+def test_what_a_peer_removed_of_a_mail_that_the_old_state_does_not_know_is_not_told_again(world):
+    """As above. The old state heard of it from the peer, and the peer of nothing new: he removes the mail that both know."""
+    site, peer = world[1], world[2]
+    world.settle()
+    keep_state(site)
+    for n in range(2):
+        append(site, "INBOX", f"here{n}", "(\\Flagged)")
+    world.settle()
+    site.disconnect()
+    rewind_state(site)
+    site.ingest()
+    for _ in range(10):     # the peer tells what it has, and hears of nothing new
+        while world.carry(lambda a, _, kind: a == 1 and kind == 1):
+            pass
+        site.work(TICK)
+    assert any("reading the mailboxes" in note for _, note in site.notes)
+    store(peer, "here0", "+FLAGS", "(\\Deleted)")
+    imap(peer, "INBOX", ("expunge",))
+    peer.ingest()
+    world.settle()
+    assert flags_of(world) == {"here1": {"\\Flagged"}}
+
+
+def test_deleted_that_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cleared(world):
+    """Saved as \\Deleted, told, and rescued at the peer. A client of the peer put another one back where it was: nobody's EXPUNGE takes them."""
+    site, peer = world[1], world[2]
+    world.settle()
+    imap(site, None, ("create", "Back"))
+    world.settle()
+    keep_state(site)
+    for n in range(2):
+        append(site, "INBOX", f"here{n}", "(\\Deleted)")
+    world.settle()
+    store(peer, "here0", "-FLAGS", "(\\Deleted)")
+    store(peer, "here1", "-FLAGS", "(\\Deleted)")
+    imap(peer, "INBOX", ("uid", "move", "2", "Back"))
+    imap(peer, "Back", ("uid", "move", "1", "INBOX"))
+    peer.ingest()
+    site.disconnect()
+    rewind_state(site)
+    world.settle()
+    world.settle()
+    assert any("new epoch" in note for _, note in site.notes)
+    assert flags_of(world) == {"here0": set(), "here1": set()}
+
+
+@pytest.mark.parametrize("folder", ["INBOX", "New"])
+def test_metadata_that_a_peer_set_and_changed_are_no_change_of_this_site(world, folder):
+    """The worker wrote the first value, and the old state does not know of that. What a client wrote last is his, though nobody heard of it."""
+    site, peer = world[1], world[2]
+
+    def put(where, key, value=None):
+        where.doveadm("mailbox", "metadata", *(("set",) if value else ("unset",)), "-u", USER, folder, f"/private/{key}", *([value] if value else []))
+    world.settle()
+    keep_state(site)
+    if folder != "INBOX":
+        imap(peer, None, ("create", folder))
+    append(peer, folder, "peer0")
+    for key in ("changed", "unset", "mine"):
+        put(peer, key, "first")
+    world.settle()
+    put(site, "mine", "second")
+    put(site, "here", "only")
+    site.disconnect()
+    put(peer, "changed", "second")
+    put(peer, "unset")
+    peer.ingest()
+    rewind_state(site)
+    site.verdict = True
+    world.settle()
+    world.settle()
+    assert any("new epoch" in note for _, note in site.notes)
+    for key, value in {"changed": b"second", "unset": b"", "mine": b"second", "here": b"only"}.items():
+        assert [s.doveadm("mailbox", "metadata", "get", "-u", USER, folder, f"/private/{key}").strip() for s in world.sites.values()] == [value] * 2, key
 
 
 def test_state_lost_is_learned_again(world):

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from worker_sites import append, delete, equal, guid_of, imap, needs_dovecot, subjects
+from worker_sites import append, delete, equal, guid_of, imap, make_world, needs_dovecot, subjects
 from support.frames import CLOSE
 from support.worker_world import USER
 
@@ -119,3 +119,42 @@ def test_another_folder_of_the_name_has_the_same_uidvalidity(world, last):
     for site in world.sites.values():
         found = uids(site, "F")
         assert validity(site, "F") == value and found[0] > shown[-1], (site.number, shown, found)
+
+
+@pytest.mark.parametrize("formats", ["sdbox,sdbox", "maildir,maildir"])
+@pytest.mark.parametrize("last", ["looked at", "after the last look"])
+def test_another_folder_has_the_uidvalidity_that_one_of_the_name_had_before_it_was_made_anew(formats, last):
+    """A client deletes it and makes it again. It lives on by another site's mail, so it is one
+    folder, which has the new mailbox's UIDVALIDITY. The one before is remembered."""
+    world = make_world(None, formats.split(","))
+    try:
+        append(world[1], "INBOX", "m")
+        world.settle()
+        imap(world[2], None, ("create", "F"))
+        append(world[2], "F", "first")
+        if last == "looked at":
+            append(world[2], "F", "more")
+        world.settle()
+        if last == "after the last look":
+            append(world[2], "F", "more")
+        value, shown, guid = validity(world[2], "F"), uids(world[2], "F"), guid_of(world[2], "F")
+        append(world[1], "F", "lives on")
+        delete(world[2], "F")
+        with open(world[2].state() / "intents", "a", encoding="ascii") as journal:
+            journal.write(f"N\t{guid}\t{shown[-1] + 1} {value}\n")
+        imap(world[2], None, ("create", "F"))
+        assert validity(world[2], "F") > value
+        world.settle()
+        assert "F" in equal(world)
+        delete(world[1], "F")
+        world.settle()
+        assert "F" not in equal(world)
+        set_counter(world[1], value - 1)
+        imap(world[1], None, ("create", "F"))
+        append(world[1], "F", "second")
+        assert validity(world[1], "F") == value
+        world.settle()
+        assert subjects(equal(world), "F") == 1
+        assert validity(world[2], "F") == value and uids(world[2], "F")[0] > shown[-1], (shown, uids(world[2], "F"))
+    finally:
+        world.stop()

@@ -448,7 +448,7 @@ int orset_local_also(struct orset *os, uint32_t folder, uint32_t uid,
     facts.guid_text = guid_text;
     int n = orset_copies_of(os, facts.guid, home->index, there.k, &dots);
     for (int i = 0; i < n; i++)
-        if (dots[i].dot.origin == os->self)
+        if (os->origin[dots[i].dot.origin].id.site == os->origin[os->self].id.site)
             return ORSET_KNOWN;
     if (n < 0 || n >= ORSET_SAME_MESSAGE_MAX)
         return n < 0 ? n : ORSET_KNOWN;
@@ -523,34 +523,13 @@ int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
                                                       : ORSET_KNOWN;
 }
 
-struct find_moved {
-    const uint8_t *guid;
-    struct orset_dot dot;
-};
-
-static int find_moved(void *arg, const struct orset_message *m, const struct orset_flags *own)
-{
-    struct find_moved *f = arg;
-    (void)own;
-    if (m->uid != 0 || memcmp(m->facts.guid, f->guid, 16) != 0)
-        return 0;
-    f->dot = m->dot;
-    return 1;
-}
-
 int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
 {
-    uint8_t guid[16];
-    struct find_moved find = {guid, {0, 0}};
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
-    int r;
-    struct folder *f = orset_need_folder(os, folder, &r);
-    if (!f || (r = orset_task_doomed_guid(os, folder, uid, guid)) <= 0)
-        return f && r == 0 ? ORSET_KNOWN : r;
-    if (f->home == folder || (r = orset_each_message(os, folder, find_moved, &find)) <= 0)
-        return r < 0 ? r : ORSET_KNOWN;
-    if ((r = orset_message_load(os, folder, find.dot, &os->m[0])) <= 0)
-        return r < 0 ? r : orset_storage_fail(os, "a message vanished");
+    int r = orset_find_moved(os, folder, uid);
+    if (r != ORSET_OK)
+        return r;
+    const struct folder *f = orset_folder_at(os, folder);
     int n = orset_group_load(os, &os->m[0]);
     if (n < 0)
         return n;

@@ -162,3 +162,21 @@ int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct ors
         r = orset_group_union(os, &os->m[0], seen);
     return r < 0 ? r : 1;
 }
+
+int orset_local_flags_moved(struct orset *os, uint32_t folder, uint32_t uid,
+                            const struct orset_flags *set, const struct orset_flags *cut)
+{
+    struct orset_flags wanted, kept = *set, gone, not_there;
+    int r = orset_find_moved(os, folder, uid);
+    if (r != ORSET_OK)
+        return r;
+    if ((r = orset_group_union(os, &os->m[0], &wanted)) < 0)
+        return r;
+    orset_flags_diff(cut, &wanted, &not_there);
+    not_there.system &= (uint8_t)~ORSET_DELETED; /* its clearing is told: another site may set it */
+    orset_flags_diff(cut, &not_there, &gone);
+    if ((r = leave_out_keywords(os, &os->m[0], &kept)) < 0)
+        return r;
+    return count_flags(&kept) + count_flags(&gone) == 0 ? ORSET_KNOWN
+                                                        : emit_flags(os, &os->m[0], &kept, &gone);
+}

@@ -222,6 +222,16 @@ int orset_attribute_apply(struct orset *os, uint32_t folder, const void *key, si
     return orset_task_put(os, ORSET_TASK_ATTRIBUTE, folder, key, key_len, &os->row);
 }
 
+int orset_attribute_known(struct orset *os, uint32_t folder, const char *key, size_t key_len)
+{
+    struct orset_key k;
+    struct attribute a;
+    if (key_len == 0 || key_len > ORSET_ATTRIBUTE_KEY_MAX)
+        return 0;
+    orset_attribute_key(&k, folder, key, key_len);
+    return orset_attribute_load(os, &k, &a);
+}
+
 int orset_attribute_get(struct orset *os, uint32_t folder, const char *key, size_t key_len,
                         const uint8_t **value, size_t *len)
 {

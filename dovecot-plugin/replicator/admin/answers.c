@@ -79,6 +79,8 @@ static void status_here(struct replicator *r, struct buf *rows)
                                          : "here");
     if (r->group.backup)
         buf_printf(rows, ", backup");
+    if (r->group.on_demand)
+        buf_printf(rows, ", on-demand");
     if (r->group.backup && hints_at_backup(r->hints) > 0)
         buf_printf(rows, ": %llu changes by clients", hints_at_backup(r->hints));
     buf_printf(rows, "\n");

@@ -43,6 +43,7 @@ void group_init(struct group *g, const struct config *c, size_t self)
     g->self = (uint64_t)me->id;
     g->name = me->name;
     g->backup = config_is_backup(me);
+    g->on_demand = config_is_on_demand(me);
     g->link = config_replica_link(c, self);
     g->node = *me->node ? me->node : me->name;
     for (size_t i = 0; i < c->replicate_namespaces.n && i < FRAME_NAMESPACES_MAX; i++) {
@@ -57,6 +58,7 @@ void group_init(struct group *g, const struct config *c, size_t self)
         struct peer *p = &g->peer[g->npeers++];
         *p = (struct peer){.site = (uint64_t)n->id,
                            .name = n->name,
+                           .on_demand = config_is_on_demand(n),
                            .link = config_replica_link(c, i),
                            .node = *n->node ? n->node : n->name};
         p->out[LANE_LIVE] = mem_printf(LANENAME_REPLICA "%s>%s", me->name, n->name);

@@ -14,6 +14,7 @@ struct peer {
     const char *node;        /* what that one calls itself */
     char *out[LANES];        /* lanes from here to it, on the own node */
     char *in[LANES];         /* lanes from it to here, on its node */
+    bool on_demand;          /* its role: it may have only headers of large mails */
     bool removed;            /* for ever: nothing is kept for it, nothing taken from it */
 };
 
@@ -21,6 +22,7 @@ struct group {
     uint64_t self;
     const char *name, *node;
     bool backup;             /* its role: clients use other sites */
+    bool on_demand;          /* its role: large mails' texts are at other sites */
     struct config_link link; /* to the own Redis */
     uint8_t digest[16];
     char *made_of; /* what the digest is of, for the log: "ids 1, 2; namespaces inbox" */

@@ -11,7 +11,9 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/protocol/commit.h"
+#include "dovecot-plugin/protocol/fetch.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
+#include "dovecot-plugin/replicator/users/fetches.h"
 #include "dovecot-plugin/replicator/users/questions.h"
 #include "dovecot-plugin/replicator/users/unproven.h"
 
@@ -72,7 +74,8 @@ static void end(struct client *c)
     answered(c);
     questions_end(m->r->questions, &c->waits);
     ev_io_stop(m->r->loop, &c->rd);
-    close(c->fd);
+    if (c->fd >= 0)
+        close(c->fd);
     TAILQ_REMOVE(&m->clients, c, link);
     metric_set(replicator_commits_open, (long long)--m->n);
     free(c);
@@ -246,9 +249,26 @@ static void name_each_once(struct commit_question *q)
     q->n = n;
 }
 
+/* It asks for a mail's bytes, which is not this file's. */
+static void hand_over(struct client *c, size_t n)
+{
+    struct fetches *fetches = c->all->r->fetches;
+    char line[LINE_COMMIT_MAX];
+    uint32_t uid = c->waits.uid;
+    int fd = c->fd;
+    memcpy(line, c->line, n);
+    c->fd = -1;
+    end(c);
+    fetches_client(fetches, fd, uid, line, n);
+}
+
 static void on_line(struct client *c, size_t n)
 {
     struct commit_question q;
+    if (n + 1 == c->n && fetch_is_asked(c->line, n)) {
+        hand_over(c, n);
+        return;
+    }
     metric_add(replicator_commits, 1);
     c->since = clock_monotonic();
     if (n + 1 != c->n || !commit_read(c->line, n, &q)) {

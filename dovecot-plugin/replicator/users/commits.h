@@ -12,7 +12,8 @@
 struct commits *commits_open(struct replicator *); /* behind the questions */
 void commits_close(struct commits *);              /* before the questions and the users */
 
-/* A connected process; fd is owned from here on. */
+/* A connected process; fd is owned from here on. Where it asks for a mail's bytes, that is left to
+ * fetches.h. */
 void commits_client(struct commits *, int fd);
 /* Each turn of the loop: what was answered is said. */
 void commits_run(struct commits *);

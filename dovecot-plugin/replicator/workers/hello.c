@@ -23,11 +23,22 @@ static void name_replicas(const struct replicator *r, char text[FRAME_NAME_MAX])
         log_fatal("the replicas' names do not fit into HELLO: shorten them");
 }
 
+/* "3 4 ": sites that may have only headers of large mails */
+static void name_on_demand(const struct replicator *r, char text[FRAME_NAME_MAX])
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < r->group.npeers && n < FRAME_NAME_MAX; i++)
+        if (r->group.peer[i].on_demand)
+            n += (size_t)snprintf(text + n, FRAME_NAME_MAX - n, "%llu ",
+                                  (unsigned long long)r->group.peer[i].site);
+}
+
 void hello_encode(struct orset_buf *out, const struct replicator *r)
 {
     struct frame f = {.type = FRAME_HELLO};
     struct frame_hello *h = &f.u.hello;
-    char replicas[FRAME_NAME_MAX];
+    char replicas[FRAME_NAME_MAX], on_demand[FRAME_NAME_MAX], from[32];
     char brake[32], percent[32], wait[32], nice_[32], timeout[32], keep[32];
     bool self = false;
     h->version = FRAME_VERSION;
@@ -52,6 +63,8 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
     snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
     snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
     snprintf(keep, sizeof keep, "%lld", (long long)r->config->keep_expunged);
+    snprintf(from, sizeof from, "%lld", (long long)r->config->on_demand_from);
+    name_on_demand(r, on_demand);
     const char *settings[][2] = {
         {"brake_count", brake},
         {"brake_percent", percent},
@@ -59,7 +72,11 @@ void hello_encode(struct orset_buf *out, const struct replicator *r)
         {"nice", nice_},
         {"worker_timeout", timeout},
         {"log_placed", r->config->log_placed == LOG_PLACED_YES ? "yes" : "no"},
-        {"role", r->group.backup ? "backup" : "full"},
+        {"role", r->group.backup      ? "backup"
+                 : r->group.on_demand ? "on-demand"
+                                      : "full"},
+        {"on_demand_from", from},
+        {"on_demand_sites", on_demand},
         {"keep_expunged", keep},
         {"questions", r->asked_for ? "yes" : "no"},
         {"replicas", replicas},

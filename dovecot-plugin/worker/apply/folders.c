@@ -209,6 +209,8 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     /* its log is to be read first */
     if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity || x->adopted != 0)
         return 0;
+    if (lived_raised(s, x, f) < 0)
+        return -1;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
     update.uid_validity = f->uid_validity;
@@ -492,9 +494,15 @@ static int adopt(struct session *s)
         if (orset_folder_get(s->os, x->folder, &f) < 0 || f.home == x->folder)
             continue;
         home = box_by_folder(s, f.home);
-        if (x->gone || x->now.leaving || x->vname == NULL || !f.live ||
-            (home != NULL && !home->gone))
+        if (x->gone || x->now.leaving || x->vname == NULL || !f.live)
             continue;
+        if (home != NULL && !home->gone) {
+            /* What clients did in it since it was read last is told before its mails are placed
+             * in the other one (scan_elsewhere.c). */
+            x->all = x->all || !x->now.elsewhere;
+            x->now.elsewhere = TRUE;
+            continue;
+        }
         if (adopt_one(s, x, home, f.home) < 0)
             return -1;
     }
@@ -603,7 +611,8 @@ static int deleted(struct session *s, struct box *x, bool done, uint32_t uid_nex
     uint32_t folder = x->folder;
     if (!done) {
         x->deleting = FALSE;
-        x->all = TRUE;
+        x->all = s->scan_again = TRUE;
+        (void)session_retry(s, "delete", x->vname, 100);
         return put_box(s, x);
     }
     crash_at("delete");

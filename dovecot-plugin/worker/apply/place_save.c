@@ -1,6 +1,7 @@
 /* place_save - saves the mails of one run: a copy of one that is here, or the bytes that came. */
 #include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/stub/mail.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/modseq_write.h"
 #include "dovecot-plugin/worker/apply/place.h"
@@ -9,6 +10,7 @@
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/identity.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/file_names.h"
 #include "dovecot-plugin/worker/session/flags.h"
@@ -110,6 +112,12 @@ static void read_message_id(struct placing *p, struct place_item *item, struct i
     i_stream_seek(in, 0);
 }
 
+/* Who reads public mailboxes has not the key of the user's stubs (bodies/stubs.c). */
+static bool stub_may_be_copied(const struct placing *p, struct mail *mail)
+{
+    return p->box->list->ns->type == MAIL_NAMESPACE_TYPE_PRIVATE || stub_of_mail(mail) == NULL;
+}
+
 /* 1: copied; 0: there is nothing to copy; -1: it failed */
 static int copy_from(struct placing *p, struct place_item *item)
 {
@@ -132,9 +140,15 @@ static int copy_from(struct placing *p, struct place_item *item)
         /* The source's GUID says which mail it is, not which bytes: those of another delivery,
          * or of a file that was edited or rotted, or that cannot be read, are asked for. */
         if (memcmp(hash, t->message.facts.guid, 16) == 0 &&
-            body_is_of(mail, t->message.facts.sha256)) {
+            body_is_of(mail, t->message.facts.sha256) && stub_may_be_copied(p, mail)) {
+            bool is_stub = stub_of_mail(mail) != NULL;
+            uint32_t uid_next = p->uid_next;
             struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
             r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
+            if (r < 0 && is_stub) { /* by a link only; else its text is asked for */
+                p->uid_next = uid_next;
+                r = 0;
+            }
             if (r > 0 && s->group->log_placed &&
                 mail_get_first_header(mail, "Message-ID", &value) > 0)
                 keep_message_id(p, item, value);
@@ -238,6 +252,21 @@ static void note_file_name(struct session *s, const struct orset_task *t)
         file_name_is_used(guid);
 }
 
+static int save_it(struct placing *p, const struct orset_task *t, struct istream *in,
+                   struct mail_keywords **keywords)
+{
+    const struct orset_facts *facts = &t->message.facts;
+    struct stub stub;
+    struct stub_key key;
+    bool as_stub = body_is_whole_elsewhere(p->s, facts->sha256) &&
+                   stubs_wanted(p->s, p->box, facts, in, &stub, &key);
+    struct mail_save_context *ctx = save_init(p, t, keywords, FALSE);
+    sync_gather();
+    int r = save_stream_as(ctx, in, as_stub ? &stub : NULL, &key);
+    sync_let();
+    return r;
+}
+
 static int save_item(struct placing *p, struct place_item *item)
 {
     struct orset_task *t = &item->task;
@@ -261,10 +290,7 @@ static int save_item(struct placing *p, struct place_item *item)
         p->handed += handed;
         item->spooled = !handed;
         read_message_id(p, item, in);
-        struct mail_save_context *ctx = save_init(p, t, &keywords, FALSE);
-        sync_gather();
-        r = save_stream(ctx, in) < 0 ? -1 : 1;
-        sync_let();
+        r = save_it(p, t, in, &keywords) < 0 ? -1 : 1;
         if (keywords != NULL)
             mailbox_keywords_unref(&keywords);
         i_stream_unref(&in);

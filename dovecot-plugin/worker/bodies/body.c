@@ -7,7 +7,9 @@
 #include "dovecot-plugin/protocol/delivery_id.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/stub/mail.h"
 #include "dovecot-plugin/worker/bodies/body.h"
+#include "dovecot-plugin/worker/bodies/stubs.h"
 #include "dovecot-plugin/worker/session/files.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -132,8 +134,25 @@ bool batch_bodies_find(const struct batch_bodies *k, const uint8_t sha256[32], s
     return FALSE;
 }
 
+/* What its line says; none of its bytes is here. 1; 0: it is no stub; -1 */
+static int stub_facts(struct mail *mail, struct orset_facts *f)
+{
+    int r = stubs_is(mail);
+    if (r <= 0)
+        return r;
+    const struct stub stub = *stub_of_mail(mail);
+    if (mail_facts_head(mail, f) < 0)
+        return -1;
+    memcpy(f->sha256, stub.sha256, sizeof f->sha256);
+    f->size = stub.size;
+    return 1;
+}
+
 int body_facts(struct mail *mail, struct orset_facts *f, struct batch_bodies *bodies)
 {
+    int is_stub = stub_facts(mail, f);
+    if (is_stub != 0)
+        return is_stub < 0 ? -1 : 0;
     size_t room = bodies == NULL ? 0 : batch_bodies_begin(bodies);
     int r = mail_facts(mail, f, room == 0 ? NULL : bodies->bytes, room);
     if (room > 0)
@@ -149,6 +168,14 @@ static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
     if (EVP_DigestFinal_ex(hash, is, NULL) != 1)
         i_fatal("OpenSSL: SHA-256");
     return memcmp(is, sha256, 32) == 0;
+}
+
+/* Of a stub: which mail it is, its line says; bytes to give are not here. */
+static int read_stub(const struct stub *stub, const uint8_t sha256[32], size_t most,
+                     uint64_t *size_r)
+{
+    *size_r = most == 0 ? stub->size : 0;
+    return most == 0 && memcmp(stub->sha256, sha256, sizeof stub->sha256) == 0;
 }
 
 /* dropped_r: the form is not all that is there. */
@@ -167,6 +194,11 @@ static int read_form(struct mail *mail, bool as_it_is, const uint8_t sha256[32],
     if (form.in == NULL)
         return mailbox_get_last_mail_error(mail->box) == MAIL_ERROR_EXPUNGED ? 0 : -1;
     buffer_set_used_size(part, 0);
+    const struct stub *stub = stub_of_mail(mail);
+    if (stub != NULL) {
+        i_stream_unref(&form.in);
+        return read_stub(stub, sha256, most, size_r);
+    }
     while (canonical_next(&form, &data, &n)) {
         uint64_t skip = offset > at ? I_MIN(offset - at, n) : 0;
         if (EVP_DigestUpdate(hash, data, n) != 1)
@@ -321,12 +353,19 @@ int copy_mail(struct mail_save_context **ctx, struct mail *mail)
     return mailbox_copy(ctx, mail);
 }
 
-/* Ends the save, or cancels it. */
 int save_stream(struct mail_save_context *ctx, struct istream *in)
+{
+    return save_stream_as(ctx, in, NULL, NULL);
+}
+
+int save_stream_as(struct mail_save_context *ctx, struct istream *in, const struct stub *stub,
+                   const struct stub_key *key)
 {
     ssize_t n;
     if (mailbox_save_begin(&ctx, in) < 0)
         return -1;
+    if (stub != NULL)
+        stub_save(ctx, stub, key);
     while ((n = i_stream_read(in)) > 0 || n == -2)
         if (mailbox_save_continue(ctx) < 0) {
             mailbox_save_cancel(&ctx);
@@ -348,12 +387,14 @@ struct body {
 };
 
 struct bodies {
+    bool whole;              /* the site that gave them keeps them whole */
     ARRAY(struct body) list; /* at most PARCEL_MAILS_MAX */
 };
 
-struct bodies *bodies_create(void)
+struct bodies *bodies_create(bool whole)
 {
     struct bodies *b = i_new(struct bodies, 1);
+    b->whole = whole;
     i_array_init(&b->list, 16);
     return b;
 }
@@ -432,6 +473,26 @@ static const char *spool_path(struct session *s, const uint8_t sha256[32], bool 
     return t_strconcat(s->dir, "/bodies/", binary_to_hex(sha256, 32), whole ? "" : ".part", NULL);
 }
 
+/* There is such a file: a site that keeps it whole gave a part of what is there. */
+static const char *whole_path(struct session *s, const uint8_t sha256[32])
+{
+    return t_strconcat(s->dir, "/bodies/", binary_to_hex(sha256, 32), ".whole", NULL);
+}
+
+void spool_is_whole_elsewhere(struct session *s, const uint8_t sha256[32])
+{
+    int fd = open(whole_path(s, sha256), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    i_close_fd(&fd);
+}
+
+bool body_is_whole_elsewhere(struct session *s, const uint8_t sha256[32])
+{
+    struct stat st;
+    if (s->bodies != NULL && bodies_has(s->bodies, sha256))
+        return s->bodies->whole;
+    return stat(whole_path(s, sha256), &st) == 0;
+}
+
 uint64_t spool_size(struct session *s, const uint8_t sha256[32])
 {
     struct stat st;
@@ -444,6 +505,7 @@ void spool_drop(struct session *s, const uint8_t sha256[32])
         return;
     (void)unlink(spool_path(s, sha256, TRUE));
     (void)unlink(spool_path(s, sha256, FALSE));
+    (void)unlink(whole_path(s, sha256));
 }
 
 static struct istream *spool_open(struct session *s, const uint8_t sha256[32])
@@ -545,5 +607,9 @@ bool spool_keep(struct session *s, const uint8_t sha256[32])
         return TRUE;
     spool_drop(s, sha256); /* a part of it */
     const struct parcel_body whole = {.sha256 = sha256, .size = b->mail.n, .part = b->mail};
-    return (b->checked || body_is(s, sha256, b->mail)) && spool_put(s, &whole, &next) > 0;
+    if ((!b->checked && !body_is(s, sha256, b->mail)) || spool_put(s, &whole, &next) <= 0)
+        return FALSE;
+    if (s->bodies->whole)
+        spool_is_whole_elsewhere(s, sha256);
+    return TRUE;
 }

@@ -10,6 +10,8 @@
 struct orset_facts;
 struct parcel_body;
 struct session;
+struct stub;
+struct stub_key;
 
 /* Bodies that a scan has read, at most as many as go along with one batch. What it found new is
  * sent with them, without reading them again, and what is a copy goes without any. */
@@ -53,9 +55,12 @@ void body_own_guid(uint8_t own_r[16], const uint8_t guid[16], const uint8_t sha2
 int copy_mail(struct mail_save_context **, struct mail *);
 /* Saves what the stream has; ends or cancels the save. */
 int save_stream(struct mail_save_context *, struct istream *);
+/* The same without the mail's text, unless stub is NULL (stub/mail.h). */
+int save_stream_as(struct mail_save_context *, struct istream *, const struct stub *,
+                   const struct stub_key *);
 
 /* Bodies that came with a parcel, by SHA-256; NULL where absent. Points into the parcel. */
-struct bodies *bodies_create(void);
+struct bodies *bodies_create(bool whole); /* whole: who gave them keeps them so (stubs.h) */
 void bodies_free(struct bodies **);
 /* checked: body_is() says so */
 void bodies_put(struct bodies *, const uint8_t sha256[32], struct text mail, bool checked);
@@ -76,6 +81,10 @@ void spool_drop(struct session *, const uint8_t sha256[32]);
 /* Removes what is there when nothing waits for it: of mails that were removed before they were
  * whole. */
 void spool_clear(struct session *);
+/* A site that keeps whole what it gives gave a part of it. */
+void spool_is_whole_elsewhere(struct session *, const uint8_t sha256[32]);
+/* The same of a body that body_open() opens: then that site has all of it. */
+bool body_is_whole_elsewhere(struct session *, const uint8_t sha256[32]);
 /* How much of it is there. */
 uint64_t spool_size(struct session *, const uint8_t sha256[32]);
 

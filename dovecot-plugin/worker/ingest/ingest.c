@@ -31,25 +31,44 @@
 #include <guid.h>
 #include <mail-storage-private.h>
 
+/* The mails of a folder that is shown in another one's mailbox leave its own, which is looked at
+ * only for what clients did there meanwhile. One that is about to be adopted waits. */
+static bool is_looked_at(struct session *s, struct box *x, const struct orset_folder *f)
+{
+    const struct box *home = box_by_folder(s, f->home);
+    if (f->home == x->folder) {
+        x->now.elsewhere = FALSE;
+        return TRUE;
+    }
+    return x->all && x->now.elsewhere && f->live && home != NULL && !home->gone;
+}
+
 static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
 {
     struct mailbox_scan l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;
     int r = 0;
     if (x->gone || x->now.leaving || x->pass.absent || x->vname == NULL ||
-        orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
+        orset_folder_get(s->os, x->folder, &f) < 0 || !is_looked_at(s, x, &f))
         return 0;
     T_BEGIN
     {
         l.box = session_mailbox(s, x->vname, 0);
-        uint64_t stamp = ingest_stamp(l.box);
+        uint64_t files, stamp = ingest_stamp(l.box, &files);
+        unsigned unread = array_count(&in->unread), looked = array_count(&in->scanned);
         if (!sweep || stamp == 0 || stamp != x->at.stamp || x->all || x->rewound ||
             x->at.indexid == 0) {
             r = scan_box(&l);
             unsigned n = array_count(&in->scanned);
-            struct scanned_mailbox *last = n > 0 ? array_idx_modifiable(&in->scanned, n - 1) : NULL;
-            if (r == 0 && last != NULL && last->x == x)
+            if (r == 0 && l.closed)
+                r = unseen_closed(s, in, x, files);
+            if (r == 0 && n > looked) {
+                struct scanned_mailbox *last = array_idx_modifiable(&in->scanned, n - 1);
                 last->cursor.stamp = l.again ? 0 : stamp;
+                bool all = l.blind == 0 && array_count(&in->unread) == unread;
+                last->files = all ? files : 0;
+                r = unseen_scanned(s, in, &l.was, l.blind);
+            }
         }
         mailbox_free(&l.box);
     }
@@ -57,14 +76,19 @@ static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool 
     return r;
 }
 
-static void ingest_init(struct ingest *in)
+static void ingest_init(struct session *s, struct ingest *in)
 {
+    struct box *const *x;
     i_zero(in);
+    in->first = TRUE;
+    array_foreach (&s->boxes, x)
+        in->first = in->first && (*x)->at.indexid == 0;
     i_array_init(&in->removals, 16);
     i_array_init(&in->scanned, 16);
     i_array_init(&in->outside, 4);
     i_array_init(&in->staying, 4);
     i_array_init(&in->unread, 4);
+    i_array_init(&in->unseen, 1);
     i_array_init(&in->backups, 4);
 }
 
@@ -84,6 +108,7 @@ static void ingest_deinit(struct session *s, struct ingest *in)
     array_free(&in->outside);
     array_free(&in->staying);
     array_free(&in->unread);
+    array_free(&in->unseen);
     index_log_replay_forget(&in->backups);
 }
 
@@ -96,6 +121,9 @@ static int ingest_finish(struct session *s, struct ingest *in)
         return -1;
     scan_modseqs_end(s);
     array_foreach (&in->scanned, l) {
+        /* what came into it is an op, though its cursor stays */
+        if (unseen_looked(s, l->x, l->files) < 0)
+            return -1;
         if (l->undone)
             continue;
         l->x->at = l->cursor;
@@ -205,7 +233,7 @@ static int some_begin(struct session *s, struct ingest *in)
 {
     if (session_begin(s) < 0)
         return -1;
-    ingest_init(in);
+    ingest_init(s, in);
     in->locked = TRUE;
     return 0;
 }
@@ -262,7 +290,7 @@ int ingest(struct session *s, const struct frame_ingest *f, bool joined, send_fn
         session_rollback(s);
         return -1;
     }
-    ingest_init(&in);
+    ingest_init(s, &in);
     in.send = send;
     s->batch_bodies = batch_bodies_create();
     int r = ingest_all(s, f, &in);

@@ -21,5 +21,10 @@ bool ingest_is_current(struct session *, uint32_t folder);
 /* Decides on what is quarantined and is gone still; what went besides is the next scan's to
  * judge. How many mails that were, or -1. */
 int quarantine_decide(struct session *, struct box *, bool accept);
+/* Mailboxes that cannot be opened, and for which removals wait. */
+int unseen_each(struct session *, void (*fn)(struct session *, const char *vname));
+int unseen_waits(struct session *, const char *vname); /* 1: for that one; 0; -1 */
+/* No mail was moved there, an admin says: from now on none waits. */
+int unseen_accept(struct session *, const char *vname);
 
 #endif

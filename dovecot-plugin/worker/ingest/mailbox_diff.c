@@ -363,14 +363,14 @@ static int last_uid_next(struct tree *t, const struct box *x, const struct orset
     return core(t->s, orset_local_uid_next(t->s->os, x->folder, said), x->vname);
 }
 
-/* One that was made, filled and deleted since the last look. */
+/* Clients know its UIDs. The state may never have heard of it, or its folder may live on with
+ * another UIDVALIDITY, by a mailbox that was made since. */
 static int note_lived(void *arg, const struct deletion *d)
 {
     struct session *s = arg;
     buffer_t *name = t_buffer_create(128);
     if (d->vname == NULL || d->uid_validity == 0 || d->uid_next <= 1 ||
-        d->uid_next > ORSET_UID_JUMP || box_by_guid(s, d->guid) != NULL ||
-        !name_of_vname(s, d->vname, name))
+        d->uid_next > ORSET_UID_JUMP || !name_of_vname(s, d->vname, name))
         return 0;
     return lived_add(s, name->data, name->used, d->uid_validity, d->uid_next);
 }
@@ -564,6 +564,8 @@ static int conclude(struct tree *t)
 {
     t->s->no_outside = FALSE;
     if (find_all(t) < 0)
+        return -1;
+    if (unseen_judge(t) < 0)
         return -1;
     return judge_deleted(t) < 0 || match_known(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
 }

@@ -59,7 +59,8 @@ static void add_found(struct tree *t, const char *vname)
     struct mailbox *box = session_mailbox(t->s, vname, 0);
     enum mail_error error;
     const struct box *x = box_by_vname(t->s, vname);
-    uint64_t stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box);
+    uint64_t files,
+        stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box, &files);
     /* where there is a stamp, there is a log */
     if (x != NULL && stamp == 0 && session_index_is_lost(t->s, x, box)) {
         f.unreadable = t->in->locked = TRUE;
@@ -122,6 +123,30 @@ static bool is_alias(struct mailbox_list *list, const char *vname)
     return alias;
 }
 
+/* By its path, whether or not it can be opened. 1; 0: it is not there, and none can be; -1: the file
+ * system does not tell (errno). */
+static int stat_mailbox(struct session *s, const char *vname, const char **path_r)
+{
+    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
+    const char *name = mailbox_list_get_storage_name(ns->list, vname), *why;
+    struct stat st;
+    if (!session_has_namespace(s, ns) || !mailbox_list_is_valid_name(ns->list, name, &why) ||
+        is_alias(ns->list, vname) ||
+        mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_MAILBOX, path_r) <= 0)
+        return 0;
+    /* With LAYOUT=fs, a Maildir that was deleted keeps its directory while it has children. */
+    if (strcmp(mail_namespace_get_default_storage(ns)->name, "maildir") == 0)
+        *path_r = t_strconcat(*path_r, "/cur", NULL);
+    return stat(*path_r, &st) == 0 ? 1 : is_not_there(errno) ? 0 : -1;
+}
+
+static void add_closed(struct tree *t, const char *vname, const char *path)
+{
+    struct found_mailbox f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
+    session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: stat(%s): %m", vname, path);
+    array_push_back(&t->found, &f);
+}
+
 /* One error and nothing is concluded: a list that was not read to its end lacks mailboxes that
  * are there. */
 int mailboxes_find(struct tree *t)
@@ -129,15 +154,20 @@ int mailboxes_find(struct tree *t)
     int r = 0;
     for (struct mail_namespace *ns = t->s->user->namespaces; ns != NULL && r == 0; ns = ns->next) {
         const struct mailbox_info *info;
+        const char *path;
         if (!session_has_namespace(t->s, ns))
             continue;
         /* The list index is not asked: it opens each mailbox that it does not know yet. */
         struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
             ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
         while ((info = mailbox_list_iter_next(iter)) != NULL)
-            if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0 &&
-                !is_alias(ns->list, info->vname))
+            if (is_alias(ns->list, info->vname))
+                continue;
+            else if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0)
                 add_found(t, info->vname);
+            else if (stat_mailbox(t->s, info->vname, &path) < 0)
+                /* one whose directory the user may not enter is listed as if it were none */
+                add_closed(t, info->vname, path);
         if (mailbox_list_iter_deinit(&iter) < 0)
             r = session_fail(t->s, "namespace %s cannot be listed: %s", compat_namespace_name(ns),
                              mailbox_list_get_last_internal_error(ns->list, NULL));
@@ -150,23 +180,12 @@ int mailboxes_find(struct tree *t)
  * asked for by its name. It is missed only where the file system says that nothing is there. */
 static void add_unlisted(struct tree *t, const char *vname)
 {
-    struct mail_namespace *ns = mail_namespace_find(t->s->user->namespaces, vname);
-    const char *name = mailbox_list_get_storage_name(ns->list, vname), *path, *why;
-    struct found_mailbox f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
-    struct stat st;
-    if (!session_has_namespace(t->s, ns) || !mailbox_list_is_valid_name(ns->list, name, &why) ||
-        is_alias(ns->list, vname) ||
-        mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
-        return;
-    /* With LAYOUT=fs, a Maildir that was deleted keeps its directory while it has children. */
-    if (strcmp(mail_namespace_get_default_storage(ns)->name, "maildir") == 0)
-        path = t_strconcat(path, "/cur", NULL);
-    if (stat(path, &st) == 0) {
-        add_found(t, f.vname);
-    } else if (!is_not_there(errno)) {
-        session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: stat(%s): %m", vname, path);
-        array_push_back(&t->found, &f);
-    }
+    const char *path;
+    int r = stat_mailbox(t->s, vname, &path);
+    if (r > 0)
+        add_found(t, vname);
+    else if (r < 0)
+        add_closed(t, vname, path);
 }
 
 static void mark_rows_of(struct session *s, const char *vname)

@@ -32,6 +32,7 @@ struct scanned_mailbox {
     struct log_pos end;   /* of the log, as it saw it */
     /* not all of what it found could be said: the cursor stays, and another scan finds it again */
     bool undone;
+    uint64_t files; /* before the scan, by ingest_stamp(); 0: unknown, or not all could be read */
 };
 
 /* One mailbox, committed in parts; its expunges go into later. */
@@ -43,7 +44,12 @@ struct ingest {
     /* new mails whose bytes could not be read: what they are copies of stays */
     ARRAY_TYPE(mail_guid) unread;
     unsigned unread_sorted; /* how many of them there were when they were sorted */
-    unsigned pending;       /* changes since the last commit */
+    /* names of mailboxes that cannot be opened, and may have got mails: removals wait (unseen.c) */
+    ARRAY_TYPE(const_string) unseen;
+    /* a folder + 1 of which a scan found the same, and one with mails that cannot be read; 0: none */
+    uint32_t closed, blind;
+    bool first;       /* nothing was looked at before: nothing was removed since */
+    unsigned pending; /* changes since the last commit */
     /* NULL, or its parts go to the peers as they are committed, with session.batch_bodies */
     send_fn *send;
     /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
@@ -75,8 +81,22 @@ int mailboxes_leave(struct session *, struct ingest *);
 /* Of an INBOX that was renamed, behind the adds of what it was renamed to. 1: its mails have
  * left it, and the one that is there now is to be looked at; 0: nothing, or not now; -1 */
 int inbox_leave(struct session *, struct ingest *);
-/* What a sweep compares: files that change when the mailbox does. 0: unknown, look. */
-uint64_t ingest_stamp(struct mailbox *);
+/* What a sweep compares: files that change when the mailbox does. 0: unknown, look. *files_r is
+ * the same, but for what a change of their owner or mode changes, too. */
+uint64_t ingest_stamp(struct mailbox *, uint64_t *files_r);
+/* --- unseen.c --- */
+struct tree;
+/* After mailboxes were listed; in a transaction. */
+int unseen_judge(struct tree *);
+bool unseen_holds(const struct ingest *);
+/* Removals wait: says so, and looks again later. */
+void unseen_wait(struct session *, struct ingest *);
+/* The mailbox was looked at, and these were its files; in a transaction. */
+int unseen_looked(struct session *, const struct box *, uint64_t files);
+/* It could not be opened by a scan; files: ingest_stamp(). In a transaction. */
+int unseen_closed(struct session *, struct ingest *, const struct box *, uint64_t files);
+/* The mailbox, as it was before its scan; blind: struct mailbox_scan. In a transaction. */
+int unseen_scanned(struct session *, struct ingest *, const struct box *was, uint32_t blind);
 /* Ends the quarantine by orset_local_expunge or orset_local_missing of each mail in it. How many
  * they were, or -1. In a transaction. */
 int quarantine_end(struct session *, struct box *,

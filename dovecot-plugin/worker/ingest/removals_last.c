@@ -242,7 +242,7 @@ static int mail_leaves(struct session *s, struct ingest *in, const struct remova
         goes = makes_room(s, r, m.facts.guid);
     if (goes < 0)
         return session_core_failed(s, "expunge");
-    if (in->locked || goes == 0) {
+    if (in->locked || goes == 0 || unseen_holds(in)) {
         postpone_removals(in, r->folder);
         return goes == 0;
     }
@@ -269,6 +269,8 @@ int mails_leave(struct session *s, struct ingest *in)
 {
     const struct removal *r, *first = NULL;
     unsigned held = 0;
+    if (array_count(&in->removals) > 0 && unseen_holds(in))
+        unseen_wait(s, in);
     if (array_count(&in->removals) > 0 && read_outside(s, in) < 0)
         return -1;
     array_foreach (&in->removals, r) {
@@ -329,6 +331,10 @@ int inbox_leave(struct session *s, struct ingest *in)
     ARRAY_TYPE(mail_guid) stay;
     if (x == NULL || !x->now.leaving || in->locked)
         return 0;
+    if (unseen_holds(in)) {
+        unseen_wait(s, in);
+        return 0;
+    }
     if (read_outside(s, in) < 0)
         return -1;
     t_array_init(&stay, 16);
@@ -361,9 +367,10 @@ int mailboxes_leave(struct session *s, struct ingest *in)
     array_foreach (&boxes, x) {
         if ((*x)->now.leaving && read_outside(s, in) < 0)
             return -1;
-        int r = !(*x)->now.leaving                          ? 0
-                : in->locked || (*x)->folder == ORSET_INBOX ? 1
-                                                            : any_unread(s, in, *x);
+        bool waits = in->locked || unseen_holds(in) || (*x)->folder == ORSET_INBOX;
+        if ((*x)->now.leaving && unseen_holds(in))
+            unseen_wait(s, in);
+        int r = !(*x)->now.leaving ? 0 : waits ? 1 : any_unread(s, in, *x);
         if (r > 0)
             ingest_stays(in, *x);
         if (r < 0 || (r == 0 && (*x)->now.leaving && box_say_deleted(s, *x) < 0))

@@ -94,9 +94,12 @@ static int scan_uids(struct mailbox_scan *l)
         return 0;
     if (l->x->adopted != 0 && scan_adopted(l) < 0)
         return -1;
+    if (l->x->now.elsewhere && scan_elsewhere(l) < 0)
+        return -1;
     for (int present = 0; present < 2; present++) {
         struct seq_range_iter iter;
-        if (present != 0 && (l->log.verdict == LOG_SCAN_BROKEN || l->x->saver != 0) &&
+        if (present != 0 && !l->x->now.elsewhere &&
+            (l->log.verdict == LOG_SCAN_BROKEN || l->x->saver != 0) &&
             scan_changed(l, orset_join_begin(l->s->os, l->x->folder, &l->join) < 0
                                 ? ORSET_E_STORAGE
                                 : ORSET_KNOWN) < 0)
@@ -281,6 +284,10 @@ static bool gives_way(struct mailbox_scan *l)
 static int say_validity(struct mailbox_scan *l)
 {
     struct session *s = l->s;
+    struct orset_folder f;
+    if (orset_folder_get(s->os, l->x->folder, &f) == 0 &&
+        lived_before(s, &f, l->log.end.uid_validity) < 0)
+        return -1;
     int r = orset_local_uid_validity(s->os, l->x->folder, l->log.end.uid_validity, time(NULL));
     if (r == ORSET_E_LIMIT) {
         session_note(s, NOTE_WARNING, "%s: %s", l->x->vname, orset_error_text(s->os));
@@ -299,7 +306,8 @@ static int scan_attributes(struct mailbox_scan *l, bool all)
     bool unbroken = l->log.verdict == LOG_SCAN_UNBROKEN && l->x->adopted == 0,
          broken = l->log.verdict == LOG_SCAN_BROKEN || l->x->adopted != 0;
     if (l->x->adopted == 0 &&
-        attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes, broken) < 0)
+        attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes,
+                                  broken && !l->log.complete, l->x->rewound) < 0)
         return -1;
     if ((all || !unbroken) &&
         attributes_ingest(s, l->box, l->x->folder,
@@ -326,11 +334,11 @@ static int scan_mailbox(struct mailbox_scan *l)
     if (choose_uids(l) < 0)
         return -1;
     l->x->now.waits = FALSE;
-    bool again = l->x->all;
+    bool again = l->x->all, elsewhere = l->x->now.elsewhere;
     l->x->all = FALSE;
-    if (gives_way(l))
+    if (!elsewhere && gives_way(l))
         return 0;
-    if (say_validity(l) < 0 || scan_uids(l) < 0)
+    if ((!elsewhere && say_validity(l) < 0) || scan_uids(l) < 0)
         return -1;
     if (l->locked) {
         scan_later(l);
@@ -344,7 +352,7 @@ static int scan_mailbox(struct mailbox_scan *l)
                      "fetched back from the other sites",
                      l->x->vname, l->missing,
                      l->log.why != NULL ? l->log.why : "their files are gone");
-    if (scan_attributes(l, again) < 0)
+    if (!elsewhere && scan_attributes(l, again) < 0)
         return -1;
     if (array_count(&l->guids) > 0 && guids_restore(s, l->box, &l->guids) < 0)
         l->other = TRUE;
@@ -407,8 +415,11 @@ int scan_box(struct mailbox_scan *l)
             wait_until(l, "its dovecot-uidlist is locked");
         else if (lost)
             l->in->locked = TRUE;
-        else
+        else {
             session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
+            l->closed = TRUE;
+            s->no_outside = FALSE; /* a removal looks for what cannot be opened, too */
+        }
         return 0;
     }
     if (mail_index_get_header(l->box->view)->uid_validity == 0) {

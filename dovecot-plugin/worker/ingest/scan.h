@@ -35,7 +35,11 @@ struct mailbox_scan {
     bool maildir; /* where other programs may remove mail */
     bool begun;   /* a row says that a renumbering was cut short */
     bool other;   /* it changed under this scan so that it is to be compared whole once more */
-    bool again;   /* what vanished is to be judged later: no sweep may pass it by */
+    /* the highest UID of a mail that cannot be read, nor its GUID: it may be any that was moved
+     * there; 0: there is none */
+    uint32_t blind;
+    bool closed; /* it cannot be opened, and that will last */
+    bool again;  /* what vanished is to be judged later: no sweep may pass it by */
     /* which mails these are cannot be read now: nothing is concluded of the mailbox */
     bool locked;
     ARRAY_TYPE(seq_range) uids;   /* to look at */
@@ -98,6 +102,13 @@ int scan_present(struct mailbox_scan *, uint32_t uid);
 int scan_other(struct mailbox_scan *, uint32_t uid);
 /* The mails of l->seconds are expunged. */
 int scan_expunge_seconds(struct mailbox_scan *);
+
+/* --- scan_elsewhere.c: the own mailbox of a folder that is shown in another one's by now --------- */
+
+/* What clients said of mails that wait to be placed there. */
+int scan_elsewhere(struct mailbox_scan *);
+/* l->mail waits to leave: nothing is to be said of it. 1 or 0; or the core's error */
+int scan_leaves(struct mailbox_scan *, uint32_t uid);
 
 /* --- scan_missing.c: a message whose mail is not there ---------------------------------------- */
 

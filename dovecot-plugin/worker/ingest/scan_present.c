@@ -177,13 +177,14 @@ static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m,
     return 0;
 }
 
-/* Where not even its GUID can be read, nobody waits for it: a file may stay spoilt for ever
- * (F14). */
+/* Removals of its GUID wait; of all mails where not even that can be read (unseen.c). */
 static void say_unread(struct mailbox_scan *l)
 {
     struct mail_guid unread;
     if (scan_guid(l, unread.guid))
         array_push_back(&l->in->unread, &unread);
+    else
+        l->blind = I_MAX(l->blind, l->mail->uid);
 }
 
 /* A client saved it while a message of its GUID was to be placed here. It is not one that this
@@ -192,6 +193,17 @@ static bool was_made_here(const struct mailbox_scan *l)
 {
     return l->join == NULL && l->log.verdict != LOG_SCAN_BROKEN && !l->x->restored &&
            seq_range_exists(&l->log.made, l->mail->uid);
+}
+
+/* Of a rewound state it is not known whether he has told of a \Deleted, and somebody rescued the
+ * mail since. */
+static int made_here(struct mailbox_scan *l, const struct orset_facts *facts,
+                     const struct orset_flags *now, struct orset_dot *dot)
+{
+    struct orset_flags said = *now;
+    if (l->x->rewound)
+        said.system &= (uint8_t)~ORSET_DELETED;
+    return orset_local_also(l->s->os, l->x->folder, l->mail->uid, facts, &said, dot);
 }
 
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
@@ -241,7 +253,7 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
         r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
                   : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
     if (r == ORSET_KNOWN && !match && was_made_here(l))
-        r = orset_local_also(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
+        r = made_here(l, &facts, now, &dot);
     if (copied > 0 && r == ORSET_OK)
         batch_bodies_copied(bodies, dot.counter);
     if (r == ORSET_E_LIMIT) {
@@ -595,6 +607,8 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
     if (l->locked)
         return 0;
     bool bound = r > 0;
+    if (!bound && l->x->now.elsewhere && (r = scan_leaves(l, uid)) != 0)
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
     if (!bound && facts.adopted && (r = removed_by_others(l, uid)) != 0)
         return scan_changed(l, r < 0 ? r : ORSET_OK);
     if (!bound && drop_nameless_removal(l, uid) < 0)

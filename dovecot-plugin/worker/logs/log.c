@@ -295,6 +295,7 @@ static void take_attributes(struct reading *in, const struct mail_transaction_he
         struct attribute_change *change = array_append_space(&in->scan->attributes);
         change->what = t_strdup(key);
         change->fresh = born != 0 && written > born;
+        change->own = (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
     }
 }
 
@@ -665,7 +666,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     /* A log of an old backup does not begin later than what was read of it. */
     scan->anew =
         same && scan->verdict == LOG_SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
-    in.flag_changes = x->rewound || x->adopted != 0 || scan->anew;
+    in.flag_changes = x->rewound || x->adopted != 0 || x->now.elsewhere || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
     scan->highest_modseq = mail_index_modseq_get_highest(view);

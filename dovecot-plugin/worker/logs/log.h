@@ -36,6 +36,7 @@ struct attribute_change {
     /* it is in another file than the cursor, and was written after that file was made: a backup has
      * no such record */
     bool fresh;
+    bool own; /* this program's, or another one's that acts for no client */
 };
 ARRAY_DEFINE_TYPE(attribute_change, struct attribute_change);
 

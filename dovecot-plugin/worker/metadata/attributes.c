@@ -226,6 +226,22 @@ static int value_changed(struct session *s, struct mailbox *box, uint32_t folder
                  : put_seen(s, folder, key, strlen(key), set ? attribute_hash(value) : 0);
 }
 
+/* The state that this program wrote it for is lost. The other sites have told what they have by now:
+ * a value that comes after that one, perhaps. What no site knows of any more stays. */
+static int value_applied(struct session *s, struct mailbox *box, uint32_t folder, const char *key,
+                         const buffer_t *value, bool set)
+{
+    size_t len = strlen(key);
+    int r = orset_attribute_known(s->os, folder, key, len);
+    if (r == 0)
+        return value_changed(s, box, folder, key, value, set);
+    if (r > 0)
+        r = orset_local_attribute_shown(s->os, folder, key, len, set ? value->data : NULL,
+                                        value->used);
+    return r < 0 ? session_core_failed(s, key)
+                 : put_seen(s, folder, key, len, set ? attribute_hash(value) : 0);
+}
+
 int attribute_ingest(struct session *s, struct mailbox *box, uint32_t folder, const char *key,
                      enum attributes_said said, bool unset_too)
 {
@@ -239,7 +255,8 @@ int attribute_ingest(struct session *s, struct mailbox *box, uint32_t folder, co
     /* r < 0: no attributes here, or not now */
     if (r >= 0 && (r > 0 || unset_too) &&
         (ret = attribute_seen_load(s, folder, key, len, &seen)) >= 0 && hash != seen.hash)
-        ret = r > 0 && is_damage(&seen, hash, is_right(key), said)
+        ret = said == ATTRIBUTES_APPLIED ? value_applied(s, box, folder, key, value, r > 0)
+              : r > 0 && is_damage(&seen, hash, is_right(key), said)
                   ? value_damaged(s, box, folder, key, value)
                   : value_changed(s, box, folder, key, value, r > 0);
     buffer_free(&value);
@@ -369,7 +386,8 @@ int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder,
 typedef const char *text_key; /* HASH_TABLE adds a const of its own */
 
 int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t folder,
-                              const ARRAY_TYPE(attribute_change) * changes, bool fresh)
+                              const ARRAY_TYPE(attribute_change) * changes, bool fresh,
+                              bool rewound)
 {
     HASH_TABLE(text_key, void *) last; /* key: number of its last change, plus one */
     ARRAY_TYPE(const_string) unset;
@@ -388,12 +406,14 @@ int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t f
         if (hash_table_lookup(last, key) != POINTER_CAST(i + 1))
             continue;
         /* One that was set last and is not there is lost. */
-        if (str_begins_with(key + 1, SIEVE_PREFIX)) {
-            scripts = TRUE;
-            if (*change[i].what == '-')
-                array_push_back(&unset, &key);
-        } else if (change[i].fresh || !fresh)
-            r = attribute_ingest(s, box, folder, key, ATTRIBUTES_BY_USER, *change[i].what == '-');
+        bool script = str_begins_with(key + 1, SIEVE_PREFIX), gone = *change[i].what == '-',
+             applied = rewound && change[i].own;
+        scripts = scripts || script;
+        if (script && gone)
+            array_push_back(&unset, &key);
+        if ((change[i].fresh || !fresh) && (!script || (applied && folder == ORSET_INBOX)))
+            r = attribute_ingest(s, box, folder, key,
+                                 applied ? ATTRIBUTES_APPLIED : ATTRIBUTES_BY_USER, gone);
     }
     hash_table_destroy(&last);
     return r == 0 && scripts && folder == ORSET_INBOX ? scripts_ingest(s, box, &unset) : r;

@@ -12,15 +12,18 @@ struct session;
 
 enum attributes_said {
     ATTRIBUTES_BY_USER, /* somebody changed them */
-    ATTRIBUTES_UNSAID,  /* nothing is known to tell of a change */
-    ATTRIBUTES_OTHER    /* the same, and the mailbox is another one, of an old backup perhaps */
+    /* this program wrote them, by the word of a later state than this one */
+    ATTRIBUTES_APPLIED,
+    ATTRIBUTES_UNSAID, /* nothing is known to tell of a change */
+    ATTRIBUTES_OTHER   /* the same, and the mailbox is another one, of an old backup perhaps */
 };
 /* All that are there, or those that the log says were changed: only such a one was unset by
  * somebody. In a transaction. */
 int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, enum attributes_said);
-/* fresh: only changes that are */
+/* fresh: only changes that are. rewound: the state is older than the mailbox. */
 int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder,
-                              const ARRAY_TYPE(attribute_change) * changes, bool fresh);
+                              const ARRAY_TYPE(attribute_change) * changes, bool fresh,
+                              bool rewound);
 /* Behind a scan whose log does not show all. lost: what is missing went with the index, and is set
  * again. Access rights are not: only a mailbox that was made again gets them back. In a
  * transaction, both. */

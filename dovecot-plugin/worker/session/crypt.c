@@ -44,8 +44,15 @@ bool session_keys_ok(struct session *s, const char **error_r)
 {
     const char *id = NULL;
     bool ok = TRUE;
-    if (s->group->backup && str_array_find(compat_mail_plugins(s->user), "mail_crypt") &&
+    if ((s->group->backup || s->group->on_demand) &&
+        str_array_find(compat_mail_plugins(s->user), "mail_crypt") &&
         compat_crypt_writes(s->user)) {
+        if (s->group->on_demand) {
+            *error_r =
+                "mail_crypt: this site's role is on-demand, and what it fetches is not encrypted: "
+                "set role = full for it in dovelane.conf, or leave mail_crypt out here";
+            return FALSE;
+        }
         *error_r = "mail_crypt: this site's role is backup, and what it keeps is not encrypted: "
                    "set role = full for it in dovelane.conf, or leave mail_crypt out here";
         return FALSE;

@@ -17,5 +17,6 @@ void box_forget(struct session *s, struct box *x)
     (void)rows_del(s, ROW_MOVED, k.b, k.n);
     (void)rows_del(s, ROW_MODSEQ_REPAIR, k.b, k.n);
     (void)rows_del(s, ROW_RENUMBER, k.b, k.n);
+    (void)rows_del(s, ROW_LOOKED, k.b, k.n);
     box_drop(s, x);
 }

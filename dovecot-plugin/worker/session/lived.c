@@ -4,6 +4,7 @@
 #include "dovecot-plugin/worker/session/lived.h"
 #include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -70,6 +71,28 @@ int lived_add(struct session *s, const void *name, size_t len, uint32_t uid_vali
         array_delete(&all, 0, array_count(&all) - LIVED_MAX + 1);
     array_push_back(&all, &fresh);
     return store(s, &all);
+}
+
+int lived_before(struct session *s, const struct orset_folder *f, uint32_t uid_validity)
+{
+    if (f->uid_validity == 0 || f->uid_validity == uid_validity || f->uid_next <= 1 ||
+        f->name_len == 0)
+        return 0;
+    return lived_add(s, f->name, f->name_len, f->uid_validity, f->uid_next);
+}
+
+int lived_raised(struct session *s, const struct box *x, const struct orset_folder *f)
+{
+    struct orset_folder was = *f;
+    was.uid_validity = x->at.uid_validity;
+    was.uid_next = I_MAX(f->uid_next, x->at.uid_next);
+    if (session_begin(s) < 0)
+        return -1;
+    if (lived_before(s, &was, f->uid_validity) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
 }
 
 int lived_uid_next(struct session *s, const void *name, size_t len, uint32_t uid_validity,

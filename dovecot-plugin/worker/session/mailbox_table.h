@@ -57,6 +57,8 @@ struct box_memory {
     uint64_t raised_at; /* modseqs of mails, by the monotonic clock; 0: none in this session */
     /* until there a scan whose cursor stayed told which flags clients set though they were set */
     struct log_pos reasserted;
+    /* its folder is shown in another one's mailbox, and it was to be looked at since */
+    bool elsewhere;
     /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals_last.c) */
     bool leaving;
 };

@@ -92,36 +92,69 @@ bool mdbox_map_is_removed(struct session *s)
     return FALSE;
 }
 
-static int known_files(struct mdbox_map *map, ARRAY_TYPE(seq_range) * files)
+/* A file, and how many of its bytes are mails that the map knows: expunged ones, too, until a purge
+ * writes the file anew. */
+struct known_file {
+    uint32_t id;
+    uint64_t size;
+};
+ARRAY_DEFINE_TYPE(known_file, struct known_file);
+
+/* More than a file has in front of its first mail, and less than a mail takes. */
+#define FILE_HEADER_MOST 64
+
+static int by_id(const struct known_file *a, const struct known_file *b)
+{
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Sorted, each file once. */
+static void sum_up(ARRAY_TYPE(known_file) * files)
+{
+    unsigned n, kept = 0;
+    array_sort(files, by_id);
+    struct known_file *f = array_get_modifiable(files, &n);
+    for (unsigned i = 0; i < n; i++) {
+        if (kept > 0 && f[kept - 1].id == f[i].id)
+            f[kept - 1].size += f[i].size;
+        else
+            f[kept++] = f[i];
+    }
+    array_delete(files, kept, n - kept);
+}
+
+static int known_files(struct mdbox_map *map, ARRAY_TYPE(known_file) * files)
 {
     for (uint32_t seq = 1; seq <= mdbox_map_get_messages_count(map); seq++) {
         struct mdbox_map_mail_index_record rec;
         uint16_t refcount;
         if (mdbox_map_lookup_seq_full(map, seq, &rec, &refcount) < 0)
             return -1;
-        seq_range_array_add(files, rec.file_id);
+        struct known_file f = {rec.file_id, rec.size};
+        array_push_back(files, &f);
     }
+    sum_up(files);
     return 0;
 }
 
-/* A hash of the files that it does not know; 0: there are none. */
-static uint64_t unknown_files(const struct mdbox_storage *storage,
-                              const ARRAY_TYPE(seq_range) * known)
+/* A hash of the files that it does not know, or not all mails of; 0: there are none. The latter are
+ * there after a backup of map and indexes was put back, and the files were not. */
+static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(known_file) * known)
 {
     DIR *dir = opendir(storage->storage_dir);
     struct dirent *d;
     uint64_t hash = 0;
-    uint32_t id;
+    struct known_file at = {0};
     while (dir != NULL && (d = readdir(dir)) != NULL) {
         struct stat st;
         if (!str_begins_with(d->d_name, MDBOX_MAIL_FILE_PREFIX) ||
-            str_to_uint32(d->d_name + strlen(MDBOX_MAIL_FILE_PREFIX), &id) < 0 ||
-            seq_range_exists(known, id))
+            str_to_uint32(d->d_name + strlen(MDBOX_MAIL_FILE_PREFIX), &at.id) < 0)
             continue;
-        uint64_t w[2] = {id, fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
-                                 ? (uint64_t)st.st_size
-                                 : 0};
-        hash += orset_hash_words(w, 2).lo | 1;
+        bool there = fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        uint64_t w[2] = {at.id, there ? (uint64_t)st.st_size : 0};
+        const struct known_file *f = array_bsearch(known, &at, by_id);
+        if (f == NULL || w[1] > f->size + FILE_HEADER_MOST)
+            hash += orset_hash_words(w, 2).lo | 1;
     }
     if (dir != NULL)
         (void)closedir(dir);
@@ -134,8 +167,8 @@ static uint64_t unknown_files(const struct mdbox_storage *storage,
 static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint64_t *hash_r)
 {
     struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(storage->map);
-    ARRAY_TYPE(seq_range) known;
-    t_array_init(&known, 16);
+    ARRAY_TYPE(known_file) known;
+    i_array_init(&known, 1024);
     int r = mdbox_map_atomic_lock(atomic, "dovelane looks for unknown files");
     if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0) {
         bool read = known_files(storage->map, &known) == 0;
@@ -143,6 +176,7 @@ static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint
         r = !read || compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) ||
             (*hash_r != 0 && *hash_r != taken);
     }
+    array_free(&known);
     mdbox_map_atomic_set_success(atomic);
     if (mdbox_map_atomic_finish(&atomic) < 0)
         r = -1;

@@ -62,6 +62,10 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_NAME_MAX (4 * FRAME_NAME_MAX)
 /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
 #define ROW_UNREADABLE 'q'
+/* folder: its mailbox's files at the last look, as a hash (unseen.c) */
+#define ROW_LOOKED 't'
+/* mailboxes that cannot be opened, and whether removals wait for them (unseen.c) */
+#define ROW_UNSEEN 'c'
 /* folder: UIDs whose changes are to be dated behind a peer's modseq (modseq_repair.c) */
 #define ROW_MODSEQ_REPAIR 'k'
 #define ROW_MODSEQ_FLOOR 'l' /* folder: a modseq (modseq_floor.c) */
@@ -71,6 +75,7 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_REMOVED_BY 'z' /* folder, UID: site that removed the mail, and when (kept/keep.c) */
 /* GUID of a delivery: when the last message of it was removed (removed.c) */
 #define ROW_REMOVED 'f'
+#define ROW_STUB_KEY 'K' /* the key of stubs: a copy of its file (bodies/stubs.c) */
 /* the state was found to be older than the mailboxes; until all were looked at */
 #define ROW_REWOUND 'x'
 

@@ -19,6 +19,7 @@
 struct body_request;
 struct box;
 struct failing;
+struct fetching;
 struct pending_wants;
 struct removed_guids;
 struct retry;
@@ -38,9 +39,13 @@ struct group {
     unsigned brake_percent; /* ... or this share of the folder, if that is more */
     bool log_placed;        /* a line for each mail that is saved */
     bool backup;            /* this site's role: what other sites remove is kept (kept/kept.h) */
-    bool questions;         /* relays ask whether deliveries are safe */
-    time_t keep_expunged;   /* seconds; 0: not told, nothing is removed for its age */
-    unsigned brake_wait;    /* ms; counted when no more went for so long */
+    bool on_demand;         /* this site's role: large mails are stored as stubs (bodies/stubs.h) */
+    uint64_t on_demand_from; /* bytes */
+    unsigned nstubbing;      /* other sites of that role */
+    uint64_t stubbing[FRAME_SITES_MAX];
+    bool questions;       /* relays ask whether deliveries are safe */
+    time_t keep_expunged; /* seconds; 0: not told, nothing is removed for its age */
+    unsigned brake_wait;  /* ms; counted when no more went for so long */
 };
 
 /* What is known of a peer; a row of its own each. */
@@ -187,6 +192,10 @@ struct session {
     bool spool_empty;                  /* no body waits in bodies/ */
     bool expecting;                    /* what an earlier session asked for is known */
     ARRAY(struct body_request) wanted; /* bodies that were asked for: no others are taken */
+    ARRAY(struct fetching) fetching;   /* texts of stubs that somebody reads now (fetch.c) */
+    bool fetched;                      /* such files may be in fetched/ */
+    uint64_t fetched_look;             /* milliseconds of the monotonic clock: for old ones */
+    bool stubs;                        /* he has a key of stubs */
     unsigned ask_next;                 /* whom to ask when nobody in particular has them */
 
     /* --- since the user was opened: the peers, and the log --- */

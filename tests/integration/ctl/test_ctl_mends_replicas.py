@@ -267,6 +267,11 @@ def test_replies_that_wait_for_another_site_need_their_socket(site):
     site.services = waiting
     site.write()
     site.lacks("commit-socket")
+    site.services = kept.replace("mode = 0666", "mode = 0600") if "dovelane-commit" in kept else kept
+    site.roles = {"site-a": "on-demand"}
+    site.write()
+    assert "role = on-demand" in site.finds("commit-socket").text
+    site.roles = {}
     site.services = kept
     site.write()
     site.lacks("commit-socket")
@@ -395,6 +400,20 @@ def test_a_backup_site_and_mail_crypt(site):
     site.more = site.plugins("dovelane")
     site.write()
     site.lacks("backup-crypt")
+
+
+@mends("on-demand-crypt")
+def test_a_site_on_demand_and_mail_crypt(site):
+    site.more = site.plugins("dovelane", "mail_crypt")
+    site.write()
+    site.lacks("on-demand-crypt")
+    site.roles = {"site-a": "on-demand"}
+    site.write()
+    found = site.finds("on-demand-crypt")
+    assert "site-a has role = on-demand" in found.text and "role = full" in found.mend
+    site.more = site.plugins("dovelane")
+    site.write()
+    site.lacks("on-demand-crypt")
 
 
 @mends("dsync-replicator")

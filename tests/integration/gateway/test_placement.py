@@ -1,4 +1,5 @@
 """Where copies are: a site that is lost, with spread_over and without; which nodes are used."""
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,14 @@ def owners(system):
     return set(held(system))
 
 
-def lose(system, site):
-    for node in (node for node in SITES if SITES[node] == site):
+def lose_nodes(system, *nodes):
+    for node in nodes:
         system.kill(f"relay-{node}")
         system.kill(f"redis-{node}")
+
+
+def lose(system, site):
+    lose_nodes(system, *(node for node in SITES if SITES[node] == site))
 
 
 def lose_a_site_under_load(system):
@@ -205,66 +210,66 @@ def test_a_node_whose_connections_are_behind_comes_after_others():
         oracle.wait_delivered(system, ledger).check()
 
 
-def delivered_by(system):
-    """The relays whose logs say that they delivered something."""
-    return {node for node in system.nodes if "status=sent" in Path(system[f"relay-{node}"].log).read_text()}
+def deliveries(system):
+    """By the relays' logs: how often each has delivered."""
+    return {node: Path(system[f"relay-{node}"].log).read_text().count("status=sent") for node in system.nodes}
 
 
-def test_who_is_nearer_to_the_next_hop_takes_over_first():
+def delivered_by(system, before):
+    return {node for node, n in deliveries(system).items() if n > before[node]}
+
+
+@contextlib.contextmanager
+def near_ams(**nodes):
+    """Three copies of each mail for a next hop in ams: the system and its load. The choice of nodes is as without: mx2 is the next one. Its turn comes last."""
     with Stack(
         postfix="divert",
-        nodes=4,
+        nodes=len(nodes),
         copies=3,
         takeover="automatic",
         redis_conf=["lane.settle-ms 2000"],
-        labels={"mx1": {"site": "fra"}, "mx2": {"site": "fra"}, "mx3": {"site": "ams"}, "mx4": {"site": "ams"}},
+        labels={node: {"site": site} for node, site in nodes.items()},
         sinks=[SinkShape("a", ours=True)],
         settings={**QUICK, "destinations": {"*": {"site": "ams"}}},
     ) as system:
-        sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
         load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
+        nearer = {("mx1", "mx3", "mx2")}
         try:
+            # Which nodes are used while they start is another matter: those mails are delivered before.
             diverting(system, 10)
+            sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+            eventually("all nodes are used as they are to be", lambda: placed(system, load) == nearer)
+            sinks.rules(system, "a")
+            eventually("nothing waits elsewhere", lambda: owners(system) <= nearer)
+            sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
+            assert placed(system, load) == nearer
+            yield system, load
         finally:
             ledger = load.end()
-        # The choice is as without: mx2 is the next node. Its turn comes last.
-        assert owners(system) == {("mx1", "mx3", "mx2")}
-        system.kill("relay-mx1")
-        system.kill("redis-mx1")
+        oracle.wait_delivered(system, ledger).check()
+
+
+def test_who_is_nearer_to_the_next_hop_takes_over_first():
+    with near_ams(mx1="fra", mx2="fra", mx3="ams", mx4="ams") as (system, load):
+        ledger = load.end()
+        before = deliveries(system)
+        lose_nodes(system, "mx1")
         sinks.rules(system, "a")
         oracle.wait_delivered(system, ledger).check()
-        assert delivered_by(system) == {"mx3"}
+        assert delivered_by(system, before) == {"mx3"}
 
 
 def test_the_last_of_three_owners_delivers_all_when_the_nearer_one_was_lost_first():
     """The nearer node dies, then the origin: the last one in the lanes' names has all. Both return with what they held."""
-    with Stack(
-        postfix="divert",
-        nodes=3,
-        copies=3,
-        takeover="automatic",
-        redis_conf=["lane.settle-ms 2000"],
-        labels={"mx1": {"site": "fra"}, "mx2": {"site": "fra"}, "mx3": {"site": "ams"}},
-        sinks=[SinkShape("a", ours=True)],
-        settings={**QUICK, "destinations": {"*": {"site": "ams"}}},
-    ) as system:
+    with near_ams(mx1="fra", mx2="fra", mx3="ams") as (system, load):
+        lose_nodes(system, "mx3", "mx1")
+        before = deliveries(system)
+        sinks.rules(system, "a")
+        eventually("mx2 has delivered all", lambda: not list(lanes.entries("mx2", system.nodes["mx2"])), 120)
+        assert delivered_by(system, before) == {"mx2"}
+        for node in ("mx3", "mx1"):
+            system.start(f"redis-{node}")
+            system.start(f"relay-{node}")
         sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
-        load = Load(system, domains=["a.example"], recipients=(1, 1), rate=20)
-        try:
-            diverting(system, 10)
-            assert owners(system) == {("mx1", "mx3", "mx2")}
-            for node in ("mx3", "mx1"):
-                system.kill(f"relay-{node}")
-                system.kill(f"redis-{node}")
-            sinks.rules(system, "a")
-            eventually("mx2 has delivered all", lambda: not list(lanes.entries("mx2", system.nodes["mx2"])), 120)
-            assert delivered_by(system) == {"mx2"}
-            for node in ("mx3", "mx1"):
-                system.start(f"redis-{node}")
-                system.start(f"relay-{node}")
-            sinks.rules(system, "a", {"at": "mail", "reply": "450 4.3.2 not now"})
-            eventually("all three are used again", lambda: placed(system, load) == {("mx1", "mx3", "mx2")}, 120)
-            sinks.rules(system, "a")
-        finally:
-            ledger = load.end()
-        oracle.wait_delivered(system, ledger).check()
+        eventually("all three are used again", lambda: placed(system, load) == {("mx1", "mx3", "mx2")}, 120)
+        sinks.rules(system, "a")

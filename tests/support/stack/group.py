@@ -198,8 +198,17 @@ class Replica(Service):
             found = self.processes("dovelane-replicator")
             if found:
                 return found[0]
-            assert time.monotonic() < end, f"{self.name} has no replicator"
+            assert time.monotonic() < end, f"{self.name} has no replicator\n{self.told()}"
             time.sleep(0.02)
+
+    def told(self, last=30):
+        """What explains a site that does not do what it should: its processes, and its log's last lines."""
+        there = [f"{one.pid} {program_of(one.pid)}" for one in self.processes()]
+        try:
+            lines = Path(self.log).read_text(errors="replace").splitlines()
+        except OSError as error:
+            lines = [str(error)]
+        return "\n".join([f"its master {'lives' if self.alive() else 'is gone'}; its processes: {', '.join(there) or 'none'}", *lines[-last:]])
 
     def maker(self, guid):
         """The program whose process drew a GUID, which holds its id: imap, lmtp, dovelane-worker ...; None when it is gone and left no line
@@ -310,9 +319,9 @@ class Group(Stack):
     ORDER = ("dovecot-", "links", "redis-")
 
     def __init__(self, *specs, replication="dovelane", users=None, settings=FAST, workers=4, directory=None, debug=False, links=True,
-                 extras=(), more=None, anybody=True, backup="", protocols=(), **options):
+                 extras=(), more=None, anybody=True, backup="", on_demand="", protocols=(), **options):
         """users: whom the userdb lists; anybody: all others exist, too. extras: names of dovecot.EXTRAS; more: {version: text} at the end of dovecot.conf.
-        backup: letters of the sites with that role. protocols: as write_config's."""
+        backup, on_demand: letters of the sites with that role. protocols: as write_config's."""
         super().__init__(directory, Shape(postfix="none", nodes=0, relays=False, **options))
         if replication not in REPLICATIONS:
             raise StackError(f"replication {replication!r}: one of {', '.join(REPLICATIONS)}")
@@ -320,7 +329,8 @@ class Group(Stack):
         self.specs = [Spec.parse(text, self.known, number) for number, text in enumerate(specs)]
         self.replication, self.users, self.workers, self.debug = replication, users, workers, debug
         self.settings, self.linked, self.links = dict(settings or {}), links, {}
-        self.extras, self.more, self.anybody, self.backup = extras, more or {}, anybody, backup
+        self.extras, self.more, self.anybody = extras, more or {}, anybody
+        self.roles = {**dict.fromkeys(backup, "backup"), **dict.fromkeys(on_demand, "on-demand")}
         self.protocols = protocols
         self.states = {}
 
@@ -392,7 +402,8 @@ class Group(Stack):
             old, new = Path(replica.note["base"]) / name, Path(after.note["base"]) / name
             if old != new and old.exists():
                 shutil.rmtree(new)
-                shutil.move(old, new)
+                # Unlike shutil.move, this keeps the owners where the two are on different disks.
+                subprocess.run(["mv", "-T", old, new], check=True)
         self.add(after)
         self.start(after.name)
         return after
@@ -416,7 +427,7 @@ class Group(Stack):
         for number, other in enumerate(letters, 1):
             link = self.links.get(f"{letter}>{other}")
             address = f"127.0.0.1:{link}" if link else nodes[other]
-            role = "\n    role = backup" if other in self.backup else ""
+            role = f"\n    role = {self.roles[other]}" if other in self.roles else ""
             lines.append(f'replica "site-{other}" {{\n    id = {number}\n    redis = "{address}"{tls}{role}\n}}')
         conf.write_text("\n".join(lines) + "\n")
         (base / "replicator").mkdir(exist_ok=True)

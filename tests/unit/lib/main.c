@@ -7,6 +7,7 @@ int main(void)
     Suite *s = suite_create("lib");
     suite_add_tcase(s, address_tests());
     suite_add_tcase(s, beat_reader_tests());
+    suite_add_tcase(s, config_placement_tests());
     suite_add_tcase(s, config_shape_tests());
     suite_add_tcase(s, config_tests());
     suite_add_tcase(s, depth_tests());

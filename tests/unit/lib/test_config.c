@@ -13,14 +13,8 @@ static char *error;
 
 static void read_text(const char *text)
 {
-    char path[] = "/tmp/dovelane-config-XXXXXX";
-    int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    close(fd);
     error = NULL;
-    c = config_read(path, &error);
-    unlink(path);
+    c = config_of_text(text, &error);
 }
 
 static void forget(void)
@@ -43,53 +37,6 @@ START_TEST(test_defaults_come_from_the_table)
     ck_assert_uint_eq(c->divert.n, 0);
     ck_assert_uint_eq(c->nnodes, 0);
     forget();
-}
-END_TEST
-
-#define TWO_SITES                                               \
-    "group_key_file = \"/k\"\nreplicate_namespaces = {inbox}\n" \
-    "replica a { id = 1 redis = \"unix:/a\" lmtp = \"[h]\" }\n" \
-    "replica b { id = 7 redis = \"unix:/b\" lmtp = \"[i]:25\" }\n"
-
-static void digest_of(const char *text, char out[CONFIG_DIGEST])
-{
-    read_text(text);
-    ck_assert_msg(c != NULL, "%s", error);
-    config_digest(c, out);
-    forget();
-}
-
-START_TEST(test_the_digest_tells_what_must_be_equal_on_all_hosts)
-{
-    static const char *const differs[] = {
-        "copies = 1\n",
-        "settle = 6s\n",
-        "divert = {\"smtp:[h]:1\"}\n",
-        "lane_time = 2h\n",
-        "copies = 1\nnode a { redis = \"h:1\"\ntls = no }\n",
-        "destination \"smtp:[h]:1\" { tls = may }\n",
-        "destination \"smtp:[h]:1\" { tls = encrypt }\n",
-        "destination \"smtp:[h]:2\" { tls = encrypt }\n",
-        "destination \"*\" { discard_ehlo_keywords = {\"DSN\"} }\n",
-        "spread_least = 2\n",
-        "destination \"*\" { spread_least = 2 }\n",
-        "node a { redis = \"h:1\"\ntls = no\nsite = fra }\nnode b { redis = \"h:2\"\ntls = no }\n",
-        "node a { redis = \"h:1\"\ntls = no\nzone = fra }\nnode b { redis = \"h:2\"\ntls = no }\n"};
-    char none[CONFIG_DIGEST], one[CONFIG_DIGEST], last[CONFIG_DIGEST];
-    digest_of("", none);
-    digest_of("log = \"syslog\"\nbounce_port = \"127.0.0.1:26\"\nhost_name = \"x\"\n", one);
-    ck_assert_str_eq(none, one);
-    memcpy(last, none, sizeof last);
-    for (size_t i = 0; i < sizeof differs / sizeof *differs; i++) {
-        digest_of(differs[i], one);
-        ck_assert_str_ne(none, one);
-        ck_assert_str_ne(last, one);
-        memcpy(last, one, sizeof last);
-    }
-    /* Where one list ends and the next begins counts. */
-    digest_of("divert = {\"smtp:[h]:1\", \"smtp:[h]:2\"}\n", one);
-    digest_of("divert = {\"smtp:[h]:2\", \"smtp:[h]:1\"}\n", last);
-    ck_assert_str_ne(one, last);
 }
 END_TEST
 
@@ -153,107 +100,6 @@ START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
 }
 END_TEST
 
-#define LABELLED                                       \
-    "node a { redis = \"127.0.0.1:1\"\nsite = fra }\n" \
-    "node b { redis = \"127.0.0.1:2\"\nsite = ams }\n"
-
-START_TEST(test_copies_are_kept_apart_by_the_strictest_of_the_settings)
-{
-    read_text(LABELLED "node c { redis = \"127.0.0.1:3\"\nsite = fra\nzone = x }\n"
-                       "node d { redis = \"127.0.0.1:4\"\nsite = ams\nzone = x }\n"
-                       "spread_over = site\nspread_least = 2\nprefer = near\n"
-                       "destination \"smtp:[h]:1\" { spread_over = node }\n"
-                       "destination \"smtp:[h]:2\" { spread_least = 1\nprefer = listed }\n");
-    ck_assert_msg(c != NULL, "%s", error);
-    struct config_placement all = config_placement(c, config_destination(c, "smtp:[h]:0")),
-                            node = config_placement(c, config_destination(c, "smtp:[h]:1")),
-                            one = config_placement(c, config_destination(c, "smtp:[h]:2"));
-    ck_assert_int_eq(all.over, SPREAD_OVER_SITE);
-    ck_assert_uint_eq(all.least, 2);
-    ck_assert(all.near && node.near && !one.near);
-    ck_assert_int_eq(node.over, SPREAD_OVER_NODE);
-    ck_assert_uint_eq(node.least, 2);
-    ck_assert_uint_eq(one.least, 1);
-    config_placement_meet(&node, &one);
-    ck_assert(node.over == SPREAD_OVER_SITE && node.least == 1 && !node.near);
-    config_placement_meet(&node, &all);
-    ck_assert_uint_eq(node.least, 2);
-    config_placement_meet(&node, &one);
-    ck_assert_uint_eq(node.least, 2);
-    /* One name of a zone in two sites is two zones; no zone is one, too. */
-    size_t site[] = {0, 1, 0, 1}, zone[] = {0, 1, 2, 3};
-    for (size_t i = 0; i < 4; i++) {
-        ck_assert_uint_eq(config_domain(c, i, SPREAD_OVER_SITE), site[i]);
-        ck_assert_uint_eq(config_domain(c, i, SPREAD_OVER_ZONE), zone[i]);
-        ck_assert_uint_eq(config_domain(c, i, SPREAD_OVER_NODE), i);
-    }
-    char *name = config_domain_name(c, 3, SPREAD_OVER_ZONE);
-    ck_assert_str_eq(name, "ams/x");
-    free(name);
-    forget();
-}
-END_TEST
-
-START_TEST(test_nodes_are_near_a_next_hop_by_their_labels)
-{
-    char none[CONFIG_DIGEST], one[CONFIG_DIGEST];
-    read_text(LABELLED "node c { redis = \"127.0.0.1:3\"\nsite = ams\nzone = x }\n"
-                       "node d { redis = \"127.0.0.1:4\"\nzone = x }\n"
-                       "destination \"smtp:[h]:1\" { site = ams\nzone = x }\n"
-                       "destination \"smtp:[h]:2\" { site = ams }\n"
-                       "destination \"smtp:[h]:3\" { zone = x }\n");
-    ck_assert_msg(c != NULL, "%s", error);
-    static const int apart[][4] = {{2, 2, 2, 2}, {2, 1, 0, 2}, {2, 1, 1, 2}, {2, 2, 2, 0}};
-    struct config_placement p[4];
-    for (size_t i = 0; i < 4; i++) {
-        char name[] = {'s', 'm', 't', 'p', ':', '[', 'h', ']', ':', (char)('0' + i), '\0'};
-        p[i] = config_placement(c, config_destination(c, name));
-        for (size_t node = 0; node < 4; node++)
-            ck_assert_int_eq(config_labels_apart(c, node, p[i].site, p[i].zone), apart[i][node]);
-    }
-    config_placement_meet(&p[1], &p[2]);
-    ck_assert(!strcmp(p[1].site, "ams") && !*p[1].zone);
-    config_placement_meet(&p[2], &p[3]);
-    ck_assert(!*p[2].site && !*p[2].zone);
-    forget();
-    digest_of(LABELLED, none);
-    digest_of(LABELLED "destination \"*\" { site = fra }\n", one);
-    ck_assert_str_ne(none, one);
-}
-END_TEST
-
-START_TEST(test_a_destination_until_replicated_knows_its_sites)
-{
-    struct nexthop hop;
-    char none[CONFIG_DIGEST], same[CONFIG_DIGEST], other[CONFIG_DIGEST];
-    read_text(TWO_SITES "destination \"lmtp:[h]:24, [i]:25\" { delivery_id = yes "
-                        "until = replicated replicated_wait = 5min replicated_away = let_go }\n");
-    ck_assert_msg(c != NULL, "%s", error);
-    ck_assert(config_any_replicated(c));
-    const struct config_destination *d = &c->destination[0];
-    ck_assert_int_eq(d->until, UNTIL_REPLICATED);
-    ck_assert_int_eq(d->sites, 2);
-    ck_assert_int_eq(d->replicated_wait, 300000);
-    ck_assert_int_eq(d->replicated_away, AWAY_LET_GO);
-    ck_assert_int_eq(d->replicated_memory, 40);
-    ck_assert(nexthop_parse("lmtp:[h]:24", &hop));
-    ck_assert_int_eq(config_replica_at(c, &hop), 0);
-    nexthop_free(&hop);
-    ck_assert(nexthop_parse("lmtp:[i]:25", &hop));
-    ck_assert_int_eq(config_replica_at(c, &hop), 1);
-    nexthop_free(&hop);
-    ck_assert(nexthop_parse("smtp:[h]:24", &hop));
-    ck_assert_int_eq(config_replica_at(c, &hop), -1);
-    nexthop_free(&hop);
-    forget();
-    digest_of("destination \"lmtp:[h]:24\" { }\n", none);
-    digest_of("destination \"lmtp:[h]:24\" { until = delivered sites = 2 }\n", same);
-    digest_of("destination \"lmtp:[h]:24\" { replicated_wait = 2min }\n", other);
-    ck_assert_str_eq(none, same);
-    ck_assert_str_ne(none, other);
-}
-END_TEST
-
 START_TEST(test_classes_have_choices)
 {
     read_text("class fast { match = {\"sasl_user *\", \"size <1MB\", or, \"client 10.0.0.0/8\"}\n"
@@ -275,21 +121,6 @@ START_TEST(test_classes_have_choices)
     free(two);
     free(all);
     forget();
-}
-END_TEST
-
-START_TEST(test_classes_are_in_the_digest)
-{
-    char none[CONFIG_DIGEST], one[CONFIG_DIGEST], other[CONFIG_DIGEST];
-    digest_of("", none);
-    digest_of("class a { match = {all} }\n", one);
-    ck_assert_str_ne(none, one);
-    digest_of("class a { match = {all} weight = 2 }\n", other);
-    ck_assert_str_ne(one, other);
-    digest_of("class a { match = {\"sasl_user *\"} }\n", other);
-    ck_assert_str_ne(one, other);
-    digest_of("class a { match = {all} weight = 1 }\n", other);
-    ck_assert_str_eq(one, other);
 }
 END_TEST
 
@@ -613,6 +444,13 @@ START_TEST(test_replicas_are_read)
     ck_assert(!config_is_backup(&c->replica[0]) && config_is_backup(&c->replica[1]));
     ck_assert_int_eq(c->keep_expunged, 90LL * 86400 * 1000);
     forget();
+    read_text(GROUP "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = on-demand }\n"
+                    "on_demand_from = 1M\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert(!config_is_on_demand(&c->replica[0]) && config_is_on_demand(&c->replica[1]));
+    ck_assert_int_eq(c->on_demand_from, 1048576);
+    ck_assert_int_eq(c->on_demand_wait, 20000);
+    forget();
 }
 END_TEST
 
@@ -634,7 +472,11 @@ START_TEST(test_replicas_must_be_told_apart)
     refused(GROUP "replica a { id = 2\n redis = \"127.0.0.1:2\" }\n", ":4: ");
     refused(GROUP "replica b { id = one }\n", ":4: ");
     refused(GROUP "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = spare }\n",
-            ":6: replica b: role = spare is no role: full, or backup");
+            ":6: replica b: role = spare is no role: full, on-demand (of large mails");
+    refused("replica a { id = 1\n redis = \"127.0.0.1:1\"\n role = on-demand }\n"
+            "replica b { id = 2\n redis = \"127.0.0.1:2\"\n role = backup }\n"
+            "replicate_namespaces = { inbox }\n",
+            "replica a: role = on-demand, and no replica has role = full");
     refused("replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"127.0.0.1:1\"\n role "
             "= backup }\n",
             "replica a: role = backup, and no replica is left for clients");
@@ -702,15 +544,10 @@ TCase *config_tests(void)
 {
     TCase *t = tcase_create("config");
     tcase_add_test(t, test_defaults_come_from_the_table);
-    tcase_add_test(t, test_nodes_are_near_a_next_hop_by_their_labels);
-    tcase_add_test(t, test_a_destination_until_replicated_knows_its_sites);
-    tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
-    tcase_add_test(t, test_copies_are_kept_apart_by_the_strictest_of_the_settings);
     tcase_add_test(t, test_times_of_far_nodes_keep_the_conditions_of_takeover);
     tcase_add_test(t, test_a_time_that_the_file_names_does_not_follow);
     tcase_add_test(t, test_units_are_understood);
     tcase_add_test(t, test_classes_have_choices);
-    tcase_add_test(t, test_classes_are_in_the_digest);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0,
                         sizeof bad / sizeof *bad);
     tcase_add_test(t, test_what_is_in_two_sections_or_is_added_to_does_not_stand_twice);

@@ -9,22 +9,10 @@
 #include "lib/shape/shape_rules.h"
 #include "tests/unit/lib/tests.h"
 
-static struct config *read_text(const char *text, char **error_r)
-{
-    char path[] = "/tmp/config-shape.XXXXXX";
-    int fd = mkstemp(path);
-    ck_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    close(fd);
-    *error_r = NULL;
-    struct config *c = config_read(path, error_r);
-    unlink(path);
-    return c;
-}
-
 static char *lines_of(const char *text)
 {
     char *error;
-    struct config *c = read_text(text, &error);
+    struct config *c = config_of_text(text, &error);
     ck_assert_msg(c, "%s", error);
     char *lines = config_shape_text(c);
     config_free(c);
@@ -76,7 +64,7 @@ START_TEST(test_every_word_of_a_shape_can_stand_in_a_section)
     ck_assert_uint_eq(got, n - 1);
     free(lines);
     buf_free(&text);
-    struct config *c = read_text("shape .x { rat = 1/s }\n", &error);
+    struct config *c = config_of_text("shape .x { rat = 1/s }\n", &error);
     ck_assert_ptr_null(c);
     ck_assert_msg(strstr(error, "no setting is named rat in section shape; is rate meant?"), "%s",
                   error);
@@ -87,7 +75,7 @@ END_TEST
 static void digest(const char *text, char out[CONFIG_DIGEST])
 {
     char *error;
-    struct config *c = read_text(text, &error);
+    struct config *c = config_of_text(text, &error);
     ck_assert_msg(c, "%s", error);
     config_digest(c, out);
     config_free(c);
@@ -133,7 +121,7 @@ static const struct {
 START_TEST(test_errors_name_the_section_the_word_and_the_way_out)
 {
     char *error;
-    struct config *c = read_text(bad[_i].text, &error);
+    struct config *c = config_of_text(bad[_i].text, &error);
     ck_assert_msg(!c, "accepted: %s", bad[_i].text);
     ck_assert_msg(strstr(error, bad[_i].expected), "said: %s", error);
     free(error);

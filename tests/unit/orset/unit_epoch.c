@@ -99,6 +99,40 @@ START_TEST(test_what_was_done_since_a_restore_is_renumbered_when_the_own_counter
 }
 END_TEST
 
+/* The state is older than its mailbox: a mail was saved there since, and told. What its reader at the
+ * peer did to it, he did to that one: it gets no second dot, which would outlive his removal. */
+START_TEST(test_a_mail_that_an_earlier_epoch_told_of_is_not_told_again)
+{
+    struct replica a, b, old;
+    struct orset_facts f = facts_of(1, 0);
+    struct orset_flags seen = {.system = ORSET_SEEN}, none = {0};
+    struct orset_dot dot = {0, 0};
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_copy(&old, a.mem, 1);
+    append(&a, ORSET_INBOX, 1, 1, ORSET_SEEN);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_flags(b.os, ORSET_INBOX, 1, &none, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    new_epoch(&old, 7);
+    ck_assert_int_eq(take_over(&old, 1, &b, 2), ORSET_KNOWN);
+    ck_assert_int_eq(orset_begin(old.os), 0);
+    ck_assert_int_eq(orset_local_add(old.os, ORSET_INBOX, 1, &f, &seen, &dot), ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_also(old.os, ORSET_INBOX, 1, &f, &seen, &dot), ORSET_KNOWN);
+    ck_assert_int_eq(orset_commit(old.os), 0);
+    expunge(&b, ORSET_INBOX, 1);
+    ck_assert_int_eq(take_over(&old, 1, &b, 2), ORSET_KNOWN);
+    ck_assert_int_eq(take_over(&b, 2, &old, 1), ORSET_KNOWN);
+    ck_assert_uint_eq(count(&old, ORSET_INBOX, 1), 0);
+    assert_equal(&old, &b);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&old);
+}
+END_TEST
+
 START_TEST(test_a_state_without_a_peer_s_word_renumbers_and_doubles_nothing)
 {
     struct replica a, b;
@@ -325,6 +359,7 @@ TCase *epoch_cases(void)
     tcase_add_test(t, test_what_was_done_since_a_restore_is_renumbered_when_the_peer_is_ahead);
     tcase_add_test(t,
                    test_what_was_done_since_a_restore_is_renumbered_when_the_own_counter_is_ahead);
+    tcase_add_test(t, test_a_mail_that_an_earlier_epoch_told_of_is_not_told_again);
     tcase_add_test(t, test_a_state_without_a_peer_s_word_renumbers_and_doubles_nothing);
     tcase_add_test(t, test_after_a_power_loss_nothing_is_renumbered_and_removed_stays_removed);
     tcase_add_test(t, test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy);

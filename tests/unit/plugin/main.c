@@ -14,6 +14,7 @@ int main(void)
     suite_add_tcase(s, line_tests());
     suite_add_tcase(s, admin_reply_tests());
     suite_add_tcase(s, delivery_id_tests());
+    suite_add_tcase(s, stub_tests());
     r = srunner_create(s);
     srunner_set_fork_status(r, CK_NOFORK);
     srunner_run_all(r, CK_NORMAL);

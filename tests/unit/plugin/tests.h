@@ -6,5 +6,6 @@
 TCase *line_tests(void);
 TCase *admin_reply_tests(void);
 TCase *delivery_id_tests(void);
+TCase *stub_tests(void);
 
 #endif

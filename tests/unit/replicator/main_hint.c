@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dovecot-plugin/protocol/commit.h"
+#include "dovecot-plugin/protocol/fetch.h"
 #include "dovecot-plugin/protocol/hint.h"
 #include "tests/unit/replicator/tests.h"
 
@@ -121,6 +122,44 @@ START_TEST(a_question_names_user_namespace_and_mails)
 }
 END_TEST
 
+#define SHA256 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static struct fetch_question f;
+
+static bool fetches(const char *line)
+{
+    return fetch_is_asked(line, strlen(line)) && fetch_read(line, strlen(line), &f);
+}
+
+START_TEST(a_question_for_a_text_names_user_guid_and_bytes)
+{
+    char line[LINE_FETCH_MAX + 1];
+    size_t n = line_fetch(line, "a b@example.net", GUID, SHA256);
+    ck_assert_uint_gt(n, 0);
+    line[n - 1] = '\0'; /* its LF */
+    ck_assert(fetches(line));
+    ck_assert_str_eq(f.user, "a b@example.net");
+    ck_assert_str_eq(f.guid, GUID);
+    ck_assert_str_eq(f.sha256, SHA256);
+    const char *none[] = {"",
+                          "2",
+                          "2\t",
+                          "1\tu\t" GUID "\t" SHA256,
+                          "2\tu\t" GUID,
+                          "2\tu\t" GUID "\t",
+                          "2\t\t" GUID "\t" SHA256,
+                          "2\t..\t" GUID "\t" SHA256,
+                          "2\ta/b\t" GUID "\t" SHA256,
+                          "2\tu\t" GUID "\t" SHA256 "\t",
+                          "2\tu\t" GUID "\t" SHA256 "0",
+                          "2\tu\t" GUID "0\t" SHA256,
+                          "2\tu\t" GUID "\t" GUID,
+                          "2\tu\t../../../../../etc/passwd\t" SHA256};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        ck_assert_msg(!fetches(none[i]), "line %zu", i);
+}
+END_TEST
+
 START_TEST(what_is_not_quite_a_question_is_none)
 {
     const char *none[] = {"",
@@ -161,5 +200,6 @@ TCase *hint_tests(void)
     tcase_add_test(t, a_hint_behind_one_without_its_line_s_end_is_found);
     tcase_add_test(t, a_question_names_user_namespace_and_mails);
     tcase_add_test(t, what_is_not_quite_a_question_is_none);
+    tcase_add_test(t, a_question_for_a_text_names_user_guid_and_bytes);
     return t;
 }
