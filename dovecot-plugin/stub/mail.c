@@ -44,33 +44,16 @@ static bool looks_so(struct istream *in, struct stub *stub_r)
     return i_stream_read_bytes(in, &data, &n, STUB_LINE) > 0 && stub_read(data, n, stub_r);
 }
 
-/* As the storage noted it at the save: a Maildir in the file's name, dbox behind the mail. FALSE: it
- * did not. */
-static bool noted_size(struct mail *mail, uint64_t *size_r)
-{
-    const char *name, *size;
-    uoff_t noted = 0;
-
-    if (strcmp(mail->box->storage->name, "maildir") != 0) {
-        bool is = mail_get_physical_size(mail, &noted) == 0;
-        *size_r = noted;
-        return is;
-    }
-    return mail_get_special(mail, MAIL_FETCH_STORAGE_ID, &name) == 0 &&
-           (size = strstr(name, ",S=")) != NULL &&
-           str_to_uint64(t_strcut(t_strcut(size + 3, ','), ':'), size_r) == 0;
-}
-
 /* What the storage noted at the save is what the line says of the whole mail, and less is here:
  * nobody who sends a mail can bring that about. */
 static bool was_cut(struct mail *mail, const struct stub *stub, size_t here)
 {
     struct stub_mail *sm = STUB_MAIL(mail);
-    uint64_t size;
+    uoff_t size;
     bool is;
 
     sm->opening = TRUE;
-    is = noted_size(mail, &size) && size == stub->stored && size != here;
+    is = mail_get_physical_size(mail, &size) == 0 && size == stub->stored && size != here;
     sm->opening = FALSE;
     return is;
 }
@@ -188,14 +171,19 @@ static void close_mail(struct mail *mail)
     sm->module_ctx.super.close(mail);
 }
 
+bool stub_fits(const struct mailbox *box)
+{
+    static const char *const storages[] = {"sdbox", "mdbox", NULL};
+    return str_array_find(storages, box->storage->name);
+}
+
 void stub_mail_allocated(struct mail *mail, stub_fetch_fn *fetch)
 {
-    static const char *const storages[] = {"sdbox", "mdbox", "maildir", NULL};
     struct mail_private *pmail = (struct mail_private *)mail;
     struct mail_vfuncs *v = pmail->vlast;
     struct stub_mail *sm;
 
-    if (!str_array_find(storages, mail->box->storage->name))
+    if (!stub_fits(mail->box))
         return;
     sm = p_new(pmail->pool, struct stub_mail, 1);
     sm->fetch = fetch;

@@ -10,7 +10,12 @@
 
 struct mail;
 struct mail_save_context;
+struct mailbox;
 
+/* Its format may have stubs: sdbox and mdbox, where a mail's GUID is in its file. A Maildir's GUID is
+ * the file's name. Renamed, a stub would be another mail, whose bytes nobody has, and the old one
+ * would be removed everywhere. */
+bool stub_fits(const struct mailbox *);
 /* Hook, of a mail that is allocated. fetch gets the mail as its context, and may be NULL. */
 void stub_mail_allocated(struct mail *, stub_fetch_fn *fetch);
 /* Of a mail whose stream is open: what its stub says. NULL: all of it is here. */

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 USER = "thin@example.org"
 WITHIN = 420.0
-FORMATS = ["sdbox", "maildir", "mdbox"]
+FORMATS = ["sdbox", "mdbox"]
 LARGE = 1000000
 NO_AFTER = {"2.3": "imap_fetch_failure = no-after\n", "2.4": "imap_fetch_failure = no-after\n"}
 ITEMS = "RFC822.SIZE ENVELOPE INTERNALDATE BODYSTRUCTURE"
@@ -106,7 +106,7 @@ def test_a_large_mail_takes_few_bytes_and_reads_the_same(group, storage):
 
 def test_links_are_cut(group):
     """The header is there, the text a temporary error of this mail alone; healed, it reads."""
-    there = group("sdbox", "maildir", on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER)
+    there = group("maildir", "sdbox", on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER)
     full, thin = there.replicas
     with Site(full, USER) as site:
         site.append("INBOX", "large", size=LARGE)
@@ -183,7 +183,7 @@ def test_changes_at_both(group, storage):
 
 def test_what_came_from_such_a_site_is_whole(group):
     """A mail delivered at one of two such sites, while the full one is cut off, is whole at both."""
-    there = group("sdbox", "maildir", "mdbox", on_demand="ab")
+    there = group("sdbox", "mdbox", "maildir", on_demand="ab")
     a, b, full = there.replicas
     with Site(full, USER) as site:
         site.append("INBOX", "before", size=50000)
@@ -205,7 +205,7 @@ def test_what_came_from_such_a_site_is_whole(group):
 
 def test_everything_is_killed_while_it_is_fetched(group):
     """kill -9 of imap, worker and replicator: the next who reads gets the same bytes, or an error."""
-    there = group("sdbox", "maildir", on_demand="b", more=NO_AFTER)
+    there = group("maildir", "sdbox", on_demand="b", more=NO_AFTER)
     full, thin = there.replicas
     names = [f"m{n}" for n in range(9)]
     with Site(full, USER) as site:
@@ -227,8 +227,53 @@ def test_everything_is_killed_while_it_is_fetched(group):
     wait_equal(there.replicas, [USER], WITHIN)
 
 
+def test_a_part_that_a_killed_worker_left(group):
+    """A whole one is taken without a site that gives more; one that is too long is not gone on with."""
+    there = group("maildir", "sdbox", on_demand="b", settings={**FAST, "on_demand_wait": "5s"}, more=NO_AFTER)
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+    wait_mails(thin, 1)
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    directory = thin.store(USER) / "dovelane" / "fetched"
+    (name,) = fetched(thin)
+    part = directory / f"{name}.part"
+    (directory / name).rename(part)
+    there.cut()
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    there.heal()
+    (directory / name).rename(part)
+    with part.open("ab") as file:
+        file.write(b"more")
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    assert fetched(thin) == [name]
+
+
+def test_a_maildir_keeps_all_whole(group):
+    """A Maildir's mail has its GUID by its file's name: renamed it is another mail, and the old one
+    removed. With a header alone nobody could give its bytes again."""
+    there = group("sdbox", "maildir", on_demand="b")
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        for n in range(3):
+            site.append("INBOX", f"m{n}", size=50000)
+    wait_mails(thin, 3)
+    assert stub_lines(thin) == 0 and used(thin) > 150000
+    with thin.stopped():
+        for number, path in enumerate(path for path in thin.store(USER).rglob("cur/*") if path.is_file()):
+            path.rename(path.with_name(f"{number}.renamed:2,"))
+    with Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        assert len(site.imap.uids("INBOX")) == 3
+    wait_equal(there.replicas, [USER], WITHIN)
+    for replica in there.replicas:
+        wait_mails(replica, 3)
+        assert used(replica) > 150000
+        assert body_of(replica, name="m1")[b"BODY[]"] == mail("m1", 50000)
+
+
 def test_a_line_that_somebody_made_up_is_a_mail(group):
-    there = group("sdbox", "maildir", "mdbox", on_demand="b")
+    there = group("maildir", "sdbox", "mdbox", on_demand="b")
     full, thin, third = there.replicas
     with Site(full, USER) as site:
         site.append("INBOX", "large", size=50000)
@@ -312,7 +357,7 @@ def test_the_key_is_lost(group, storage):
 def test_commit_peers_does_not_count_a_header(group):
     """A reply waits for a site that has the mail whole."""
     lines = "dovelane_commit = peers\n", "dovelane_commit_wait = 3s\n"
-    there = group("sdbox", "maildir", on_demand="b",
+    there = group("maildir", "sdbox", on_demand="b",
                   more={"2.3": "plugin {\n  " + "  ".join(lines) + "}\n", "2.4": "".join(lines)})
     full, thin = there.replicas
     for replica in there.replicas:
@@ -334,7 +379,7 @@ def test_commit_peers_does_not_count_a_header(group):
 
 def test_the_only_full_site_is_lost(group):
     """What is said then. Comes another full site, it gets what there is."""
-    there = group("sdbox", "maildir", on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER)
+    there = group("maildir", "sdbox", on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER)
     full, thin = there.replicas
     with Site(full, USER) as site:
         site.append("INBOX", "lost", size=50000)
@@ -384,7 +429,7 @@ def test_beside_compression(group, storage):
 
 
 def test_doveadm_reads_it(group):
-    there = group("sdbox", "maildir", on_demand="b")
+    there = group("maildir", "sdbox", on_demand="b")
     full, thin = there.replicas
     with Site(full, USER) as site:
         site.append("INBOX", "large", size=LARGE)

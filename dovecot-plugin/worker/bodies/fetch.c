@@ -274,6 +274,32 @@ static const char *say_asked(const struct session *s, const struct fetching *f)
     return t_strdup_printf("asked: %s", str_len(text) > 0 ? str_c(text) : "nobody yet");
 }
 
+static bool has_its_bytes(struct session *s, const struct fetching *f, const char *path)
+{
+    uint8_t is[32];
+    uint64_t size;
+    const char *error;
+    int fd = session_open_file(s, path);
+    return fd != -1 &&
+           mail_hash_stream(
+               (struct canonical){.in = i_stream_create_fd_autoclose(&fd, 65536), .as_it_is = TRUE},
+               is, &size, NULL, 0, &error) == 0 &&
+           memcmp(is, f->sha256, sizeof is) == 0;
+}
+
+/* What a process left that died between the last byte and the new name: no site has to be reached.
+ * What is too long, or has other bytes, goes: what a site gives from its end on makes no mail. */
+static bool finish_part(struct session *s, const struct fetching *f)
+{
+    const char *path = path_of(s, f->sha256, FALSE);
+    if (have(s, f) < f->size)
+        return FALSE;
+    if (has_its_bytes(s, f, path) && rename(path, path_of(s, f->sha256, TRUE)) == 0)
+        return TRUE;
+    (void)unlink(path);
+    return FALSE;
+}
+
 static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
                                   const uint8_t sha256[32])
 {
@@ -294,6 +320,12 @@ static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
     }
     if (f == NULL) {
         link_reply(s->link, "asked the other sites were not heard yet since the state is new");
+        return FRAME_OK;
+    }
+    if (finish_part(s, f)) {
+        forget(s, f);
+        s->fetched = TRUE;
+        link_reply(s->link, "here");
         return FRAME_OK;
     }
     f->wanted = clock_msecs();
@@ -319,19 +351,6 @@ enum frame_result fetch_verb(struct session *s, const char *const *args)
 }
 
 /* --- what comes ------------------------------------------------------------------------------- */
-
-static bool has_its_bytes(struct session *s, const struct fetching *f, const char *path)
-{
-    uint8_t is[32];
-    uint64_t size;
-    const char *error;
-    int fd = session_open_file(s, path);
-    return fd != -1 &&
-           mail_hash_stream(
-               (struct canonical){.in = i_stream_create_fd_autoclose(&fd, 65536), .as_it_is = TRUE},
-               is, &size, NULL, 0, &error) == 0 &&
-           memcmp(is, f->sha256, sizeof is) == 0;
-}
 
 /* Bytes for a place that is the end of what is here. 0, -1 */
 static int append(struct session *s, const char *path, uint64_t offset, const struct text *part)
@@ -383,7 +402,7 @@ void fetch_part(struct session *s, const struct peer *p, const struct parcel_bod
         missed(s, f, p);
         return;
     }
-    if (b->offset != had || b->part.n > f->size - had ||
+    if (b->offset != had || had > f->size || b->part.n > f->size - had ||
         append(s, path_of(s, f->sha256, FALSE), had, &b->part) < 0)
         return;
     s->fetched = TRUE;

@@ -168,7 +168,7 @@ static bool has_short_header(struct istream *in)
 static bool may_be(const struct session *s, const struct mailbox *box,
                    const struct orset_facts *facts)
 {
-    return s->group->on_demand && facts->size >= s->group->on_demand_from &&
+    return s->group->on_demand && facts->size >= s->group->on_demand_from && stub_fits(box) &&
            box->list->ns->type == MAIL_NAMESPACE_TYPE_PRIVATE;
 }
 
