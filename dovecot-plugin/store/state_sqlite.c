@@ -126,8 +126,7 @@ static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum 
                                enum statement which)
 {
     static const char *const sql[STATEMENTS] = {
-        "SELECT value FROM %s%s WHERE %s = ?1",
-        "INSERT INTO %s%s (%s, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2",
+        "SELECT value FROM %s%s WHERE %s = ?1", "REPLACE INTO %s%s (%s, value) VALUES (?1, ?2)",
         "DELETE FROM %s%s WHERE %s = ?1", "SELECT * FROM %s%s WHERE %s >= ?1 ORDER BY 1"};
     sqlite3_stmt **st = &s->st[t][w == LONG][which];
     char text[160];
@@ -481,29 +480,28 @@ static int prepare_schema(struct state_sqlite *s, char *text, size_t size)
     }
 }
 
-/* One question: each that is parsed costs as much as what it asks. */
+/* One question, nearly always without a row: each that is parsed costs more than what it asks. */
 static int find_long(struct state_sqlite *s)
 {
-    char sql[300] = "SELECT 0";
-    size_t n = strlen(sql);
-    int64_t tables = 0;
+    char sql[200];
+    size_t n = 0;
     for (int t = 0; t < ORSET_TABLES; t++)
         if (schema_has_numbers((enum orset_table)t))
-            n += (size_t)snprintf(sql + n, sizeof sql - n, " + %d * EXISTS (SELECT 1 FROM %s_long)",
-                                  1 << t, schema_table[t]);
-    if (query_number(s, sql, &tables) < 0)
-        return -1;
+            n += (size_t)snprintf(sql + n, sizeof sql - n, "%sSELECT 1 FROM %s_long",
+                                  n ? " UNION ALL " : "", schema_table[t]);
+    sqlite3_stmt *st = prepare(s, sql);
+    int r = st ? step_row(s, st, sql) : -1;
+    sqlite3_finalize(st);
     for (int t = 0; t < ORSET_TABLES; t++)
-        s->any_long[t] = (tables >> t & 1) != 0;
-    return 0;
+        s->any_long[t] = r == SQLITE_ROW;
+    return r < 0 ? -1 : 0;
 }
 
 static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
     static const char pragmas[] =
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; "
-        "PRAGMA cell_size_check = ON;"
+        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;"
         "PRAGMA cache_size = -" TEXT(CACHE_KIB);
     sqlite3_busy_timeout(s->db, 5000);
     if (state_guard_begin(s->db, &s->guard) != SQLITE_OK ||
