@@ -236,3 +236,24 @@ def test_flags_that_change_during_a_look_end_as_clients_said_last(tmp_path_facto
     finally:
         world.stop()
     assert not wrong
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("formats", ["maildir,sdbox", "sdbox,maildir", "mdbox,sdbox"])
+def test_what_is_expunged_during_a_look_is_gone(tmp_path_factory, formats):
+    """A known mail, and a new one; between them one whose file has another name by then."""
+    world, flag = crash_world(tmp_path_factory, formats.split(","), "scan")
+    try:
+        append(world[1], "INBOX", "stays")
+        append(world[1], "INBOX", "known")
+        world.settle()
+        append(world[1], "INBOX", "new")
+        append(world[1], "INBOX", "goes")
+        imap(world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Flagged)"))
+        look_meanwhile(world[1], flag, lambda: imap(
+            world[1], "INBOX", ("store", "3", "+FLAGS", "(\\Seen)"),
+            ("store", "2,4", "+FLAGS", "(\\Deleted)"), ("expunge",)))
+        world.settle()
+        assert [mail[0] for mail in equal(world)["INBOX"][1]] == [1, 3]
+    finally:
+        world.stop()

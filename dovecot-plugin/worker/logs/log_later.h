@@ -1,6 +1,6 @@
 /* log_later - what clients said of a mail's flags behind the place to which the log was read. Who
- * reads a mail's flags gets the newest that the process knows, and the index may have been read
- * anew since its mailbox was opened: as a Maildir's is where a mail's file has another name. */
+ * reads a mail's flags gets the newest that the process knows. The index may have been read anew
+ * since its mailbox was opened: as a Maildir's is where a mail's file has another name. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_LATER_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_LATER_H
 
