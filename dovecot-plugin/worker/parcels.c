@@ -35,6 +35,8 @@
 /* parcels that lay in a lane while others came another way speak of fewer numbers too, but not
  * for so long */
 #define LOST_SECS 60
+/* What a peer had before its mail comes by another lane, and most often as soon. */
+#define AHEAD_MSECS 5000
 
 /* --- confirmed -------------------------------------------------------------------------------- */
 
@@ -42,6 +44,9 @@ static int heard(struct session *s, struct peer *p, const struct orset_batch_res
 {
     bool was = p->behind;
     p->behind = r->behind;
+    /* Once, until it has no more than this site: it may claim what never comes. */
+    if (p->behind != was)
+        p->ahead_until = p->behind ? clock_msecs() + AHEAD_MSECS : 0;
     p->owed = p->owed || r->applied > 0 || r->lost;
     if (r->confirmed <= p->confirmed && was == p->behind)
         return 0;

@@ -583,3 +583,31 @@ def test_what_an_exchange_told_that_never_ended_is_placed_in_the_end(large):
     change_row(large[2], b"h", lambda _: num(4) + num(int(time.time())))
     places(large)
     assert messages(large[2]) == 1 + known
+
+
+def test_a_mail_waits_for_what_its_giver_had_before_it(tmp_path_factory):
+    """Site 1 hears of site 2's mail first, which comes behind one of site 3: no UID changes at those two."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox", "sdbox"])
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        held = lambda a, to, kind: to == 1 or a == 1  # noqa: E731
+        append(world[3], "INBOX", "of 3")
+        world[3].ingest()
+        for _ in range(3):
+            pump(world, held)
+        append(world[2], "INBOX", "of 2")
+        world[2].ingest()
+        for _ in range(3):
+            pump(world, held)
+        before = uids(world[2])
+        assert len(before[1]) == 3 and before == uids(world[3])
+        late = lambda a, to, kind: a == 3 and to == 1  # noqa: E731
+        world[2].ship(1, NEW)
+        while world.carry(late):
+            pass
+        world[3].ship(1, NEW)
+        world.settle()
+        assert before == uids(world[1]) == uids(world[2]) == uids(world[3])
+    finally:
+        world.stop()

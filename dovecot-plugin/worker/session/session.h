@@ -54,6 +54,8 @@ struct peer {
     uint64_t confirmed; /* own numbers it has, of the present epoch */
     uint64_t sent;      /* own numbers put into its lane */
     bool behind;        /* it has what this state has not */
+    /* milliseconds of the monotonic clock: so long its mails wait for what it had before them */
+    uint64_t ahead_until;
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
     bool answered;      /* a new state or epoch asked it, and all that it has came */
