@@ -603,11 +603,49 @@ def test_a_mail_waits_for_what_its_giver_had_before_it(tmp_path_factory):
         before = uids(world[2])
         assert len(before[1]) == 3 and before == uids(world[3])
         late = lambda a, to, kind: a == 3 and to == 1  # noqa: E731
-        world[2].ship(1, NEW)
+        world[2].ship(1, CONFIRMED)
         while world.carry(late):
             pass
-        world[3].ship(1, NEW)
+        world[3].ship(1, CONFIRMED)
         world.settle()
         assert before == uids(world[1]) == uids(world[2]) == uids(world[3])
+    finally:
+        world.stop()
+
+
+def test_a_mail_waits_not_long_for_what_never_comes(tmp_path_factory):
+    """Site 2 says again and again that it has ops of site 3, and nobody gives them: so a peer's untrue vector looks."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox", "sdbox"])
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        held = lambda a, to, kind: to == 1 or a == 1  # noqa: E731
+        never = lambda a, to, kind: a == 3 and to == 1 or a == 1 or kind == ANSWER  # noqa: E731
+        for n in range(2):
+            append(world[3], "INBOX", f"of 3, {n}")
+            world[3].ingest()
+            for _ in range(3):
+                pump(world, held)
+            append(world[2], "INBOX", f"of 2, {n}")
+            world[2].ingest()
+            for _ in range(3):
+                pump(world, held)
+            world[2].ship(1, CONFIRMED)
+            while world.carry(never):
+                pass
+            shown = len(uids(world[1])[1])
+            assert shown == (1 if n == 0 else 3)   # it waits once, and no second time
+            for _ in range(30):
+                if len(uids(world[1])[1]) == n + 2:
+                    break
+                time.sleep(1)
+                world[2].ship(1, CONFIRMED)
+                while world.carry(never):
+                    pass
+                world[1].work(TICK)
+            assert len(uids(world[1])[1]) == n + 2
+        world[3].ship(1, CONFIRMED)
+        world.settle()
+        assert len(equal(world)["INBOX"][1]) == 5
     finally:
         world.stop()
