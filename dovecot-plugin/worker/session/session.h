@@ -56,9 +56,9 @@ struct peer {
     bool behind;        /* it has what this state has not */
     /* milliseconds of the monotonic clock: so long its mails wait for what it had before them */
     uint64_t ahead_until;
-    bool forgotten;     /* its backlog was dropped: it will have to exchange */
-    time_t lost_since;  /* it speaks of fewer own numbers than are here */
-    bool answered;      /* a new state or epoch asked it, and all that it has came */
+    bool forgotten;    /* its backlog was dropped: it will have to exchange */
+    time_t lost_since; /* it speaks of fewer own numbers than are here */
+    bool answered;     /* a new state or epoch asked it, and all that it has came */
     /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
     time_t reading_until;
     time_t asked_whether_read; /* in this session */
