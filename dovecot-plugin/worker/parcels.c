@@ -10,6 +10,7 @@
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/bodies/ahead.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/fetch.h"
@@ -35,8 +36,6 @@
 /* parcels that lay in a lane while others came another way speak of fewer numbers too, but not
  * for so long */
 #define LOST_SECS 60
-/* What a peer had before its mail comes by another lane, and most often as soon. */
-#define AHEAD_MSECS 5000
 
 /* --- confirmed -------------------------------------------------------------------------------- */
 
@@ -44,9 +43,6 @@ static int heard(struct session *s, struct peer *p, const struct orset_batch_res
 {
     bool was = p->behind;
     p->behind = r->behind;
-    /* Once, until it has no more than this site: it may claim what never comes. */
-    if (p->behind != was)
-        p->ahead_until = p->behind ? clock_msecs() + AHEAD_MSECS : 0;
     p->owed = p->owed || r->applied > 0 || r->lost;
     if (r->confirmed <= p->confirmed && was == p->behind)
         return 0;
@@ -237,6 +233,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     crash_at("batch");
     if (session_commit(s) < 0)
         return FRAME_TEMPORARY;
+    ahead_heard(p, (struct orset_dot){r.origin, r.had}, r.lacks, r.nlacks);
     if (!r.lost)
         p->lost_since = 0;
     else if (p->lost_since == 0)

@@ -192,6 +192,7 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p,
     if (r->bad || number == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "a batch's head cannot be read");
     const struct origin *o = &os->origin[p->sender];
+    out->had = o->counter;
     out->lost = o->counter > p->seen[p->sender_at];
     if (o->counter + 1 == number && chain && o->chain && chain != o->chain)
         return orset_fail(
@@ -244,8 +245,11 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     if (e == 0 && (e = read_modseqs(os, &r, &p)) == 0)
         e = apply_ops(os, &r, &p, out);
     for (unsigned i = 0; i < p.n; i++) {
-        const struct origin *o = &os->origin[p.map[i]];
-        out->behind |= p.seen[i] > o->counter;
+        if (p.seen[i] <= os->origin[p.map[i]].counter)
+            continue;
+        out->behind = true;
+        if (p.map[i] != p.sender && out->nlacks < ORSET_LACKS_MAX)
+            out->lacks[out->nlacks++] = (struct orset_dot){p.map[i], p.seen[i]};
     }
     for (uint16_t i = 0; i < os->norigins; i++)
         out->ahead |= os->origin[i].counter > orset_peer_has(&p, i);

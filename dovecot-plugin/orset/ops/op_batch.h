@@ -40,7 +40,11 @@ struct orset_batch_result {
     uint64_t confirmed;
     /* the sender has what this replica has not, of any origin: exchange if it lasts (F19) */
     bool behind;
-    bool ahead; /* and the reverse */
+    bool ahead;   /* and the reverse */
+    uint64_t had; /* numbers of the sender that were here before */
+    /* Of behind, what other origins gave: up to which number the sender has it. The first ones. */
+    struct orset_dot lacks[ORSET_LACKS_MAX];
+    unsigned nlacks;
     /* The sender gives itself fewer numbers than are in this state. Either it is an old copy and
      * will say so, or another peer named numbers that it never gave (F43). Alarm; send it this
      * replica's vector, it will draw a new epoch. */

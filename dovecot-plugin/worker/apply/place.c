@@ -6,6 +6,7 @@
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/place.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
+#include "dovecot-plugin/worker/bodies/ahead.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/patience.h"
@@ -267,18 +268,13 @@ static bool waits_for_exchange(const struct placing *p, const struct orset_task 
     return is_told_in_part(p->s, t) && !p->mailbox->impatient && !plan_item(p->s, p->at)->given_up;
 }
 
-/* It would leave a hole below it, and its site had ops of others that have not come: the hole may
- * be the place of a mail of theirs. */
+/* It would leave a hole below it, which may be the place of a mail that its giver had. */
 static bool waits_for_others(const struct placing *p, const struct orset_task *t)
 {
-    struct session *s = p->s;
     struct orset_folder f;
-    const struct peer *peer = session_peer(s, orset_origin_get(s->os, t->message.dot.origin).site);
-    if (peer == NULL || !peer->behind || peer->forgotten || p->mailbox->impatient ||
-        clock_msecs() >= peer->ahead_until || orset_folder_get(s->os, t->folder, &f) < 0)
-        return FALSE;
     uint32_t before = p->n > 0 ? p->item[p->n - 1].task.uid : 0;
-    return t->uid > I_MAX(f.uid_next, before + 1);
+    return !p->mailbox->impatient && orset_folder_get(p->s->os, t->folder, &f) == 0 &&
+           t->uid > I_MAX(f.uid_next, before + 1) && ahead_waits(p->s, t->message.dot);
 }
 
 /* One mail's turn, but for those who are here only because something arrived: what has not
@@ -301,8 +297,6 @@ static int place_next(struct placing *p, struct orset_task *t, unsigned at, bool
     } else if (arrived && !is_here(p, t))
         p->blocked = p->blocked || !item->given_up;
     else if (p->blocked || waits_for_others(p, t)) {
-        if (!p->blocked)
-            session_want_tick(p->s, 1000);
         p->blocked = TRUE;
         place_later(p, t, at);
     } else
