@@ -1,5 +1,6 @@
 """A mailbox gets its mails by rising UID: a site that joins, or lost its home, changes no UID of those who are there."""
 import contextlib
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -127,6 +128,28 @@ def test_a_small_mail_does_not_overtake_a_large_one(pair):
     before = uids(pair[1])
     pair.settle()
     assert uids(pair[1]) == before == uids(pair[2])
+
+
+def test_a_mail_does_not_wait_for_one_behind_it(pair):
+    """Its body is here, and that one's is asked for and does not come."""
+    for subject in "here", "away":
+        append(pair[1], "INBOX", subject, size=PARTS)
+    pair[1].ingest()
+    hand_over(pair, 1, 2, BATCH)
+    away = hashlib.sha256(mail("away", PARTS)).digest()
+    for _ in range(10):
+        hand_over(pair, 2, 1, WANT)
+        parcels = pair[1].outbox[2]
+        assert any(body.startswith(away) for _, _, body in parcels), [(kind, len(body)) for kind, _, body in parcels]
+        parcels[:] = [parcel for parcel in parcels if not parcel[2].startswith(away)]
+        hand_over(pair, 1, 2, BODY)
+        pair[2].work(TICK)
+        if messages(pair[2]) == 1:
+            break
+    assert messages(pair[2]) == 1
+    pair[2].work(CLOSE)     # asks for it anew
+    pair.settle()
+    assert uids(pair[1]) == uids(pair[2])
 
 
 def test_a_mail_that_nobody_can_give_holds_up_no_other(pair):

@@ -116,6 +116,16 @@ static bool is_other_dbox(const struct placing *p)
     return !log_is_known(p->box, &p->x->at) || (mdbox && mdbox_is_other(p->s, p->x, p->box));
 }
 
+/* A mail that was looked at since, and waits, comes behind them. */
+static int save_those_before(struct placing *p)
+{
+    bool blocked = p->blocked;
+    p->blocked = FALSE;
+    int r = place_save(p);
+    p->blocked = p->blocked || blocked;
+    return r;
+}
+
 static int open_and_save(struct placing *p)
 {
     struct mailbox_status status;
@@ -146,7 +156,7 @@ static int open_and_save(struct placing *p)
         crash_at("saving");
         i_qsort(p->item, p->n, sizeof *p->item, by_claim);
         p->x->now.scanned = FALSE;
-        if (place_save(p) == 0 && p->nsaved > 0) {
+        if (save_those_before(p) == 0 && p->nsaved > 0) {
             crash_at("place");
             r = place_done(p);
         }
@@ -194,6 +204,7 @@ static void keep_item(struct placing *p, const struct orset_task *t)
     i_zero(item);
     memcpy(&item->task, t, offsetof(struct orset_task, at) + t->at_len);
     item->at = p->at;
+    item->waits = p->blocked;
     p->folder = t->folder;
     /* Points into the core until its next call. */
     if (facts->guid_text_len > 0)
