@@ -142,7 +142,7 @@ struct orset_dot {
     uint64_t counter;
 };
 
-/* Origins that are named of those of which a peer has more than this state. */
+/* Of the origins of which a peer has more than this state, so many are named. */
 #define ORSET_LACKS_MAX 8
 
 /* A folder is named by its index in this state: stable here, meaningless elsewhere. */

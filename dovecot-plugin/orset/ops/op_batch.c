@@ -192,7 +192,6 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p,
     if (r->bad || number == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "a batch's head cannot be read");
     const struct origin *o = &os->origin[p->sender];
-    out->had = o->counter;
     out->lost = o->counter > p->seen[p->sender_at];
     if (o->counter + 1 == number && chain && o->chain && chain != o->chain)
         return orset_fail(
@@ -240,6 +239,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     e = orset_vector_read(os, &r, site, false, &p);
     if (e == 0) {
         out->origin = p.sender;
+        out->had = os->origin[p.sender].counter;
         out->confirmed = orset_peer_has(&p, os->self);
     }
     if (e == 0 && (e = read_modseqs(os, &r, &p)) == 0)

@@ -41,8 +41,9 @@ struct orset_batch_result {
     /* the sender has what this replica has not, of any origin: exchange if it lasts (F19) */
     bool behind;
     bool ahead;   /* and the reverse */
-    uint64_t had; /* numbers of the sender that were here before */
-    /* Of behind, what other origins gave: up to which number the sender has it. The first ones. */
+    uint64_t had; /* the sender's numbers that were here before the batch */
+    /* Of other origins the sender has more than this replica, up to these numbers. No more than
+     * ORSET_LACKS_MAX are named. */
     struct orset_dot lacks[ORSET_LACKS_MAX];
     unsigned nlacks;
     /* The sender gives itself fewer numbers than are in this state. Either it is an old copy and
