@@ -10,6 +10,7 @@
  * One user's INBOX at two or three sites. What is checked:
  * - while nothing is delivered at a site that joins, no UID and no UIDVALIDITY changes at a site
  *   that was there first;
+ * - nor does the UID of a mail that is delivered where all earlier ones are;
  * - when nothing is left to do, all sites show the same mails under the same UIDVALIDITY and UIDs,
  *   and no UID names two mails;
  * - from every state it comes to that, also where a mail is left that nobody can give;
@@ -17,9 +18,9 @@
  *
  * What a worker does for one parcel or one hint is one step: it takes or makes ops, makes or raises
  * the mailbox, places mails and changes UIDs. Nothing has a duration: whatever may happen may also
- * wait. So a body that is lost and asked for again is one that comes later. And a mail waits for what
- * its site had before it until that has come, where a worker waits for seconds. What a site knows is
- * how many ops of each origin it has: an exchange gives whole origins, too. */
+ * wait. So a body that is lost and asked for again is one that comes later. A mail waits for what
+ * its site had before it until that has come, where a worker waits for seconds. What a site knows
+ * is how many ops of each origin it has: an exchange gives whole origins, too. */
 #ifndef DOVELANE_TESTS_MODEL_JOINING_H
 #define DOVELANE_TESTS_MODEL_JOINING_H
 
