@@ -78,6 +78,7 @@ class Site:
         self.joining, self.joins_asked = set(), 0   # users whose states are new; questions of theirs
         self.lacking = {}       # user: [mails that wait for their bytes, bytes of each]
         self.held = {}          # user: mails whose removal the brake holds
+        self.unseen = {}        # user: folders that cannot be read, and for which removals wait
         self.state_bytes = {}   # user: the size of his state
         self.not_whole = {}     # user: 2: he went on though a site has not answered, 3: one reads its mailboxes
         self.wants, self.came = [], {}  # users who asked for bodies, in order; user: (mails, bytes) that were placed
@@ -243,7 +244,7 @@ class Worker:
                                                            site in self.asking]))
         unplaced = self.site.lacking.get(self.user, (0, 0))[0]
         joins = b"" if self.old else bytes([1 if self.user in self.site.joining else self.site.not_whole.get(self.user, 0)])
-        placed = b"" if self.old else b"".join(map(num, [*self.placed, *self.kept_mails]))
+        placed = b"" if self.old else b"".join(map(num, [*self.placed, *self.kept_mails, self.site.unseen.get(self.user, 0)]))
         names = b"" if self.old else num(0) + num(self.site.state_bytes.get(self.user, 0))
         self.placed = [0, 0]
         self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(self.site.held.get(self.user, 0)) + names + joins + placed + num(tick))
