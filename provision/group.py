@@ -3,9 +3,12 @@
 The authority signs it, with a serial that only grows. So it may lie in every node's Redis, and who writes there can neither
 change it nor bring an older one back.
 
-    dovelane-group 1 (2 where a site has a role: a program that knows no roles refuses it)
+    dovelane-group 1
     <signature, base64, of all that follows>
     <JSON>
+
+Where a site has a role it begins with "dovelane-group 2", and the signature is also of that line. A program that knows no roles refuses it, and nobody
+can put the older line in its place.
 """
 import contextlib
 import fcntl
@@ -35,7 +38,11 @@ def seal(key, description):
     if len(text) > LARGEST - 1024:
         raise Trouble(f"the description of the group would have {len(text)} characters, and may have {LARGEST - 1024}: it has too many sites. Each site has a user at each site's node: take sites out with `dovelane group remove`")
     head = WITH_ROLES if description.get("roles") else HEAD
-    return f"{head}\n{authority.sign_text(key, text.encode())}\n{text}"
+    return f"{head}\n{authority.sign_text(key, what_is_signed(head, text))}\n{text}"
+
+
+def what_is_signed(head, text):
+    return (text if head == HEAD else f"{head}\n{text}").encode()
 
 
 def unseal(ca_cert, sealed):
@@ -46,7 +53,7 @@ def unseal(ca_cert, sealed):
     signature, _, text = rest.partition("\n")
     if head not in (HEAD, WITH_ROLES):
         raise Trouble(f"it begins with {head[:40]!r} where {HEAD!r} is expected: this program is too old for it, or it is something else")
-    if not authority.signed(authority.public_key(ca_cert), text.encode(), signature):
+    if not authority.signed(authority.public_key(ca_cert), what_is_signed(head, text), signature):
         raise Trouble("the signature is not that of the group's authority")
     try:
         return check(json.loads(text))

@@ -3,6 +3,7 @@ import pytest
 from test_group import nodes  # noqa: F401 (a fixture)
 from test_members import pair  # noqa: F401 (a fixture)
 
+import authority
 import conf
 import desired
 import distribute
@@ -70,6 +71,15 @@ def test_a_program_that_knows_no_roles_refuses_a_group_that_has_some(pair, dovel
     assert sealed.startswith("dovelane-group 2\n") and group.role(group.unseal(pair.text(group.CA_FILE), sealed), "two") == "backup"
     give(dovelane, "two", "full")
     assert pair.text(group.FILE).startswith(f"{group.HEAD}\n")
+
+
+def test_nobody_makes_an_older_program_take_a_group_that_has_roles(pair, dovelane):  # noqa: F811
+    """Who writes into a node's Redis puts the older head there. The older program looks at the signature of what is below it."""
+    give(dovelane, "two", "backup")
+    _, signature, text = pair.text(group.FILE).split("\n", 2)
+    assert not authority.signed(authority.public_key(pair.text(group.CA_FILE)), text.encode(), signature)
+    with pytest.raises(Trouble, match="the signature is not that"):
+        group.unseal(pair.text(group.CA_FILE), f"{group.HEAD}\n{signature}\n{text}")
 
 
 @pytest.mark.parametrize("roles", [{"two": "half"}, {"two": 'backup"\n'}, {"a b": "backup"}, ["two"]])
