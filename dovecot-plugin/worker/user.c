@@ -10,6 +10,7 @@
 #include "dovecot-plugin/worker/bodies/give.h"
 #include "dovecot-plugin/worker/bodies/plan.h"
 #include "dovecot-plugin/worker/bodies/stubs.h"
+#include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/session/choice.h"
 #include "dovecot-plugin/worker/session/credentials.h"
 #include "dovecot-plugin/worker/session/files.h"
@@ -295,7 +296,7 @@ static int session_init(struct session *s, bool existing, bool *permanent_r, con
     }
     removed_begin(s);
     validity_count_all(s);
-    if (stubs_open(s) < 0) {
+    if (stubs_open(s) < 0 || unseen_begin(s) < 0) {
         *error_r = session_error(s);
         return -1;
     }

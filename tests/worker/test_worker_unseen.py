@@ -74,8 +74,8 @@ def test_what_was_moved_into_a_folder_that_cannot_be_opened_stays_at_the_peer(pa
         assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"] and a.done["unseen"] == 1
         assert any("To cannot be opened, and may have got mails" in said for _, said in a.notes)
         a.work(CLOSE)
-        a.disconnect()  # another worker finds the same
-        assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"]
+        a.disconnect()  # another worker finds the same, also before it looks at the mailboxes
+        assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"] and a.done["unseen"] == 1
         a.ingest(("-", "F"))
         assert a.done["unseen"] == 1
         a.work(TICK)

@@ -187,12 +187,17 @@ void progress_done(struct user *u, const struct frame_done *d)
     end_if_full(p);
 }
 
-void progress_forget(struct user *u)
+void progress_leave(struct user *u)
 {
-    waits(u, 0, 0);
-    names_wait(u, 0);
     keeping_waits(u, 0);
     unseen_wait(u, 0);
+}
+
+void progress_forget(struct user *u)
+{
+    progress_leave(u);
+    waits(u, 0, 0);
+    names_wait(u, 0);
     u->joining = FRAME_JOINING;
     end_if_full(u->r->progress);
 }

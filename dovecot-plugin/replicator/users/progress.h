@@ -26,6 +26,8 @@ void progress_close(struct progress *);
 
 /* What is known of a user who comes into memory. */
 void progress_load(struct user *);
+/* It leaves memory: what is counted of users in memory only is not counted of it any more. */
+void progress_leave(struct user *);
 /* It is nobody's, and the ledger has let it go: nothing waits for it. */
 void progress_forget(struct user *);
 /* What its worker says. */

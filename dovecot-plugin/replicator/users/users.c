@@ -88,6 +88,7 @@ static void user_free(struct user *u)
     struct users *us = u->r->users;
     ASSERT(us->n > 0 && !u->worker && !u->ending && !u->holds);
     user_forget_work(u);
+    progress_leave(u);
     unproven_end(u);
     sched_dequeue(us->r->sched, u);
     ev_timer_stop(us->r->loop, &u->timer);
@@ -120,7 +121,7 @@ static bool needed(const struct user *u, double now)
     const struct replicator *r = u->r;
     bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels ||
                 user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin) || u->ask_userdb;
-    bool waits = u->tick_at != 0;
+    bool waits = u->tick_at != 0 || u->kept_failed > 0 || u->unseen > 0;
     for (size_t i = 0; i < r->group.npeers; i++)
         waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 ||
                 user_lacks_some(&u->peer[i]) || u->peer[i].held;

@@ -22,6 +22,7 @@ bool ingest_is_current(struct session *, uint32_t folder);
  * judge. How many mails that were, or -1. */
 int quarantine_decide(struct session *, struct box *, bool accept);
 /* Mailboxes that cannot be opened, and for which removals wait. */
+int unseen_begin(struct session *); /* counts what is known of them; -1 */
 int unseen_each(struct session *, void (*fn)(struct session *, const char *vname));
 int unseen_waits(struct session *, const char *vname); /* 1: for that one; 0; -1 */
 /* No mail was moved there, an admin says: from now on none waits. */

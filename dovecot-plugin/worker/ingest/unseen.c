@@ -73,6 +73,15 @@ static int load(struct session *s, ARRAY_TYPE(unseen) * list)
     return r > 0 && in.bad ? rows_corrupt(s, "the row of mailboxes that cannot be opened") : r;
 }
 
+static uint64_t count_waiting(const ARRAY_TYPE(unseen) * list)
+{
+    const struct unseen *u;
+    uint64_t n = 0;
+    array_foreach (list, u)
+        n += u->waits;
+    return n;
+}
+
 static int put(struct session *s, const ARRAY_TYPE(unseen) * list)
 {
     struct orset_buf b = {.alloc = session_alloc()};
@@ -85,17 +94,24 @@ static int put(struct session *s, const ARRAY_TYPE(unseen) * list)
         orset_buf_text(&b, u->vname, strlen(u->vname));
     }
     int r = b.failed ? session_fail(s, "out of memory") : rows_get(s, ROW_UNSEEN, "", 0, &v, &len);
-    uint64_t waits = 0;
-    array_foreach (list, u)
-        waits += u->waits;
     bool same = r > 0 ? len == b.len && memcmp(v, b.data, len) == 0 : b.len == 0;
     if (r >= 0 && !same)
         r = b.len == 0 ? rows_del(s, ROW_UNSEEN, "", 0)
                        : rows_put(s, ROW_UNSEEN, "", 0, b.data, b.len);
     orset_buf_free(&b);
     if (r >= 0)
-        s->unseen = waits;
+        s->unseen = count_waiting(list);
     return I_MIN(r, 0);
+}
+
+int unseen_begin(struct session *s)
+{
+    ARRAY_TYPE(unseen) list;
+    t_array_init(&list, 4);
+    if (load(s, &list) < 0)
+        return -1;
+    s->unseen = count_waiting(&list);
+    return 0;
 }
 
 static struct unseen *find(const ARRAY_TYPE(unseen) * list, const char *vname)
