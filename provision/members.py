@@ -205,7 +205,13 @@ def give_role(host, journal, options):
         elif new["replicate"]:
             lines.append(f"Dovecot is restarted on {', '.join(hosts.values())}: clients are cut off, and connect again")
         return lines
-    return done(change(host, journal, options, lambda d: group.with_role(d, options.site, options.role), notes)[0], options)
+
+    def fn(description):
+        m = group.member(description, options.site)
+        if m and m["site"] and options.site not in distribute.sites(description):
+            raise Trouble(f"{options.site} is a host; its site is {m['site']}: `dovelane group role {m['site']} {options.role}`")
+        return group.with_role(description, options.site, options.role)
+    return done(change(host, journal, options, fn, notes)[0], options)
 
 
 # ---- a host less ----

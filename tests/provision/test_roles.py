@@ -30,6 +30,12 @@ def test_a_role_comes_into_each_hosts_file_and_goes_again(pair, dovelane):  # no
     assert "nothing to do" in give(dovelane, "two", "full")[1]
 
 
+def test_a_host_is_not_taken_for_its_site(pair, dovelane):  # noqa: F811
+    status, text = give(dovelane, "mx2", "backup")
+    assert status == 2 and "mx2 is a host; its site is two: `dovelane group role two backup`" in text, text
+    assert pair.text(group.FILE).startswith(f"{group.HEAD}\n")
+
+
 def test_a_site_that_joins_later_has_its_role_from_the_beginning(pair, dovelane):  # noqa: F811
     status, text = give(dovelane, "three", "on-demand")
     assert status == 0 and "no host of the group is the site three yet (sites: one, two)" in text, text
