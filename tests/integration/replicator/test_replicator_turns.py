@@ -248,16 +248,17 @@ def test_a_state_made_anew_while_its_user_is_open_is_asked_about_at_once(world, 
 
 def test_who_has_a_folder_that_cannot_be_read_is_not_forgotten(world):  # noqa: F811
     """Else its alert would end, or last for ever: nobody would hear that the folder can be read again."""
-    w = world(2, worker_idle="100ms", active_for="1s", hello_every="1h")
+    w = world(2, replicator_workers=1, worker_idle="100ms", active_for="1s")
     for name in ("unreadable", "other"):
         w[0].change(name, "x")
     w.quiet(["unreadable", "other"])
     w[0].site.unseen["unreadable"] = 2
     w[0].hint("unreadable")
     eventually("the gauge", lambda: w[0].metric("replicator_unreadable") == 2)
+    for name in ("unreadable", "other"):
+        assert w[0].admin("status", name)[1] == 0
     eventually("the other one leaves memory", lambda: w[0].metric("replicator_users") < 2, 120)
     assert w[0].metric("replicator_users") == 1 and w[0].metric("replicator_unreadable") == 2
     w[0].site.unseen.clear()
     w[0].hint("unreadable")
     eventually("nothing to be told", lambda: w[0].metric("replicator_unreadable") == 0)
-    eventually("nobody in memory", lambda: w[0].metric("replicator_users") == 0, 120)
