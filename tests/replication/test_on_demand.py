@@ -1,6 +1,7 @@
 """A site with role = on-demand stores only the headers of large mails, and reads as any other."""
 import contextlib
 import re
+import shutil
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from support.stack.failure import StackError
 from support.stack.group import FAST, remove_tree
 from support.stack.imap import ImapError, Lost
 from support.waiting import eventually, logged
+from test_unplaced import in_its_namespace
 
 pytestmark = pytest.mark.long
 
@@ -144,6 +146,29 @@ def test_links_are_cut(group):
 
     eventually("it reads", reads)
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_full_disk_keeps_the_last_text_only(group):
+    """Four megabytes for what is fetched, and six texts of one each; then two in room for one and a half."""
+    there = group("sdbox", "sdbox", on_demand="b")
+    full, thin = there.replicas
+    names = [f"large{n}" for n in range(6)]
+    with Site(full, USER) as site:
+        for name in names:
+            site.append("INBOX", name, size=LARGE)
+    wait_mails(thin, len(names))
+    store = thin.store(USER)
+    owner, kept = (store / "dovelane").stat(), store / "dovelane/fetched"
+    kept.mkdir()
+    shutil.chown(kept, owner.st_uid, owner.st_gid)
+    options = f"uid={owner.st_uid},gid={owner.st_gid},mode=0700"
+    in_its_namespace(thin, "mount", "-t", "tmpfs", "-o", f"size=4m,{options}", "tmpfs", kept)
+    for name in names:
+        assert body_of(thin, name=name)[b"BODY[]"] == mail(name, LARGE)
+    in_its_namespace(thin, "umount", "-l", kept)
+    in_its_namespace(thin, "mount", "-t", "tmpfs", "-o", f"size=1500k,{options}", "tmpfs", kept)
+    for name in names:
+        assert body_of(thin, name=name)[b"BODY[]"] == mail(name, LARGE)
 
 
 def test_a_site_claims_another_size_for_the_same_bytes(group):
