@@ -1,5 +1,6 @@
 """A site with role = on-demand stores only the headers of large mails, and reads as any other."""
 import contextlib
+import poplib
 import re
 import shutil
 import time
@@ -11,7 +12,7 @@ from site_user import Site, mail
 from support.stack.digest import wait_equal
 from support.stack.failure import StackError
 from support.stack.group import FAST, remove_tree
-from support.stack.imap import ImapError, Lost
+from support.stack.imap import PASSWORD, ImapError, Lost
 from support.waiting import eventually, logged
 from test_unplaced import in_its_namespace
 
@@ -146,6 +147,44 @@ def test_links_are_cut(group):
 
     eventually("it reads", reads)
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_pop3_and_a_backup_by_dsync_get_whole_mails_or_none(group, storage):
+    """Sizes are those of the whole mails; a copy of the mailboxes has no mail that is a header only."""
+    there = group("sdbox", storage, on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER, protocols=("pop3",))
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        for name in ("one", "two"):
+            site.append("INBOX", name, size=LARGE)
+    wait_mails(thin, 2)
+    assert stub_lines(thin) == 2
+    aside = thin.store(USER).parent / "aside"
+    there.cut()
+    said = thin.doveadm("backup", "-u", USER, f"maildir:{aside}/cut", check=False)
+    assert [path for path in aside.rglob("*") if path.is_file() and (b"Stub" in path.read_bytes() or b"X-Mail" in path.read_bytes())] == [], said
+    with contextlib.closing(pop3(thin)) as client:
+        size = len(mail("one", LARGE))
+        assert [int(line.split()[1]) for line in client.list()[1]] == [size, size]
+        with pytest.raises((poplib.error_proto, OSError)):
+            client.retr(1)
+    there.heal()
+    thin.doveadm("backup", "-u", USER, f"maildir:{aside}/healed")
+    bodies = [path.read_bytes() for path in aside.rglob("*") if path.is_file() and path.parent.name in ("cur", "new")]
+    whole = [mail(name, LARGE) for name in ("one", "two")]
+    assert sorted(body.replace(b"\r\n", b"\n") for body in bodies) == sorted(body.replace(b"\r\n", b"\n") for body in whole)
+    with contextlib.closing(pop3(thin)) as client:
+        for number, text in enumerate(whole, 1):
+            assert b"\r\n".join(client.retr(number)[1]) + b"\r\n" == text
+    assert stub_lines(thin) == 2
+
+
+def pop3(replica):
+    host, _, port = replica.note["pop3"].rpartition(":")
+    client = poplib.POP3(host, int(port), timeout=120)
+    client.user(USER)
+    client.pass_(PASSWORD)
+    return client
 
 
 def test_a_full_disk_keeps_the_last_text_only(group):
