@@ -1,5 +1,6 @@
 """A client copies or moves a mail to where another site's copy of it is about to be placed: his
 is a copy of his own, which no removal takes away that had not seen it."""
+import os
 import re
 import threading
 import time
@@ -232,6 +233,40 @@ def test_flags_that_change_during_a_look_end_as_clients_said_last(tmp_path_facto
             if shown[1:] != [{"\\Seen"}, wanted]:
                 wrong.append((before, meanwhile, wanted, shown))
             imap(world[1], "INBOX", ("store", "2:3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+            world.settle()
+    finally:
+        world.stop()
+    assert not wrong
+
+
+# What a client does to a mail, the letters that another program gives its file then, what all have.
+BESIDE = [([("+FLAGS", F)], "", set()),
+          ([("+FLAGS", F)], "S", {"\\Seen"}),
+          ([("+FLAGS", D)], "", set()),
+          ([("+FLAGS", D), ("-FLAGS", D)], "T", {D}),
+          ([("+FLAGS", "\\Seen"), ("-FLAGS", "\\Seen")], "S", {"\\Seen"})]
+
+
+@pytest.mark.test
+def test_another_programs_word_on_a_maildirs_file_is_the_last_one(tmp_path_factory):
+    """Before the next look. Its sync finds the file under another name."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    wrong = []
+    try:
+        for before, letters, wanted in BESIDE:
+            append(world[1], "INBOX", "m")
+            world.settle()
+            imap(world[1], "INBOX", *stores(before))
+            (path,) = (world[1].root() / "cur").iterdir()
+            path.rename(path.with_name(f"{path.name.partition(':2,')[0]}:2,{letters}"))
+            # a change within a second of the last one is found when cur/ has another time
+            at = path.parent.stat().st_mtime + 2
+            os.utime(path.parent, (at, at))
+            world.settle()
+            equal(world)
+            if flags(world[1]) != wanted:
+                wrong.append((before, letters, wanted, flags(world[1])))
+            imap(world[1], "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
             world.settle()
     finally:
         world.stop()
