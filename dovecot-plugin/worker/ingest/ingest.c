@@ -260,8 +260,20 @@ int ingest_one(struct session *s, struct box *x)
     return some_begin(s, &in) < 0 ? -1 : some_finish(s, &in, ingest_box(s, &in, x, FALSE));
 }
 
-int ingest_marked(struct session *s)
+/* One that is shown in another one's mailbox is not there any more: a client may have deleted it. */
+static bool misses_elsewhere(struct session *s)
 {
+    struct box *const *x;
+    array_foreach (&s->boxes, x) {
+        if ((*x)->now.elsewhere && (*x)->now.waits && !(*x)->gone)
+            return s->tree_changed;
+    }
+    return FALSE;
+}
+
+int ingest_marked(struct session *s, send_fn *send)
+{
+    static const struct frame_ingest all = {.n = 0};
     struct ingest in;
     struct box *const *x;
     unsigned n = 0;
@@ -272,11 +284,13 @@ int ingest_marked(struct session *s)
         return 0;
     if (some_begin(s, &in) < 0)
         return -1;
+    s->tree_changed = FALSE;
     array_foreach (&s->boxes, x) {
         if (r == 0 && (*x)->all)
             r = ingest_box(s, &in, *x, FALSE);
     }
-    return some_finish(s, &in, r);
+    r = some_finish(s, &in, r);
+    return r == 0 && misses_elsewhere(s) ? ingest(s, &all, FALSE, send) : r;
 }
 
 int ingest(struct session *s, const struct frame_ingest *f, bool joined, send_fn *send)

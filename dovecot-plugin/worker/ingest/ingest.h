@@ -14,7 +14,7 @@ typedef int send_fn(struct session *);
 int ingest(struct session *, const struct frame_ingest *, bool joined, send_fn *);
 
 /* The mailboxes that are to be compared whole, now. */
-int ingest_marked(struct session *);
+int ingest_marked(struct session *, send_fn *send);
 int ingest_one(struct session *, struct box *);
 /* By its files, nothing has changed in the folder's mailbox since it was looked at. */
 bool ingest_is_current(struct session *, uint32_t folder);

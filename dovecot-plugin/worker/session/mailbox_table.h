@@ -116,6 +116,8 @@ struct box {
 
     /* --- no row --- */
 
+    /* what the client who deleted it called it, while it is leaving; NULL: not known */
+    char *called;
     struct box_memory now;
     struct box_pass pass;
     struct box *next_guid, *next_vname; /* another one of that GUID, that name (mailbox_table.c) */
