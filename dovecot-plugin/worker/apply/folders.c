@@ -668,8 +668,7 @@ int tree_apply_deletions(struct session *s)
             struct box *x = *xp;
             struct orset_folder f;
             if (r < 0 || x->folder == ORSET_INBOX || x->now.leaving ||
-                orset_folder_get(s->os, x->folder, &f) < 0 ||
-                (f.live && f.home == x->folder))
+                orset_folder_get(s->os, x->folder, &f) < 0 || (f.live && f.home == x->folder))
                 continue;
             if (x->gone || x->vname == NULL) {
                 if ((r = session_begin(s)) == 0) {
