@@ -128,7 +128,8 @@ static bool wants_value(const struct command *command, const char *word)
     return value_of(word, strlen(word)) != VALUE_ANY;
 }
 
-/* `group divert add HOP`, `group replicate on`, `group remove HOST`. word[0] is "group". */
+/* `group divert add HOP`, `group replicate on`, `group role SITE full`, `group remove HOST`. word[0]
+ * is "group". */
 static void offer_of_group(struct completion *c, int n, char **word)
 {
     const char *what = n > 2 ? word[1] : "", *how = n > 3 ? word[2] : "";
@@ -138,6 +139,10 @@ static void offer_of_group(struct completion *c, int n, char **word)
         offer_words(c, "on off", false);
     else if (n == 3 && !strcmp(what, "remove"))
         offer_values(c, VALUE_NODE);
+    else if (n == 3 && !strcmp(what, "role"))
+        offer_values(c, VALUE_REPLICA);
+    else if (n == 4 && !strcmp(what, "role"))
+        offer_words(c, "full on-demand backup", false);
     else if (n > 3 && !strcmp(what, "divert") && !strcmp(how, "remove"))
         offer_values(c, VALUE_HOP);
 }

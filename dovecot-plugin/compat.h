@@ -14,6 +14,7 @@
 #include <array.h>
 #include <lib-event.h>
 #include <event-log.h>
+#include <istream-private.h>
 #include <mail-index-private.h>
 #include <mail-user.h>
 #include <mdbox-storage.h>
@@ -40,6 +41,18 @@
 #if !COMPAT_24
 #define str_begins_with(haystack, needle) str_begins(haystack, needle)
 #endif
+
+/* --- streams ---------------------------------------------------------------------------------- */
+
+/* A stream that has no parent, and reads files of its own that it opens as it goes. */
+static inline struct istream *compat_istream_create_hiding(struct istream_private *stream)
+{
+#ifdef COMPAT_HIDDEN_INPUTS
+    return i_stream_create(stream, NULL, -1, ISTREAM_HIDDEN_INPUTS_UNCHECKED, 0);
+#else
+    return i_stream_create(stream, NULL, -1, 0);
+#endif
+}
 
 /* --- services --------------------------------------------------------------------------------- */
 

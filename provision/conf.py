@@ -5,6 +5,7 @@ A setting that the own part has is left out of the made one: each may stand only
 import hashlib
 import re
 
+import group
 from host import Trouble
 
 FILE = "/etc/dovelane/dovelane.conf"
@@ -40,6 +41,8 @@ def settings(description, local, own_replica=True):
         lines += [("replica_user_file", 'replica_user_file = "/etc/dovelane/dovelane-replicator/%r.user"')] if own_replica else []
     for m in sites:
         node = f"  node = {quoted(m['name'])}" if m["name"] != m["site"] else ""
+        role = group.role(description, m["site"])
+        node += f"  role = {role}" if role != "full" else ""
         lines += [("", f"replica {m['site']} {{ id = {m['site_id']}  redis = {quoted(m['address'])}  tls = yes{node} }}")]
     return lines
 

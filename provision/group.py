@@ -3,7 +3,7 @@
 The authority signs it, with a serial that only grows. So it may lie in every node's Redis, and who writes there can neither
 change it nor bring an older one back.
 
-    dovelane-group 1
+    dovelane-group 1 (2 where a site has a role: a program that knows no roles refuses it)
     <signature, base64, of all that follows>
     <JSON>
 """
@@ -18,7 +18,8 @@ from host import Trouble, plain
 
 FILE = "/etc/dovelane/group"
 CA_FILE = "/etc/dovelane/tls/ca.crt"
-HEAD = "dovelane-group 1"
+HEAD, WITH_ROLES = "dovelane-group 1", "dovelane-group 2"
+ROLES = "full", "on-demand", "backup"
 LARGEST = 256 * 1024
 PORT = 7001
 MOST_MEMBERS = 64
@@ -33,7 +34,8 @@ def seal(key, description):
     text = json.dumps(description, indent=1, sort_keys=True) + "\n"
     if len(text) > LARGEST - 1024:
         raise Trouble(f"the description of the group would have {len(text)} characters, and may have {LARGEST - 1024}: it has too many sites. Each site has a user at each site's node: take sites out with `dovelane group remove`")
-    return f"{HEAD}\n{authority.sign_text(key, text.encode())}\n{text}"
+    head = WITH_ROLES if description.get("roles") else HEAD
+    return f"{head}\n{authority.sign_text(key, text.encode())}\n{text}"
 
 
 def unseal(ca_cert, sealed):
@@ -42,7 +44,7 @@ def unseal(ca_cert, sealed):
         raise Trouble(f"it has {len(sealed)} characters, more than {LARGEST}")
     head, _, rest = sealed.partition("\n")
     signature, _, text = rest.partition("\n")
-    if head != HEAD:
+    if head not in (HEAD, WITH_ROLES):
         raise Trouble(f"it begins with {head[:40]!r} where {HEAD!r} is expected: this program is too old for it, or it is something else")
     if not authority.signed(authority.public_key(ca_cert), text.encode(), signature):
         raise Trouble("the signature is not that of the group's authority")
@@ -72,6 +74,9 @@ def check(description):
         for site, turn in d.get("site_turns", {}).items():
             check_name(site, "site")
             wrong += [f"the turn {turn!r} of a site"] if type(turn) is not int or not 1 <= turn < 2**31 else []
+        for site, role in d.get("roles", {}).items():
+            check_name(site, "site")
+            wrong += [f"the role {role!r} of a site"] if role not in ROLES else []
     except (KeyError, TypeError, AttributeError) as e:
         wrong.append(f"what cannot be read ({e!r})")
     except Trouble as e:
@@ -211,6 +216,21 @@ def remove(description, name):
         new["gone_sites"] = {**description.get("gone_sites", {}), gone["site"]: gone["site_id"]}
     return new
 
+
+# ---- roles of sites ----
+
+def role(description, site):
+    return description.get("roles", {}).get(site, "full")
+
+
+def with_role(description, site, new):
+    """A role is its site's name's, as the number is: a host that comes later as that site, or again, has it."""
+    check_name(site, "site")
+    roles = {**description.get("roles", {}), site: new}
+    return {**description, "roles": {name: said for name, said in roles.items() if said != "full"}}
+
+
+# ---- next hops ----
 
 IN_BRACKETS = r"\[[^\s\"\\{}\[\],]+\](?::[\w-]+)?"
 HOST = rf"(?:{IN_BRACKETS}|[\w.-]+(?::[\w-]+)?)"    # LMTP looks up no MX

@@ -26,7 +26,7 @@ def show(host, _journal, _options):
         say(group_text(facts))
     rows = []
     for m in description["members"]:
-        rows.append(host_row(m, *applied(host, m, me), description["serial"]))
+        rows.append(host_row(m, group.role(description, m["site"]), *applied(host, m, me), description["serial"]))
         if not document.chosen:
             say(host_text(rows[-1]))
     document.add(**facts, hosts=rows)
@@ -39,11 +39,11 @@ def group_text(facts):
             f"{'on' if facts['replicate'] else 'off'}")
 
 
-def host_row(m, serial, trouble, newest):
+def host_row(m, role, serial, trouble, newest):
     row = {"name": m["name"], "address": m["address"], "gateway": bool(m["gateway"]),
            "has_it": serial == newest and not trouble}
     if m["site"]:
-        row.update(site=m["site"], site_id=m["site_id"])
+        row.update(site=m["site"], site_id=m["site_id"], role=role)
     if serial is not None:
         row["serial"] = serial
     if trouble:
@@ -53,7 +53,8 @@ def host_row(m, serial, trouble, newest):
 
 def host_text(row):
     site = f"site {row['site']} ({row['site_id']})" if "site" in row else ""
-    what = ", ".join(filter(None, ["gateway" if row["gateway"] else "", site]))
+    role = row.get("role", "full")
+    what = ", ".join(filter(None, ["gateway" if row["gateway"] else "", site, role if role != "full" else ""]))
     has = "has it" if row["has_it"] else state(row.get("serial"), row.get("trouble", ""))
     return f"  {row['name']:<16} {row['address']:<24} {what:<30} {has}"
 
@@ -188,6 +189,25 @@ def replicate(host, journal, options):
     return done(change(host, journal, options, fn, notes)[0], options)
 
 
+ABOUT_ROLES = {
+    "full": "what it has of a mail stays as it is: a text that was left elsewhere is fetched when it is read",
+    "on-demand": "of large mails that come from now on it stores the header only; its Dovecot needs two settings: replication-guide.md, \"A site with bodies on demand\"",
+    "backup": "it keeps what other sites remove. Keep clients and deliveries away from it: replication-guide.md, \"A backup site\"",
+}
+
+
+def give_role(host, journal, options):
+    def notes(_, new):
+        hosts = {m["site"]: m["name"] for m in new["members"] if m["site"]}
+        lines = [ABOUT_ROLES[options.role]]
+        if options.site not in hosts:
+            lines.append(f"no host of the group is the site {options.site} yet (sites: {', '.join(hosts) or 'none'}): who joins with --site {options.site} has this role from the beginning")
+        elif new["replicate"]:
+            lines.append(f"Dovecot is restarted on {', '.join(hosts.values())}: clients are cut off, and connect again")
+        return lines
+    return done(change(host, journal, options, lambda d: group.with_role(d, options.site, options.role), notes)[0], options)
+
+
 # ---- a host less ----
 
 def remove(host, journal, options):
@@ -257,7 +277,7 @@ def sync(host, journal, _options):
 
 def options(p):
     p.set_defaults(run=show)
-    verbs = p.add_subparsers(metavar="[divert|replicate|remove|sync]")
+    verbs = p.add_subparsers(metavar="[divert|replicate|role|remove|sync]")
 
     def verb(name, run, text):
         d = verbs.add_parser(name, help=text)
@@ -270,5 +290,8 @@ def options(p):
     d.add_argument("next_hop", nargs="+", help="as Postfix resolves it: lmtp:unix:private/dovecot-lmtp, lmtp:[10.0.0.5]:24")
     d = verb("replicate", replicate, "whether mailboxes are replicated, on all sites")
     d.add_argument("what", choices=["on", "off"])
+    d = verb("role", give_role, "what a site stores")
+    d.add_argument("site", help="as `dovelane group` names it; it may join later")
+    d.add_argument("role", choices=group.ROLES)
     verb("remove", remove, "take a host out").add_argument("name")
     verbs.add_parser("sync", help="look for what is new, now (dovelane-group.timer does it every minute)").set_defaults(run=sync)

@@ -220,6 +220,7 @@ static void put_done(struct orset_buf *b, const struct frame_done *d)
     orset_buf_num(b, d->kept_restored);
     orset_buf_num(b, d->kept_purged);
     orset_buf_num(b, d->kept_failed);
+    orset_buf_num(b, d->unseen);
     orset_buf_num(b, d->tick);
 }
 
@@ -254,6 +255,7 @@ static void read_done(struct orset_reader *r, struct frame_done *d)
     d->kept_restored = orset_read_num(r, UINT64_MAX);
     d->kept_purged = orset_read_num(r, UINT64_MAX);
     d->kept_failed = orset_read_num(r, UINT64_MAX);
+    d->unseen = orset_read_num(r, UINT64_MAX);
     d->tick = orset_read_num(r, 86400000);
 }
 

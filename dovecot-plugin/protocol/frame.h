@@ -195,6 +195,7 @@ struct frame_done {
      * their bytes. Then those put back, and those that were removed for their age. */
     uint64_t kept, kept_bytes, kept_restored, kept_purged;
     uint64_t kept_failed; /* mails that cannot be kept now: their removal waits */
+    uint64_t unseen;      /* folders that cannot be read, and for which all removals wait */
     uint64_t tick;        /* milliseconds until TICK is wanted, 0: none */
 };
 

@@ -1,4 +1,5 @@
 /* streams - Dovecot's streams over a stub. */
+#include "dovecot-plugin/compat.h"
 #include "dovecot-plugin/stub/streams.h"
 
 #include <buffer.h>
@@ -145,7 +146,7 @@ struct istream *stub_istream_create(const struct stub *stub, const void *head, s
     s->istream.istream.readable_fd = FALSE;
     s->istream.istream.blocking = TRUE;
     s->istream.istream.seekable = TRUE;
-    return i_stream_create(&s->istream, NULL, -1, 0);
+    return compat_istream_create_hiding(&s->istream);
 }
 
 int stub_istream_fetch(struct istream *in, const char **error_r)

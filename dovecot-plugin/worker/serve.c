@@ -145,6 +145,7 @@ static void send_elsewhere(struct server *v)
 static void say_progress(struct session *s, struct frame_done *d)
 {
     count_waiting(s);
+    d->unseen = s->unseen;
     d->unplaced = s->unplaced;
     d->held = s->quarantined;
     d->names = s->names_waiting;

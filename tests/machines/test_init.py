@@ -85,7 +85,7 @@ class Group:
     def type(self, name, words):
         """What an admin types on that host."""
         self.commands.append(f"{name}# {words}")
-        return self[name].run(f"{words} --yes" if re.match("dovelane (init|join|group (divert|replicate|remove))", words) else words, timeout=300)
+        return self[name].run(f"{words} --yes" if re.match("dovelane (init|join|group (divert|replicate|role|remove))", words) else words, timeout=300)
 
     def send(self, name, subject):
         self.world.run("python3", "-c", SEND, ADDRESSES[name], subject)
@@ -164,6 +164,14 @@ def test_a_third_host_joins_with_one_command_and_the_others_learn_of_it(group):
     group["mx3"].wait("doveadm fetch -u anna@example.org flags mailbox INBOX all | grep Flagged", 120, "what the others had")
     group.diverted("mx3", "by the third")
     group["mx2"].wait("doveadm fetch -u anna@example.org hdr.subject mailbox INBOX all | grep 'by the third'", 120)
+
+
+def test_a_site_gets_a_role_with_one_command(group):
+    group.type("mx1", "dovelane group role mx3 backup")
+    group["mx3"].wait("doveadm dovelane status -u anna@example.org | grep 'here, backup'", 120, "the role")
+    assert "backup" in group["mx1"].run("dovelane group") and "its role is backup" in group["mx3"].run("doveadm dovelane preflight -v || true")
+    group.type("mx1", "dovelane group role mx3 full")
+    group["mx3"].wait("! doveadm dovelane status -u anna@example.org | grep 'here, backup'", 120, "the role's end")
 
 
 def test_a_token_is_good_once_and_the_door_is_closed_afterwards(group):

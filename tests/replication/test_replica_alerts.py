@@ -1,6 +1,7 @@
 """The alerts of replicas: each fires when the real thing is broken, and goes."""
 
 import shutil
+import signal
 
 import pytest
 from site_user import Site
@@ -94,6 +95,33 @@ def test_a_disk_is_full(sites):
     prometheus.now()
     in_its_namespace(b, "mount", "-o", "remount,size=100m", mount)
     prometheus.resolves("DovelaneMailsUnplaced")
+    prometheus.calm()
+    wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_folder_cannot_be_read(sites):
+    """A client moves a mail into it before the replicator looks, and then it is root's."""
+    there = sites("sdbox", "sdbox")
+    a = there.replicas[0]
+    prometheus = there.prometheus
+    with Site(a, USER) as site:
+        for folder in ("From", "To"):
+            site.create(folder)
+        site.append("From", "moved")
+        wait_equal(there.replicas, [USER], WITHIN)
+        folder = a.store(USER) / "mailboxes/To"
+        owner = folder.stat()
+        assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+        site.move("From", "moved", "To")
+    shutil.chown(folder, 0, 0)
+    assert a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    prometheus.now()
+    prometheus.fires("DovelaneFolderUnreadable")
+    prometheus.now()
+    assert there.replicas[1].doveadm("fetch", "-u", USER, "uid", "mailbox", "From", "all").strip()
+    shutil.chown(folder, owner.st_uid, owner.st_gid)
+    a.doveadm("dovelane", "resync", "-u", USER)
+    prometheus.resolves("DovelaneFolderUnreadable")
     prometheus.calm()
     wait_equal(there.replicas, [USER], WITHIN)
 

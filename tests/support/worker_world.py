@@ -260,7 +260,7 @@ class Site:
             site = r.num()
             self.done["sites"][site] = {"unconfirmed": r.num(), "behind": r.u8(), "owed": r.u8(), "more": r.u8(), "asking": r.u8()}
         self.done.update(unplaced=r.num(), held=r.num(), names=r.num(), state_bytes=r.num(), joins=r.u8(), placed=r.num(), placed_bytes=r.num(), kept=r.num(), kept_bytes=r.num(), kept_restored=r.num(),
-                         kept_purged=r.num(), kept_failed=r.num(), tick=r.num())
+                         kept_purged=r.num(), kept_failed=r.num(), unseen=r.num(), tick=r.num())
         if kind == CLOSE:
             self.opened, self.to_ask = False, set()
         else:

@@ -71,19 +71,20 @@ def test_what_was_moved_into_a_folder_that_cannot_be_opened_stays_at_the_peer(pa
         a.ingest(("-", "F"), ("-", "To"))
         pair.settle()
         assert at(b, "F") == 3 and at(b, "To") == 0
-        assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"]
+        assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"] and a.done["unseen"] == 1
         assert any("To cannot be opened, and may have got mails" in said for _, said in a.notes)
         a.work(CLOSE)
         a.disconnect()  # another worker finds the same
         assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"]
         a.ingest(("-", "F"))
+        assert a.done["unseen"] == 1
         a.work(TICK)
         pair.settle()
         assert at(b, "F") == 3
     pair.settle()
     pair.settle()
     now = equal(pair)
-    assert subjects(now, "F") == 0 and subjects(now, "To") == 3 and waiting(a) == []
+    assert subjects(now, "F") == 0 and subjects(now, "To") == 3 and waiting(a) == [] and a.done["unseen"] == 0
 
 
 def test_a_deleted_folder_waits_too(pair):

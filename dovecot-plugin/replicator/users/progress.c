@@ -16,7 +16,7 @@
 
 struct progress {
     struct replicator *r;
-    uint64_t kept_failed;           /* of the users in memory */
+    uint64_t kept_failed, unseen;   /* of the users in memory */
     uint64_t unplaced, held, names; /* of all users, also those who are not in memory */
     bool fills;
     uint64_t mails, bytes; /* placed since the filling began */
@@ -150,6 +150,14 @@ static void keeping_waits(struct user *u, uint64_t failed)
     metric_set(replicator_kept_failed, (long long)p->kept_failed);
 }
 
+static void unseen_wait(struct user *u, uint64_t unseen)
+{
+    struct progress *p = u->r->progress;
+    p->unseen += unseen - u->unseen;
+    u->unseen = unseen;
+    metric_set(replicator_unreadable, (long long)p->unseen);
+}
+
 static void count_kept(struct user *u, const struct frame_done *d)
 {
     metric_add(replicator_kept, (long long)d->kept);
@@ -168,6 +176,8 @@ void progress_done(struct user *u, const struct frame_done *d)
         begin(p);
     count_placed(p, d->placed, d->placed_bytes);
     count_kept(u, d);
+    if (u->unseen != d->unseen)
+        unseen_wait(u, d->unseen);
     waits(u, d->unplaced, d->held);
     names_wait(u, d->names);
     u->state_bytes = d->state_bytes;
@@ -182,6 +192,7 @@ void progress_forget(struct user *u)
     waits(u, 0, 0);
     names_wait(u, 0);
     keeping_waits(u, 0);
+    unseen_wait(u, 0);
     u->joining = FRAME_JOINING;
     end_if_full(u->r->progress);
 }

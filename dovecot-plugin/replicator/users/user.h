@@ -161,6 +161,7 @@ struct user {
     /* of its mails: as a worker counted, kept over restarts (progress.c) */
     uint64_t unplaced, held;
     uint64_t kept_failed;     /* mails that cannot be kept, so that their removal waits */
+    uint64_t unseen;          /* folders that cannot be read, so that all removals wait */
     uint64_t names;           /* of its folders, those that are not shown here by their name */
     uint64_t state_bytes;     /* of its state; 0: no worker said it yet */
     enum frame_joins joining; /* the same of its state */

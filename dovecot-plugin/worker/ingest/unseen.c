@@ -85,11 +85,16 @@ static int put(struct session *s, const ARRAY_TYPE(unseen) * list)
         orset_buf_text(&b, u->vname, strlen(u->vname));
     }
     int r = b.failed ? session_fail(s, "out of memory") : rows_get(s, ROW_UNSEEN, "", 0, &v, &len);
+    uint64_t waits = 0;
+    array_foreach (list, u)
+        waits += u->waits;
     bool same = r > 0 ? len == b.len && memcmp(v, b.data, len) == 0 : b.len == 0;
     if (r >= 0 && !same)
         r = b.len == 0 ? rows_del(s, ROW_UNSEEN, "", 0)
                        : rows_put(s, ROW_UNSEEN, "", 0, b.data, b.len);
     orset_buf_free(&b);
+    if (r >= 0)
+        s->unseen = waits;
     return I_MIN(r, 0);
 }
 

@@ -174,6 +174,7 @@ struct session {
 
     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
     uint64_t unplaced, quarantined;
+    uint64_t unseen;      /* mailboxes for which removals wait, as of the last look (unseen.c) */
     bool uncounted;       /* the state has had others since */
     unsigned other_bytes; /* mails whose bytes are not those agreed on, as counted last */
     bool raises_owed;     /* some sites have not answered a RAISE */

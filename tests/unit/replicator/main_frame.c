@@ -248,6 +248,7 @@ START_TEST(answers_of_a_worker_come_through)
                             .kept_restored = 9,
                             .kept_purged = 10,
                             .kept_failed = 11,
+                            .unseen = 12,
                             .site = {{.site = 2, .unconfirmed = 17, .owed = true},
                                      {.site = 3, .behind = true, .more = true, .asking = true}}};
     round_trip(&f, &g, &b);
@@ -262,7 +263,7 @@ START_TEST(answers_of_a_worker_come_through)
               g.u.done.placed_bytes == 1ULL << 40);
     ck_assert(g.u.done.kept == 8 && g.u.done.kept_bytes == 1ULL << 41 &&
               g.u.done.kept_restored == 9 && g.u.done.kept_purged == 10 &&
-              g.u.done.kept_failed == 11);
+              g.u.done.kept_failed == 11 && g.u.done.unseen == 12);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_REPLY};
