@@ -142,6 +142,9 @@ struct orset_dot {
     uint64_t counter;
 };
 
+/* Of the origins of which a peer has more than this state, so many are named. */
+#define ORSET_LACKS_MAX 8
+
 /* A folder is named by its index in this state: stable here, meaningless elsewhere. */
 #define ORSET_INBOX 0U
 #define ORSET_NO_FOLDER UINT32_MAX /* "the server" in attributes */

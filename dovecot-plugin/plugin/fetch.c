@@ -74,7 +74,8 @@ static struct istream *open_fetched(struct mail *mail, const char *sha256, const
 }
 
 /* 1: it was put there; 0: it was not. */
-static int have_it_fetched(struct mail *mail, const char *sha256, const char **why_r)
+static int have_it_fetched(struct mail *mail, const char *sha256, uint64_t bytes,
+                           const char **why_r)
 {
     struct ask w = {
         .path = ask_path(mail->box->storage->user), .end = ask_now() + WAIT_MOST, .fd = -1};
@@ -93,7 +94,7 @@ static int have_it_fetched(struct mail *mail, const char *sha256, const char **w
         return 0;
     }
     mail_generate_guid_128_hash(guid, hash);
-    size = line_fetch(line, owner, guid_128_to_string(hash), sha256);
+    size = line_fetch(line, owner, guid_128_to_string(hash), sha256, bytes);
     *why_r = "the user's name is too long";
     if (size == 0)
         return 0;
@@ -122,7 +123,7 @@ static struct istream *fetch_now(struct mail *mail, const struct stub *stub, con
         *error_r = t_strdup(vain.why);
         return NULL;
     }
-    if (have_it_fetched(mail, sha256, error_r) > 0)
+    if (have_it_fetched(mail, sha256, stub->size, error_r) > 0)
         in = open_fetched(mail, sha256, stub, error_r);
     if (in != NULL)
         return in;

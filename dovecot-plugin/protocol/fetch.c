@@ -33,7 +33,9 @@ bool fetch_read(const char *line, size_t n, struct fetch_question *q)
     return fetch_is_asked(line, n) && end[-1] != '\t' &&
            (at = field(at, end, q->user, sizeof q->user)) != NULL &&
            (at = field(at, end, q->guid, sizeof q->guid)) != NULL &&
-           (at = field(at, end, q->sha256, sizeof q->sha256)) == end &&
+           (at = field(at, end, q->sha256, sizeof q->sha256)) != NULL &&
+           (at = field(at, end, q->size, sizeof q->size)) == end &&
            frame_user_ok((const uint8_t *)q->user, strlen(q->user)) &&
-           is_hex(q->guid, LINE_GUID_HEX - 1) && is_hex(q->sha256, LINE_SHA256_HEX - 1);
+           is_hex(q->guid, LINE_GUID_HEX - 1) && is_hex(q->sha256, LINE_SHA256_HEX - 1) &&
+           strspn(q->size, "0123456789") == strlen(q->size) && q->size[0] != '0';
 }

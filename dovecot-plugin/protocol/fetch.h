@@ -1,11 +1,14 @@
 /* fetch - what a mail process of Dovecot asks when it reads a mail of which only a stub is at this
  * site (role = on-demand). The bytes are to be got from another one. Pure: no I/O.
  *
- *     2 TAB user TAB guid TAB sha256 LF      the question; on the socket of commit.h, one a connection
- *     + LF                                   they are in FETCH_DIRECTORY, by their SHA-256
- *     - text LF                              they are not, and why
+ *     2 TAB user TAB guid TAB sha256 TAB size LF     the question; on the socket of commit.h, one a
+ *                                                    connection
+ *     + LF                                           they are in FETCH_DIRECTORY, by their SHA-256
+ *     - text LF                                      they are not, and why
  *
- * Main asks the user's worker: FETCH_VERB GUID SHA256. Its rows are "owner UID", the id that the
+ * sha256 and size are the stub's. Another site may claim what size it likes.
+ *
+ * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE. Its rows are "owner UID", the id that the
  * user's files have, and then one of these:
  *
  *     here          as above
@@ -26,6 +29,7 @@ struct fetch_question {
     char user[256];
     char guid[LINE_GUID_HEX];
     char sha256[LINE_SHA256_HEX];
+    char size[16]; /* decimal, at least 1 */
 };
 
 /* Whether a line is such a question, well formed or not. */

@@ -1,7 +1,9 @@
 /* line - escapes fields and takes them apart again. */
 #include "dovecot-plugin/protocol/line.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 struct out {
@@ -70,9 +72,12 @@ size_t line_commit(char out[LINE_COMMIT_MAX], const char *user, const char *name
     return o.full ? 0 : o.used;
 }
 
-size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, const char *sha256)
+size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, const char *sha256,
+                  uint64_t size)
 {
     struct out o = {.data = out, .size = LINE_FETCH_MAX};
+    char digits[24];
+    int n = snprintf(digits, sizeof(digits), "\t%" PRIu64 "\n", size);
 
     add(&o, "2\t", 2);
     add_escaped(&o, user);
@@ -80,7 +85,7 @@ size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, 
     add(&o, guid, strlen(guid));
     add(&o, "\t", 1);
     add(&o, sha256, strlen(sha256));
-    add(&o, "\n", 1);
+    add(&o, digits, (size_t)n);
     return o.full ? 0 : o.used;
 }
 

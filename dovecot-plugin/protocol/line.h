@@ -8,6 +8,7 @@
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* A hint is one write() to a FIFO, so it must stay below PIPE_BUF to be whole. */
 #define LINE_HINT_MAX 512
@@ -37,9 +38,10 @@ size_t line_commit(char out[LINE_COMMIT_MAX], const char *user, const char *name
 #define LINE_FETCH_MAX 1024
 #define LINE_SHA256_HEX 65 /* bytes of one, with its terminating 0 */
 
-/* "2 TAB user TAB guid TAB sha256 LF" into out. Length, or 0 when it does not fit. Read by
+/* "2 TAB user TAB guid TAB sha256 TAB size LF" into out. Length, or 0 when it does not fit. Read by
  * protocol/fetch.h. */
-size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, const char *sha256);
+size_t line_fetch(char out[LINE_FETCH_MAX], const char *user, const char *guid, const char *sha256,
+                  uint64_t size);
 
 /* What a journal line says of a folder. */
 enum line_intent {

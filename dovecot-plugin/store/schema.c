@@ -35,6 +35,11 @@ int64_t schema_number(const uint8_t *key, size_t len)
  * its table. */
 static const char *behind(const char *text, const char *begin)
 {
+    size_t n = strlen(begin);
+    if (text && strncmp(text, begin, n) == 0) { /* unless it is quoted */
+        text += n;
+        begin += n;
+    }
     for (; text && *begin; text++)
         if (*text != '"' && *text != *begin++)
             return NULL;

@@ -94,7 +94,9 @@ static int step_row(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
 static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &st, NULL) != SQLITE_OK)
+    /* Not "persistent", which is parsed with memory from the heap alone: where users take turns,
+     * statements do not live long. */
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
         failed(s, sql);
     return st;
 }
@@ -124,8 +126,7 @@ static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum 
                                enum statement which)
 {
     static const char *const sql[STATEMENTS] = {
-        "SELECT value FROM %s%s WHERE %s = ?1",
-        "INSERT INTO %s%s (%s, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2",
+        "SELECT value FROM %s%s WHERE %s = ?1", "REPLACE INTO %s%s (%s, value) VALUES (?1, ?2)",
         "DELETE FROM %s%s WHERE %s = ?1", "SELECT * FROM %s%s WHERE %s >= ?1 ORDER BY 1"};
     sqlite3_stmt **st = &s->st[t][w == LONG][which];
     char text[160];
@@ -479,29 +480,28 @@ static int prepare_schema(struct state_sqlite *s, char *text, size_t size)
     }
 }
 
-/* One question: each that is parsed costs as much as what it asks. */
+/* One question, nearly always without a row: each that is parsed costs more than what it asks. */
 static int find_long(struct state_sqlite *s)
 {
-    char sql[300] = "SELECT 0";
-    size_t n = strlen(sql);
-    int64_t tables = 0;
+    char sql[200];
+    size_t n = 0;
     for (int t = 0; t < ORSET_TABLES; t++)
         if (schema_has_numbers((enum orset_table)t))
-            n += (size_t)snprintf(sql + n, sizeof sql - n, " + %d * EXISTS (SELECT 1 FROM %s_long)",
-                                  1 << t, schema_table[t]);
-    if (query_number(s, sql, &tables) < 0)
-        return -1;
+            n += (size_t)snprintf(sql + n, sizeof sql - n, "%sSELECT 1 FROM %s_long",
+                                  n ? " UNION ALL " : "", schema_table[t]);
+    sqlite3_stmt *st = prepare(s, sql);
+    int r = st ? step_row(s, st, sql) : -1;
+    sqlite3_finalize(st);
     for (int t = 0; t < ORSET_TABLES; t++)
-        s->any_long[t] = (tables >> t & 1) != 0;
-    return 0;
+        s->any_long[t] = r == SQLITE_ROW;
+    return r < 0 ? -1 : 0;
 }
 
 static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
     static const char pragmas[] =
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; "
-        "PRAGMA cell_size_check = ON;"
+        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;"
         "PRAGMA cache_size = -" TEXT(CACHE_KIB);
     sqlite3_busy_timeout(s->db, 5000);
     if (state_guard_begin(s->db, &s->guard) != SQLITE_OK ||
@@ -519,6 +519,17 @@ static int set_up(struct state_sqlite *s, char *text, size_t size)
     return s->begin && s->commit && s->rollback ? 0 : -1;
 }
 
+/* SQLite counts what it allocates under a lock, each time. Nobody asks for that count, and an
+ * opening allocates much: it reads the schema and parses the statements. Where SQLite is in use in
+ * the process already, this changes nothing. */
+static void set_up_process(void)
+{
+    static bool done;
+    if (!done)
+        (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    done = true;
+}
+
 static int open_file(struct state_sqlite *s, const char *path, char *text, size_t size)
 {
     const char *no_file = state_guard_no_file(path);
@@ -532,6 +543,7 @@ static int open_file(struct state_sqlite *s, const char *path, char *text, size_
             snprintf(text, size, "no memory");
         return -1;
     }
+    set_up_process();
     mode_t mask = umask(077);
     int r = sqlite3_open_v2(s->path, &s->db,
                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |

@@ -10,6 +10,7 @@
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/modseq_repair.h"
+#include "dovecot-plugin/worker/bodies/ahead.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/fetch.h"
@@ -269,6 +270,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     crash_at("batch");
     if (session_commit(s) < 0)
         return FRAME_TEMPORARY;
+    ahead_heard(p, (struct orset_dot){r.origin, r.had}, r.lacks, r.nlacks);
     if (!r.lost)
         p->lost_since = 0;
     else if (p->lost_since == 0)

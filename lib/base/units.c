@@ -1,7 +1,9 @@
 /* units - parses numbers with their units. */
 #include "lib/base/units.h"
 
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -45,6 +47,31 @@ bool units_time(const char *text, int64_t *ms)
 bool units_size(const char *text, int64_t *bytes)
 {
     return with_unit(text, sizes, bytes);
+}
+
+struct step {
+    int64_t size;
+    const char *unit;
+};
+
+static char *in_steps(char out[UNITS_TEXT], int64_t v, const struct step *step)
+{
+    while (step->size > 1 && (!v || v % step->size))
+        step++;
+    snprintf(out, UNITS_TEXT, "%" PRId64 "%s", v / step->size, step->unit);
+    return out;
+}
+
+char *units_time_text(char out[UNITS_TEXT], int64_t ms)
+{
+    static const struct step steps[] = {{3600000, "h"}, {60000, "min"}, {1000, "s"}, {1, "ms"}};
+    return in_steps(out, ms, steps);
+}
+
+char *units_size_text(char out[UNITS_TEXT], int64_t bytes)
+{
+    static const struct step steps[] = {{1073741824, "GB"}, {1048576, "MB"}, {1024, "kB"}, {1, ""}};
+    return in_steps(out, bytes, steps);
 }
 
 double units_postfix_seconds(const char *text)

@@ -16,6 +16,12 @@ bool units_time(const char *text, int64_t *ms);
 bool units_size(const char *text, int64_t *bytes);
 #define UNITS_SIZES "512, 256kB or 256k, 25MB or 25M, 1GB or 1G"
 
+/* The largest unit of which it is a whole number: "50s", "90s", "2h"; "16kB", "1000". out is
+ * returned. Both can be read back. */
+#define UNITS_TEXT 32
+char *units_time_text(char out[UNITS_TEXT], int64_t ms);
+char *units_size_text(char out[UNITS_TEXT], int64_t bytes);
+
 /* A time as postconf(1) prints it, where a number without unit is in seconds ("30s", "5m",
  * "10"). */
 double units_postfix_seconds(const char *text);

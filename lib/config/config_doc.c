@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/units.h"
 #include "lib/shape/shape_rules.h"
 
 enum kind {
@@ -85,26 +86,14 @@ static bool has_default(const struct setting *s)
 
 /* ---- values and ranges as one writes them ---- */
 
-struct step {
-    long long size;
-    const char *unit;
-};
-
-static void with_unit(char *out, size_t size, long long v, const struct step *step)
-{
-    while (step->size > 1 && (!v || v % step->size))
-        step++;
-    snprintf(out, size, "%lld%s", v / step->size, step->unit);
-}
-
 static void number(char *out, size_t size, enum kind kind, long long v)
 {
-    static const struct step times[] = {{3600000, "h"}, {60000, "min"}, {1000, "s"}, {1, "ms"}};
-    static const struct step sizes[] = {{1073741824, "GB"}, {1048576, "MB"}, {1024, "kB"}, {1, ""}};
+    bool time = kind == KIND_TIME || kind == KIND_DESTINATION_TIME;
+    char text[UNITS_TEXT];
     if (kind == KIND_INT || kind == KIND_CLASS_INT || kind == KIND_DESTINATION_INT)
         snprintf(out, size, "%lld", v);
     else
-        with_unit(out, size, v, kind == KIND_TIME || kind == KIND_DESTINATION_TIME ? times : sizes);
+        snprintf(out, size, "%s", time ? units_time_text(text, v) : units_size_text(text, v));
 }
 
 static void default_value(const struct setting *s, char *out, size_t size)

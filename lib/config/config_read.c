@@ -110,8 +110,10 @@ static int check_value(cfg_t *cfg, cfg_opt_t *opt)
         return -1;
     }
     if (v < s->least || v > s->most) {
-        cfg_error(cfg, "%s = %s, allowed is %lld to %lld %s", name, text, (long long)s->least,
-                  (long long)s->most, time ? "ms" : "bytes");
+        char least[UNITS_TEXT], most[UNITS_TEXT];
+        char *(*say)(char *, int64_t) = time ? units_time_text : units_size_text;
+        cfg_error(cfg, "%s = %s, allowed is %s to %s", name, text, say(least, s->least),
+                  say(most, s->most));
         return -1;
     }
     return 0;

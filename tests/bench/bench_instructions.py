@@ -1,4 +1,5 @@
-"""What a client's command costs its imap process, in instructions and system calls.
+"""What a client's command costs its imap process, in instructions and system calls, and what a
+change costs the worker.
 
 A stock Dovecot, and one with the plugin, a replicator and a second site, have the same mailbox.
 Dovecot keeps modseqs in both, as it does from the first client with CONDSTORE on. An imap process
@@ -8,6 +9,10 @@ is what an operation costs, without the process' start and end. What else the ma
 that little, where times are as wide as what is looked for.
 
 callgrind counts outside the kernel, so the system calls are counted beside it.
+
+    commands  the above
+    turns     instructions of a worker for a mail: of users in turn, each opened for it, against
+              one user who stays open (worker_counts.py)
 """
 import contextlib
 import os
@@ -20,17 +25,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Callable
 
+import worker_counts
 from mailbox_rows import ranges
 from mailbox_sites import program, sites
 from replicas import mail, multi_append
 from report import median
 from support.stack.failure import StackError
 
-ABOUT = "a client's command in instructions and system calls, against a stock Dovecot"
-OPTIONS = {"mails": 1100, "size": 10240, "few": 20, "many": 80, "rounds": 2, "storages": "sdbox,mdbox,maildir",
+ABOUT = "a client's command, and a worker's change, in instructions"
+OPTIONS = {"mails": 1100, "size": 10240, "few": 20, "many": 80, "rounds": 2,
+           "storages": "sdbox,mdbox,maildir",
            "files": "memory", "dir": "/var/tmp", "variants": "stock,ours",
-           "rows": "fetch read,fetch unread,flag,append,delete"}
-QUICK = {"few": 5, "many": 15, "rounds": 1, "storages": "sdbox"}
+           "rows": "fetch read,fetch unread,flag,append,delete", "parts": "commands,turns",
+           "few_turns": 1, "many_turns": 4}
+QUICK = {"many_turns": 2, "few": 5, "many": 15, "rounds": 1, "storages": "sdbox"}
 LONG = True
 GOAL = "<= 1.05"
 USER = "m0@example.org"
@@ -174,10 +182,13 @@ def an_operation(site, row, tool, options):
 
 
 def read_once(site):
-    """Each mail is opened: what Dovecot keeps of a mail in its cache is there from now on."""
+    """Each mail is opened and flagged, so that a first round does not differ from later ones: what
+    Dovecot keeps of a mail in its cache is there from now on."""
     with contextlib.closing(site.session(USER)) as session:
         session.one("SELECT INBOX")
         session.drain("UID FETCH 1:* BODY.PEEK[]")
+        for sign in "+-":
+            session.one(f"UID STORE 1:* {sign}FLAGS.SILENT (\\Flagged)")
         session.logout()
 
 
@@ -202,10 +213,7 @@ def measure(report, options, storage, found):
     report.table(f"{storage}: an operation, of its imap process", ["operation", *columns], lines)
 
 
-def run(report, options):
-    for tool in "valgrind", "strace":
-        if not shutil.which(tool):
-            raise StackError(f"{tool} is not installed: ./setup bench")
+def commands_part(report, options):
     for name in options.rows.split(","):
         if name not in ROWS:
             raise StackError(f"rows={name}: there is {', '.join(ROWS)}")
@@ -215,6 +223,27 @@ def run(report, options):
             for site in found.values():
                 read_once(site)
             measure(report, options, storage, found)
-    report.remark(f"Instructions outside the kernel, by callgrind; system calls, by strace. Medians "
-                  f"of {options.rounds} rounds; a mailbox of {options.mails} mails of "
+    report.remark("Instructions outside the kernel, by callgrind; system calls, by strace. "
+                  f"Medians of {options.rounds} rounds; a mailbox of {options.mails} mails of "
                   f"{options.size} B.")
+
+
+def turns_part(report, options):
+    one, each = (worker_counts.a_change(options.dir, by_turns, options.few_turns,
+                                        options.many_turns, instructions)
+                 for by_turns in (False, True))
+    report.row("a mail of each user in turn: instructions of the worker", each, "a mail",
+               "of one user", one)
+
+
+PARTS = {"commands": commands_part, "turns": turns_part}
+
+
+def run(report, options):
+    for tool in "valgrind", "strace":
+        if not shutil.which(tool):
+            raise StackError(f"{tool} is not installed: ./setup bench")
+    for name in options.parts.split(","):
+        if name not in PARTS:
+            raise StackError(f"parts={name}: there is {', '.join(PARTS)}")
+        PARTS[name](report, options)

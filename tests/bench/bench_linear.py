@@ -145,6 +145,7 @@ def changes(report, options):
             if place < 2:
                 report.row(f"{kind}, worker of {name}: {options.large} mails", cost["large"][place], "ms", f"{options.small} mails",
                            cost["small"][place], goal="<= 1.2")
+        report.row(f"{kind} in {options.large} mails, worker of the peer", cost["large"][1], "ms", "a stock imap's own", cost["large"][2])
     report.table("CPU ms of one change", ["change", "process", f"{options.small} mails", f"{options.large} mails", "ratio"], lines)
     report.table("The first look at both sites, which have the same mails", ["mails", "s", "CPU us a mail, client's site", "the peer"],
                  [[str(box.number), box.first, *[used * 1000 / box.number for used in box.first_cpu]] for box in boxes.values()])

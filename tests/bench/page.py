@@ -55,11 +55,11 @@ BENCHMARKS = {
         r"deliver to 1 mailbox", r"list all, \w+:", r"fetch unread, 1 client", r"fetch read, 10",
         r"delete, 1 client", r"submit with a copy, 10", r"periodic fetch, large", r"deliver 200"]),
     "instructions": (MAILBOX, "instructions", [
-        r"sdbox: instructions$", r"delete, \w+: (instructions|system calls)$"]),
+        r"sdbox: instructions$", r"in turn", r"delete, (sdbox|mdbox): "]),
     "users": (MAILBOX, "users", []),
     "seeding": (MAILBOX, "users", [r"mails a second", r"all mails there", r"workers", r"UID"]),
     "fair": (MAILBOX, "replication", []),
-    "linear": (MAILBOX, "mailbox", []),
+    "linear": (MAILBOX, "mailbox", [r"^expunge", r"MOVE", r"mails$"]),
     "orset": (MAILBOX, "orset", []),
     "end-to-end": (BOTH, "two-disks", [r"leave the lanes", r"milter and nodes", r"to safe, p50"]),
     "commit": (BOTH, "two-disks", []),
@@ -89,8 +89,8 @@ NOTES = {
     "mailbox": "CPU of a stock Dovecot for an operation, divided by that with replication: 1 is as "
                "good as stock. Brackets have the 95 % interval. Close calls are judged by "
                "[instructions](#instructions).",
-    "instructions": "Of the client's imap process. They hardly depend on what else the machine "
-                    "does, so they tell where CPU is too close to tell.",
+    "instructions": "An operation is of the client's imap process. Instructions hardly depend on "
+                    "what else the machine does, so they tell where CPU is too close to tell.",
     "users": "A site is all that replicates there, and its Redis.",
     "seeding": "CPU is that of the workers, for each mail.",
     "fair": "A full home at B must not delay the others; ten times as many refusals may cost ten "

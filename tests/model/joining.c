@@ -83,6 +83,8 @@ void say(struct state *s, unsigned i, uint16_t op)
         broken = "rounds without end";
         return;
     }
+    if (op >> 14 == ADDS)
+        memcpy(s->had[op >> 6 & 0xff], s->site[i].has, ORIGINS);
     s->op[o][s->ops[o]++] = op;
     s->site[i].has[o] = s->ops[o];
 }
@@ -257,6 +259,25 @@ static unsigned plan(const struct state *s, unsigned i, const struct known *k, s
     return left;
 }
 
+/* Ops of that origin are on their way: those of its own that a site lost, from others only. */
+static bool may_come(const struct state *s, unsigned i, unsigned o)
+{
+    bool comes = o / EPOCHS != i;
+    for (unsigned j = 0; j < n; j++)
+        comes |= s->site[j].has[o] > s->site[i].has[o];
+    return comes && s->site[i].has[o] < s->ops[o];
+}
+
+/* What the mail's site had of others before it is not here. */
+static bool waits_for_others(const struct state *s, unsigned i, const struct known *k, unsigned m)
+{
+    const struct site *x = &s->site[i];
+    for (unsigned o = 0; o < n * EPOCHS && !x->impatient; o++)
+        if (o != k->origin[m] && x->has[o] < s->had[m][o] && may_come(s, i, o))
+            return without != OTHERS_NOT_AWAITED;
+    return false;
+}
+
 static void place(struct state *s, unsigned i)
 {
     struct site *x = &s->site[i];
@@ -271,6 +292,8 @@ static void place(struct state *s, unsigned i)
             return;
         }
         bool fits = k.agreed[m] >= x->state_next && k.agreed[m] >= x->next;
+        if (fits && k.agreed[m] > x->next && waits_for_others(s, i, &k, m))
+            return;
         set_uid(x, m, fits ? k.agreed[m] : x->next);
         x->here &= (uint8_t) ~(1u << m);
         x->refused[m] = 0;

@@ -10,6 +10,7 @@
  * One user's INBOX at two or three sites. What is checked:
  * - while nothing is delivered at a site that joins, no UID and no UIDVALIDITY changes at a site
  *   that was there first;
+ * - nor does the UID of a mail that is delivered where all earlier ones are;
  * - when nothing is left to do, all sites show the same mails under the same UIDVALIDITY and UIDs,
  *   and no UID names two mails;
  * - from every state it comes to that, also where a mail is left that nobody can give;
@@ -17,8 +18,9 @@
  *
  * What a worker does for one parcel or one hint is one step: it takes or makes ops, makes or raises
  * the mailbox, places mails and changes UIDs. Nothing has a duration: whatever may happen may also
- * wait. So a body that is lost and asked for again is one that comes later. What a site knows is
- * how many ops of each origin it has: an exchange gives whole origins, too. */
+ * wait. So a body that is lost and asked for again is one that comes later. A mail waits for what
+ * its site had before it until that has come, where a worker waits for seconds. What a site knows
+ * is how many ops of each origin it has: an exchange gives whole origins, too. */
 #ifndef DOVELANE_TESTS_MODEL_JOINING_H
 #define DOVELANE_TESTS_MODEL_JOINING_H
 
@@ -58,6 +60,7 @@ struct state {
     struct site site[SITES];
     uint16_t op[ORIGINS][OPS];
     uint8_t ops[ORIGINS];
+    uint8_t had[MAILS][ORIGINS];  /* ops of each at a mail's site, when that spoke of it */
     uint8_t tells[SITES][SITES];  /* READING: by whom, to whom */
     uint8_t behind[SITES][SITES]; /* READ comes behind so many ops of his */
     uint8_t clock;                /* the UIDVALIDITY of the mailbox made last */
@@ -86,6 +89,7 @@ enum rule {
     INBOX_AT_ONCE,
     GIVES_NOTHING_UP,
     NO_ROUNDS,
+    OTHERS_NOT_AWAITED,
     RULES
 };
 
@@ -101,6 +105,7 @@ struct start {
     uint8_t sessions, deliveries, losses, renewals, silences;
     bool safe; /* no UID and no UIDVALIDITY of the first ones may change; of what is delivered only
                   that of clashing ones */
+    bool in_turn; /* delivered where all that was delivered before is: none of them clash */
     bool large;
 };
 

@@ -28,6 +28,7 @@ static const struct {
     [INBOX_AT_ONCE] = {"inbox", "INBOX is made before its UIDVALIDITY is known"},
     [GIVES_NOTHING_UP] = {"give-up", "a mail that nobody has is waited for"},
     [NO_ROUNDS] = {"rounds", "UIDs that differ are not settled"},
+    [OTHERS_NOT_AWAITED] = {"others", "a mail does not wait for what its site had before it"},
 };
 
 static const struct start starts_of[] = {
@@ -69,6 +70,8 @@ static const struct start starts_of[] = {
      .delivers = 3, .deliveries = 2, .safe = true},
     {"pair-dies", "two full ones, of which one loses its home, and one that joins", 3, 2,
      .first = 3, .worked = 3, .joins = 6, .loses = 2, .sessions = 1, .losses = 1, .safe = true},
+    {"in-turn", "three full ones, to which mail comes in turn", 3, 1, .first = 7, .worked = 7,
+     .delivers = 7, .deliveries = 2, .safe = true, .in_turn = true},
     {"mails", "two mails come to either, and bodies stay away", 2, 2, .first = 1, .joins = 2,
      .delivers = 3, .alone = 1, .sessions = 1, .deliveries = 2, .silences = 1, .large = true},
     {"three-mail", "a full site, to which mail comes, and two that join", 3, 2, .first = 1,
@@ -85,6 +88,10 @@ static const struct start starts_of[] = {
      .loses = 4, .delivers = 3, .deliveries = 2, .losses = 1, .safe = true, .large = true},
     {"pair-keeper", "two full ones, mail comes to both, and one that joins as keeper", 3, 2,
      .first = 6, .worked = 6, .delivers = 6, .deliveries = 2, .safe = true, .large = true},
+    {"in-turn-last", "the same, and one that joins as keeper", 3, 1, .first = 6, .worked = 6,
+     .delivers = 6, .deliveries = 2, .safe = true, .in_turn = true, .large = true},
+    {"in-turn-mails", "three full ones, to which more mail comes in turn", 3, 1, .first = 7,
+     .worked = 7, .delivers = 6, .deliveries = 3, .safe = true, .in_turn = true, .large = true},
 };
 
 static uint64_t states;
@@ -111,6 +118,7 @@ static const struct hunt {
     {NO_READING, "full-first"},      {READING_OVERTAKEN, "full-first"}, {READ_AHEAD, "full-first"},
     {YOUNGER_WINS, "full-last"},     {WAYS_LEFT_LATER, "full-first"},   {LOWERED_WITH_MAIL, "mail"},
     {INBOX_AT_ONCE, "alone-unseen"}, {GIVES_NOTHING_UP, "lost"},        {NO_ROUNDS, "mail"},
+    {OTHERS_NOT_AWAITED, "in-turn"},
 };
 
 #define N(list) (sizeof(list) / sizeof(list)[0])

@@ -240,6 +240,14 @@ static void make_mailbox(struct state *t, unsigned i)
     t->site[i].next = 1;
 }
 
+static bool is_its_turn(const struct state *s, unsigned i)
+{
+    for (unsigned m = start->mails; m < s->delivered && start->in_turn; m++)
+        if (!s->site[i].uid[m])
+            return false;
+    return true;
+}
+
 static void outside(const struct state *s, unsigned i)
 {
     struct state t = *s;
@@ -249,7 +257,7 @@ static void outside(const struct state *s, unsigned i)
         go(&t, SESSION, i, 0, 0);
     }
     t = *s;
-    if (s->deliveries && (start->delivers >> i & 1)) {
+    if (s->deliveries && (start->delivers >> i & 1) && is_its_turn(s, i)) {
         struct site *x = &t.site[i];
         t.deliveries--;
         if (!x->validity)

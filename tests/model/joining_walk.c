@@ -34,7 +34,7 @@ static bool keeps(const struct state *s, const struct state *t, unsigned i)
     const struct site *x = &s->site[i], *y = &t->site[i];
     if (!(start->first >> i & 1) || !start->safe)
         return true;
-    bool any = false, alone = !(start->delivers & (start->delivers - 1));
+    bool any = false, alone = start->in_turn || !(start->delivers & (start->delivers - 1));
     for (unsigned m = 0; m < MAILS; m++) {
         any |= y->uid[m];
         if (m < start->mails && y->uid[m] && y->uid[m] != first_uid[m])

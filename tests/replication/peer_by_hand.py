@@ -70,10 +70,13 @@ class Hand:
     def add(self, name, claim=0, size=300, folder=b"\0"):
         """(op, numbers, the mail it is about)"""
         body = mail(name, size)
-        sha = hashlib.sha256(body).digest()
-        guid = hashlib.md5(name.encode()).digest()
-        op = bytes([1]) + folder + guid + sha + num(NOW) + num(NOW) + num(len(body)) + num(1) + num(claim) + text(guid.hex()) + num(0) + num(0)
-        return op, 2, body
+        op, numbers, _ = self.claim(hashlib.md5(name.encode()).digest(), hashlib.sha256(body).digest(), len(body), claim, folder)
+        return op, numbers, body
+
+    def claim(self, guid, sha256, size, uid=0, folder=b"\0"):
+        """A mail of which it gives no bytes."""
+        op = bytes([1]) + folder + guid + sha256 + num(NOW) + num(NOW) + num(size) + num(1) + num(uid) + text(guid.hex()) + num(0) + num(0)
+        return op, 2, None
 
     def unknown(self, kind=77, size=40):
         return bytes([kind]) + b"\0" + os.urandom(size), 1, None

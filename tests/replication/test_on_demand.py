@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+from peer_by_hand import Hand
 from replica_disks import come_back, destroy
 from site_user import Site, mail
 from support.stack.digest import wait_equal
@@ -143,6 +144,24 @@ def test_links_are_cut(group):
 
     eventually("it reads", reads)
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_site_claims_another_size_for_the_same_bytes(group):
+    """Played by hand: its mail has the GUID and the SHA-256 of one whose text is elsewhere."""
+    there = group("sdbox", "sdbox", "sdbox", on_demand="b")
+    thin, full = there.replicas[1:]
+    there.end("dovecot-a")
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=LARGE)
+    eventually("the stub", lambda: stub_lines(thin) == 1)
+    stub = next(path for path in thin.store(USER).rglob("u.1")).read_bytes()
+    sha256 = bytes.fromhex(re.search(rb"X-Dovelane-Stub: 1 (\w{64}) ", stub)[1].decode())
+    guid = thin.doveadm("fetch", "-u", USER, "guid", "mailbox", "INBOX", "all").split()[-1].decode()
+    liar = Hand(there, USER, letter="a", to="b")
+    for size in (1, LARGE // 2, LARGE * 2):
+        liar.send(liar.claim(bytes.fromhex(guid), sha256, size))
+    eventually("its mails are known", lambda: b"messages=4" in thin.doveadm("dovelane", "status", "-u", USER))
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
 
 
 @pytest.mark.parametrize("storage", FORMATS)

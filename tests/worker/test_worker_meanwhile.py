@@ -1,10 +1,13 @@
 """A client copies or moves a mail to where another site's copy of it is about to be placed: his
 is a copy of his own, which no removal takes away that had not seen it."""
 import re
+import threading
+import time
 
 import pytest
 from support.frames import PARCEL, num, text
-from worker_sites import append, equal, imap, make_world, needs_dovecot, subjects
+from support.worker_world import GUARD
+from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
 
 pytestmark = [needs_dovecot, pytest.mark.long]
 
@@ -176,5 +179,81 @@ def test_a_new_mail_is_told_with_its_flags(tmp_path_factory, formats):
             world[1].ingest()
             told.append(ops(world[1]) - before)
         assert told == [1, 1, 1]
+    finally:
+        world.stop()
+
+
+# What a client does to a mail before a look, between its reading of the log and of the mails, and
+# what all have then.
+LOOKED_AT = [([("+FLAGS", F)], [("-FLAGS", F)], set()),
+             ([("+FLAGS", F)], [("-FLAGS", F), ("+FLAGS", F)], {F}),
+             ([("+FLAGS", F)], [("FLAGS", "\\Seen")], {"\\Seen"}),
+             ([("+FLAGS", D), ("-FLAGS", D)], [("+FLAGS", D)], {D}),
+             ([("+FLAGS", D)], [("-FLAGS", D)], set()),
+             ([("+FLAGS", K)], [("-FLAGS", K)], set())]
+
+
+def look_meanwhile(site, flag, what):
+    """A look at the mailboxes, and what() when it has read the log."""
+    reached = flag.with_name(f"{flag.name}.reached")
+    flag.write_text("stop")
+    looking = threading.Thread(target=site.ingest)
+    looking.start()
+    end = time.monotonic() + GUARD
+    while not reached.exists():
+        assert looking.is_alive() and time.monotonic() < end, "the look does not begin"
+        time.sleep(0.01)
+    what()
+    reached.unlink()
+    looking.join(GUARD)
+    assert not looking.is_alive()
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("formats", ["maildir,sdbox", "sdbox,maildir", "mdbox,sdbox"])
+def test_flags_that_change_during_a_look_end_as_clients_said_last(tmp_path_factory, formats):
+    """Of a Maildir the look may find a mail's file under another name. Then it reads the index anew,
+    so the mails behind have flags of which it has not read who set or cleared them."""
+    world, flag = crash_world(tmp_path_factory, formats.split(","), "scan")
+    wrong = []
+    try:
+        append(world[1], "INBOX", "before")
+        world.settle()
+        for before, meanwhile, wanted in LOOKED_AT:
+            append(world[1], "INBOX", "new")
+            append(world[1], "INBOX", "m")
+            imap(world[1], "INBOX", *[("store", "3", *change) for change in before])
+            look_meanwhile(world[1], flag, lambda: imap(
+                world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Seen)"),
+                *[("store", "3", how, f"({flags})") for how, flags in meanwhile]))
+            world.settle()
+            equal(world)
+            shown = [set(mail[1]) for mail in world[1].contents()["INBOX"][1]]
+            if shown[1:] != [{"\\Seen"}, wanted]:
+                wrong.append((before, meanwhile, wanted, shown))
+            imap(world[1], "INBOX", ("store", "2:3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+            world.settle()
+    finally:
+        world.stop()
+    assert not wrong
+
+
+@pytest.mark.test
+@pytest.mark.parametrize("formats", ["maildir,sdbox", "sdbox,maildir", "mdbox,sdbox"])
+def test_what_is_expunged_during_a_look_is_gone(tmp_path_factory, formats):
+    """A known mail, and a new one; between them one whose file has another name by then."""
+    world, flag = crash_world(tmp_path_factory, formats.split(","), "scan")
+    try:
+        append(world[1], "INBOX", "stays")
+        append(world[1], "INBOX", "known")
+        world.settle()
+        append(world[1], "INBOX", "new")
+        append(world[1], "INBOX", "goes")
+        imap(world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Flagged)"))
+        look_meanwhile(world[1], flag, lambda: imap(
+            world[1], "INBOX", ("store", "3", "+FLAGS", "(\\Seen)"),
+            ("store", "2,4", "+FLAGS", "(\\Deleted)"), ("expunge",)))
+        world.settle()
+        assert [mail[0] for mail in equal(world)["INBOX"][1]] == [1, 3]
     finally:
         world.stop()

@@ -1,5 +1,6 @@
 """A mailbox gets its mails by rising UID: a site that joins, or lost its home, changes no UID of those who are there."""
 import contextlib
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -127,6 +128,30 @@ def test_a_small_mail_does_not_overtake_a_large_one(pair):
     before = uids(pair[1])
     pair.settle()
     assert uids(pair[1]) == before == uids(pair[2])
+
+
+def test_a_mail_does_not_wait_for_one_behind_it(pair):
+    """Its body is here, and that one's is asked for and comes late."""
+    append(pair[1], "INBOX", "first")
+    pair.settle()
+    for subject in "here", "away":
+        append(pair[1], "INBOX", subject, size=PARTS)
+    pair[1].ingest()
+    hand_over(pair, 1, 2, BATCH)
+    away, late = hashlib.sha256(mail("away", PARTS)).digest(), []
+    for _ in range(10):
+        hand_over(pair, 2, 1, WANT)
+        lane = pair[1].outbox[2]
+        late += [parcel for parcel in lane if parcel[2].startswith(away)]
+        lane[:] = [parcel for parcel in lane if not parcel[2].startswith(away)]
+        hand_over(pair, 1, 2, BODY)
+        pair[2].work(TICK)
+        if messages(pair[2]) == 2:
+            break
+    assert messages(pair[2]) == 2 and late
+    pair[1].outbox[2] += late
+    pair.settle()
+    assert uids(pair[1]) == uids(pair[2]) and messages(pair[2]) == 3
 
 
 def test_a_mail_that_nobody_can_give_holds_up_no_other(pair):

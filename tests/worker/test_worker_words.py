@@ -1,7 +1,8 @@
 """What an admin is told of names: which wait, and that mailboxes differ by them; and in which words."""
 import pytest
 from names_world import Client, another_user, names_world, same, shown, subjects_of
-from worker_sites import append, equal, guarded, make_world, needs_dovecot
+from support.frames import CLOSE, TICK
+from worker_sites import append, equal, guarded, imap, make_world, needs_dovecot
 from support.worker_world import USER
 
 pytestmark = needs_dovecot
@@ -122,8 +123,60 @@ def test_a_uid_that_a_peer_gave_to_a_mail_that_is_gone_is_not_given_again(tmp_pa
         world.stop()
 
 
+@pytest.mark.parametrize("formats", ["sdbox sdbox", "mdbox mdbox"])
+def test_uidnext_follows_where_no_look_has_read_the_mailbox(tmp_path_factory, formats):
+    """A user is opened by a sweep, which passes over mailboxes whose files are as they were. Then
+    a mail comes and goes elsewhere."""
+    world = make_world(tmp_path_factory, formats.split())
+    try:
+        a, b = world[1], world[2]
+        imap(a, None, ("create", "F"))
+        append(a, "F", "m0")
+        world.settle()
+        b.ingest()
+        b.work(CLOSE)
+        b.disconnect()
+        b.ingest(sweep=True)
+        append(a, "F", "m1")
+        a.ingest()
+        expunge_last(a, "F", 1)
+        a.ingest()
+        a.outbox[2].clear()  # what is sent again comes without the mail
+        world.settle(ingest=False)
+        assert uidnext(b, "F") == 3
+        assert b.admin("verify")[-1] == "verdict\tsame"
+    finally:
+        world.stop()
+
+
+def test_uidnext_follows_a_mail_that_could_not_be_saved(tmp_path_factory):
+    """It is gone elsewhere by the time when it can be."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        a, b = world[1], world[2]
+        append(a, "INBOX", "m0")
+        world.settle()
+        (log,) = b.root().rglob("INBOX/dbox-Mails/dovecot.index.log")
+        append(a, "INBOX", "m1")
+        a.ingest()
+        with guarded(log.parent, 0o500, log.parent.stat().st_uid):
+            assert world.carry() and b.done["unplaced"] == 1
+            expunge_last(a, "INBOX", 1)
+            a.ingest()
+            world.settle(ingest=False)
+            assert b.done["unplaced"] == 0
+            assert uidnext(b, "INBOX") == 3
+            assert b.admin("verify")[-1] == "verdict\tsame"
+        append(b, "INBOX", "next")
+        world.settle()
+        assert [mail[0] for mail in equal(world)["INBOX"][1]] == [1, 3]
+    finally:
+        world.stop()
+
+
 def test_verify_names_a_site_that_would_give_a_peers_uid_again(tmp_path_factory):
-    """The index of a mailbox that cannot be written: UIDNEXT stays behind, and that is said."""
+    """The index of a mailbox that cannot be written: UIDNEXT stays behind, and that is said.
+    It is tried again."""
     world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
     try:
         a, b = world[1], world[2]
@@ -133,16 +186,20 @@ def test_verify_names_a_site_that_would_give_a_peers_uid_again(tmp_path_factory)
         a.ingest()
         expunge_last(a, "INBOX", 1)
         a.ingest()
+        a.outbox[2].clear()  # what is sent again comes without the mail
+        b.work(CLOSE)
+        b.disconnect()
         (log,) = b.root().rglob("INBOX/dbox-Mails/dovecot.index.log")
-        with guarded(log.parent, 0o500, log.parent.stat().st_uid):
+        with guarded(log, 0o400, log.stat().st_uid):
             world.settle()
-            said = b.admin("verify")
-            assert said[-1] == "verdict\tdifferent", said
-            assert folder_line(said, "INBOX").endswith(
-                "\tuidnext=1\tuidnext-here=2\tlast-of-site-1=2"), said
-            assert a.admin("verify")[-1] == "verdict\tsame"
-        b.ingest()
-        world.settle()
+        b.work(CLOSE)
+        b.disconnect()  # it keeps the index as it opened it
+        said = b.admin("verify")
+        assert said[-1] == "verdict\tdifferent", said
+        assert folder_line(said, "INBOX").endswith(
+            "\tuidnext=1\tuidnext-here=2\tlast-of-site-1=2"), said
+        assert a.admin("verify")[-1] == "verdict\tsame"
+        b.work(TICK)
         assert uidnext(b, "INBOX") == 3
         assert b.admin("verify")[-1] == "verdict\tsame"
     finally:

@@ -127,8 +127,9 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
         brought[q] = (uint32_t)orset_read_num(&r, UINT32_MAX);
     struct orset_reader k = orset_reader_of(key, key_len);
     uint64_t index = orset_key_read(&k, ORSET_ORIGINS_MAX);
-    if (r.bad || k.bad || index != os->norigins || orset_find_origin(os, id) >= 0 || id.site == 0 ||
-        id.epoch == 0 || os->norigins >= ORSET_ORIGINS_MAX)
+    if (!orset_sealed(v, len, &r) || k.bad || index != os->norigins ||
+        orset_find_origin(os, id) >= 0 || id.site == 0 || id.epoch == 0 ||
+        os->norigins >= ORSET_ORIGINS_MAX)
         return orset_corrupt(os, "an origin's row");
     int i = orset_intern_origin(os, id);
     if (i < 0)
@@ -164,6 +165,7 @@ int orset_origins_write(struct orset *os)
         orset_buf_num(&os->row, o->ahead);
         for (int q = 0; q < ORSET_QUOTAS; q++)
             orset_buf_num(&os->row, o->brought[q]);
+        orset_seal(&os->row);
         int r = orset_row_put(os, ORSET_T_ORIGIN, &k, &os->row);
         if (r < 0)
             return r;

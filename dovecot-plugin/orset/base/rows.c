@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *orset_error_text(const struct orset *os)
 {
@@ -80,6 +81,37 @@ int orset_row_get(struct orset *os, enum orset_table t, const struct orset_key *
         return orset_storage_fail(os, "get");
     *r = got ? orset_reader_of(v, n) : (struct orset_reader){NULL, NULL, true};
     return got;
+}
+
+/* --- seals */
+
+#define SEAL_BYTES 4
+
+static void seal_of(const uint8_t *row, size_t len, uint8_t seal[SEAL_BYTES])
+{
+    uint64_t hash = orset_hash(row, len).lo;
+    for (int i = 0; i < SEAL_BYTES; i++)
+        seal[i] = (uint8_t)(hash >> 8 * i);
+}
+
+void orset_seal(struct orset_buf *row)
+{
+    uint8_t seal[SEAL_BYTES];
+    if (row->failed)
+        return;
+    seal_of(row->data, row->len, seal);
+    orset_buf_put(row, seal, sizeof seal);
+}
+
+bool orset_sealed(const uint8_t *row, size_t len, const struct orset_reader *left)
+{
+    uint8_t seal[SEAL_BYTES];
+    if (left->bad || left->at == left->end)
+        return !left->bad;
+    if (left->end - left->at < SEAL_BYTES)
+        return false;
+    seal_of(row, len - SEAL_BYTES, seal);
+    return memcmp(left->end - SEAL_BYTES, seal, SEAL_BYTES) == 0;
 }
 
 /* --- dots and folders in them */

@@ -19,6 +19,15 @@ int orset_row_del(struct orset *, enum orset_table, const struct orset_key *);
 int orset_row_get(struct orset *, enum orset_table, const struct orset_key *,
                   struct orset_reader *);
 
+/* The state's own row, and those of origins and folders, say what all others mean. They end with a
+ * seal, four bytes of a hash of what is before it. So a flipped bit in them is known as one. Most
+ * would look true: an epoch or a folder's id is as good as any other. Peers would keep what was told
+ * of it for ever. A program that knows no seals reads such a row, and writes it without. */
+void orset_seal(struct orset_buf *row);
+/* left: what was not read of the row of len bytes at row. It is a seal, and a true one; or nothing,
+ * where a program without seals wrote the row. */
+bool orset_sealed(const uint8_t *row, size_t len, const struct orset_reader *left);
+
 /* A dot in a value, on the wire or in a row, and in a key. */
 void orset_dot_write(struct orset_buf *, struct orset_dot);
 void orset_key_dot(struct orset_key *, struct orset_dot);

@@ -239,13 +239,17 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     e = orset_vector_read(os, &r, site, false, &p);
     if (e == 0) {
         out->origin = p.sender;
+        out->had = os->origin[p.sender].counter;
         out->confirmed = orset_peer_has(&p, os->self);
     }
     if (e == 0 && (e = read_modseqs(os, &r, &p)) == 0)
         e = apply_ops(os, &r, &p, out);
     for (unsigned i = 0; i < p.n; i++) {
-        const struct origin *o = &os->origin[p.map[i]];
-        out->behind |= p.seen[i] > o->counter;
+        if (p.seen[i] <= os->origin[p.map[i]].counter)
+            continue;
+        out->behind = true;
+        if (p.map[i] != p.sender && out->nlacks < ORSET_LACKS_MAX)
+            out->lacks[out->nlacks++] = (struct orset_dot){p.map[i], p.seen[i]};
     }
     for (uint16_t i = 0; i < os->norigins; i++)
         out->ahead |= os->origin[i].counter > orset_peer_has(&p, i);

@@ -40,7 +40,12 @@ struct orset_batch_result {
     uint64_t confirmed;
     /* the sender has what this replica has not, of any origin: exchange if it lasts (F19) */
     bool behind;
-    bool ahead; /* and the reverse */
+    bool ahead;   /* and the reverse */
+    uint64_t had; /* the sender's numbers that were here before the batch */
+    /* Of other origins the sender has more than this replica, up to these numbers. No more than
+     * ORSET_LACKS_MAX are named. */
+    struct orset_dot lacks[ORSET_LACKS_MAX];
+    unsigned nlacks;
     /* The sender gives itself fewer numbers than are in this state. Either it is an old copy and
      * will say so, or another peer named numbers that it never gave (F43). Alarm; send it this
      * replica's vector, it will draw a new epoch. */

@@ -201,6 +201,7 @@ int orset_folder_write(struct orset *os, struct folder *f)
     orset_buf_u8(b, (uint8_t)(f->uid_dirty | f->uid_told << 1));
     orset_buf_num(b, f->given);
     orset_buf_num(b, f->given_by);
+    orset_seal(b);
     f->dirty = false;
     return orset_row_put(os, ORSET_T_FOLDER, &k, b);
 }
@@ -260,7 +261,9 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
         f->given = (uint32_t)orset_read_num(&r, ORSET_UID_MAX + 1);
         f->given_by = (uint16_t)orset_read_num(&r, os->norigins - 1u);
     }
-    return r.bad ? orset_corrupt(os, "a folder's row is cut") : 0;
+    return orset_sealed(v, len, &r)
+               ? 0
+               : orset_corrupt(os, "a folder's row is cut, or its seal is broken");
 }
 
 int orset_folders_read(struct orset *os)

@@ -33,6 +33,7 @@ static int read_caches(struct orset *os)
         return orset_corrupt(os, "the state's own row is missing");
     if (got <= 0)
         return got;
+    const uint8_t *row = r.at;
     os->self = (uint16_t)orset_read_num(&r, ORSET_ORIGINS_MAX);
     os->clock = orset_read_num(&r, ORSET_CLOCK_MAX);
     os->named.lo = orset_read_u64(&r);
@@ -42,7 +43,7 @@ static int read_caches(struct orset *os)
     os->shared_clock = orset_read_num(&r, ORSET_CLOCK_MAX);
     os->doubt = orset_read_num(&r, ORSET_COUNTER_MAX + 1);
     os->aliases = orset_read_num(&r, UINT64_MAX);
-    if (r.bad)
+    if (!orset_sealed(row, (size_t)(r.end - row), &r))
         return orset_corrupt(os, "the state's own row");
     if ((got = orset_origins_read(os)) < 0)
         return got;
@@ -86,6 +87,7 @@ static int write_caches(struct orset *os)
     orset_buf_num(&os->row, os->shared_clock);
     orset_buf_num(&os->row, os->doubt);
     orset_buf_num(&os->row, os->aliases);
+    orset_seal(&os->row);
     os->meta_dirty = false;
     return orset_row_put(os, ORSET_T_META, &k, &os->row);
 }

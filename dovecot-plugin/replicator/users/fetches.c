@@ -184,6 +184,7 @@ static void ask(struct fetch *f)
     q->request.arg[q->request.n++] = mem_strdup(FETCH_VERB);
     q->request.arg[q->request.n++] = mem_strdup(f->is.guid);
     q->request.arg[q->request.n++] = mem_strdup(f->is.sha256);
+    q->request.arg[q->request.n++] = mem_strdup(f->is.size);
     TAILQ_INSERT_TAIL(&u->admin, &q->request, link);
     user_plan(u);
 }

@@ -6,6 +6,7 @@
 #include "dovecot-plugin/worker/apply/apply.h"
 #include "dovecot-plugin/worker/apply/place.h"
 #include "dovecot-plugin/worker/apply/write_intent.h"
+#include "dovecot-plugin/worker/bodies/ahead.h"
 #include "dovecot-plugin/worker/bodies/body.h"
 #include "dovecot-plugin/worker/bodies/body_requests.h"
 #include "dovecot-plugin/worker/bodies/patience.h"
@@ -115,6 +116,16 @@ static bool is_other_dbox(const struct placing *p)
     return !log_is_known(p->box, &p->x->at) || (mdbox && mdbox_is_other(p->s, p->x, p->box));
 }
 
+/* A mail that was looked at since, and waits, comes behind them. */
+static int save_those_before(struct placing *p)
+{
+    bool blocked = p->blocked;
+    p->blocked = FALSE;
+    int r = place_save(p);
+    p->blocked = p->blocked || blocked;
+    return r;
+}
+
 static int open_and_save(struct placing *p)
 {
     struct mailbox_status status;
@@ -145,7 +156,7 @@ static int open_and_save(struct placing *p)
         crash_at("saving");
         i_qsort(p->item, p->n, sizeof *p->item, by_claim);
         p->x->now.scanned = FALSE;
-        if (place_save(p) == 0 && p->nsaved > 0) {
+        if (save_those_before(p) == 0 && p->nsaved > 0) {
             crash_at("place");
             r = place_done(p);
         }
@@ -193,6 +204,7 @@ static void keep_item(struct placing *p, const struct orset_task *t)
     i_zero(item);
     memcpy(&item->task, t, offsetof(struct orset_task, at) + t->at_len);
     item->at = p->at;
+    item->waits = p->blocked;
     p->folder = t->folder;
     /* Points into the core until its next call. */
     if (facts->guid_text_len > 0)
@@ -267,6 +279,15 @@ static bool waits_for_exchange(const struct placing *p, const struct orset_task 
     return is_told_in_part(p->s, t) && !p->mailbox->impatient && !plan_item(p->s, p->at)->given_up;
 }
 
+/* It would leave a hole below it, which may be the place of a mail that its giver had. */
+static bool waits_for_others(const struct placing *p, const struct orset_task *t)
+{
+    struct orset_folder f;
+    uint32_t before = p->n > 0 ? p->item[p->n - 1].task.uid : 0;
+    return !p->mailbox->impatient && orset_folder_get(p->s->os, t->folder, &f) == 0 &&
+           t->uid > I_MAX(f.uid_next, before + 1) && ahead_waits(p->s, t->message.dot);
+}
+
 /* One mail's turn, but for those who are here only because something arrived: what has not
  * arrived is not asked for again. */
 static int place_next(struct placing *p, struct orset_task *t, unsigned at, bool arrived)
@@ -286,9 +307,10 @@ static int place_next(struct placing *p, struct orset_task *t, unsigned at, bool
         p->blocked = p->stopped = TRUE;
     } else if (arrived && !is_here(p, t))
         p->blocked = p->blocked || !item->given_up;
-    else if (p->blocked)
+    else if (p->blocked || waits_for_others(p, t)) {
+        p->blocked = TRUE;
         place_later(p, t, at);
-    else
+    } else
         add_row(p, t, &r);
     return r;
 }

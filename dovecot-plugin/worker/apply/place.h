@@ -16,6 +16,7 @@ struct place_item {
     uint32_t asked, uid;    /* 0: the next one; it got */
     unsigned at;            /* in the plan */
     bool saved, spooled;    /* from the spool */
+    bool waits;             /* for one of the run before */
     const char *message_id; /* for the log; NULL: not asked for, or there is none */
 };
 

@@ -275,7 +275,7 @@ static int save_item(struct placing *p, struct place_item *item)
         plan_item(p->s, item->at)->given_up = TRUE;
         return 0;
     }
-    if (p->blocked) {
+    if (p->blocked || item->waits) {
         place_later(p, t, item->at);
         return 0;
     }

@@ -42,19 +42,40 @@ bool uidnext_waits(struct session *s, uint32_t home)
     return FALSE;
 }
 
-static bool may_write(struct session *s, const struct box *x, const struct orset_folder *f)
+/* A mailbox whose UIDNEXT is to be raised, and to what. */
+struct behind {
+    struct box *x;
+    struct orset_folder home;
+    uint32_t to;
+};
+
+static bool find_behind(struct session *s, uint32_t folder, struct behind *b)
 {
-    return x != NULL && !x->gone && x->vname != NULL && x->adopted == 0 && x->now.scanned &&
-           x->at.uid_validity == f->uid_validity && !uidnext_waits(s, f->index);
+    struct orset_folder f;
+    if (orset_folder_get(s->os, folder, &f) < 0 || orset_folder_get(s->os, f.home, &b->home) < 0 ||
+        !b->home.live)
+        return FALSE;
+    b->x = box_by_folder(s, f.home);
+    if (b->x == NULL || b->x->gone || b->x->vname == NULL)
+        return FALSE;
+    bool backup = b->x->now.behind && f.home == folder;
+    b->to = backup ? I_MAX(f.uid_given, b->home.uid_next) : f.uid_given;
+    return (backup || b->to > b->home.uid_next) && !uidnext_waits(s, f.home);
 }
 
-static int raise(struct session *s, struct box *x, const struct orset_folder *f, uint32_t to)
+static bool is_looked_at(const struct box *x)
 {
+    return x->now.scanned && x->adopted == 0;
+}
+
+static int raise(struct session *s, const struct behind *b)
+{
+    struct box *x = b->x;
+    uint32_t to = b->to, had = to;
     struct mailbox_update update;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
     update.min_next_uid = to;
-    uint32_t had = to;
     uint64_t highest = 1;
     bool done = session_open_mailbox(s, x, box) == 0;
     if (done) {
@@ -74,7 +95,7 @@ static int raise(struct session *s, struct box *x, const struct orset_folder *f,
     session_explain(s, "%s: UIDNEXT becomes %u: the UIDs before it were given", x->vname, to);
     if (session_begin(s) < 0)
         return -1;
-    if (orset_local_uid_next(s->os, f->index, to) < 0) {
+    if (orset_local_uid_next(s->os, b->home.index, to) < 0) {
         session_core_failed(s, "UIDNEXT");
         session_rollback(s);
         return -1;
@@ -86,17 +107,21 @@ static int raise(struct session *s, struct box *x, const struct orset_folder *f,
     return session_commit(s);
 }
 
-int uidnext_apply(struct session *s)
+int uidnext_apply(struct session *s, scan_fn *scan)
 {
+    struct behind b;
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
-        struct orset_folder f, home;
-        if (orset_folder_get(s->os, i, &f) < 0 || orset_folder_get(s->os, f.home, &home) < 0 ||
-            !home.live)
+        if (!find_behind(s, i, &b))
             continue;
-        struct box *x = box_by_folder(s, f.home);
-        bool behind = x != NULL && x->now.behind && f.home == i;
-        uint32_t to = behind ? I_MAX(f.uid_given, home.uid_next) : f.uid_given;
-        if ((behind || to > home.uid_next) && may_write(s, x, &home) && raise(s, x, &home, to) < 0)
+        /* A sweep, which mostly opens a user, passes over the mailboxes whose files are as they
+         * were. */
+        if (!is_looked_at(b.x)) {
+            if (scan(s, b.x) < 0)
+                return -1;
+            if (!find_behind(s, i, &b))
+                continue;
+        }
+        if (is_looked_at(b.x) && b.x->at.uid_validity == b.home.uid_validity && raise(s, &b) < 0)
             return -1;
     }
     return 0;

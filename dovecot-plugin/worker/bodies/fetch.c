@@ -146,6 +146,7 @@ static void forget_unwanted(struct session *s)
 
 struct search {
     const uint8_t *sha256;
+    uint64_t size;
     struct orset_message found;
     bool is;
 };
@@ -154,7 +155,7 @@ static int has_bytes(void *arg, const struct orset_message *m, const struct orse
 {
     struct search *look = arg;
     (void)own;
-    if (memcmp(m->facts.sha256, look->sha256, 32) != 0)
+    if (memcmp(m->facts.sha256, look->sha256, 32) != 0 || m->facts.size != look->size)
         return 0;
     look->found = *m;
     look->is = TRUE;
@@ -176,9 +177,9 @@ static int find_message(struct session *s, const uint8_t guid[16], struct search
 
 /* NULL: no message has these bytes, or *failed_r */
 static struct fetching *add(struct session *s, const uint8_t guid[16], const uint8_t sha256[32],
-                            bool *failed_r)
+                            uint64_t size, bool *failed_r)
 {
-    struct search look = {.sha256 = sha256};
+    struct search look = {.sha256 = sha256, .size = size};
     int r = find_message(s, guid, &look);
     *failed_r = r < 0;
     if (r <= 0)
@@ -186,7 +187,7 @@ static struct fetching *add(struct session *s, const uint8_t guid[16], const uin
     struct orset_origin o = orset_origin_get(s->os, look.found.dot.origin);
     struct fetching *f = array_append_space(&s->fetching);
     memcpy(f->sha256, sha256, sizeof f->sha256);
-    f->size = look.found.facts.size;
+    f->size = size;
     f->site = o.site;
     f->epoch = o.epoch;
     f->number = look.found.dot.counter;
@@ -301,7 +302,7 @@ static bool finish_part(struct session *s, const struct fetching *f)
 }
 
 static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
-                                  const uint8_t sha256[32])
+                                  const uint8_t sha256[32], uint64_t size)
 {
     bool failed = FALSE;
     if (is_here(s, sha256)) {
@@ -311,7 +312,7 @@ static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
     }
     struct fetching *f = find(s, sha256);
     if (f == NULL)
-        f = add(s, guid, sha256, &failed);
+        f = add(s, guid, sha256, size, &failed);
     if (failed)
         return FRAME_TEMPORARY;
     if (f == NULL && !is_joining(s)) {
@@ -339,15 +340,17 @@ enum frame_result fetch_verb(struct session *s, const char *const *args)
 {
     guid_128_t guid;
     uint8_t sha256[32];
+    uint64_t size;
     buffer_t *bytes = t_buffer_create(32);
-    if (args[0] == NULL || args[1] == NULL || guid_128_from_string(args[0], guid) < 0 ||
-        hex_to_binary(args[1], bytes) < 0 || bytes->used != sizeof sha256) {
-        link_reply(s->link, "never that is no GUID and SHA-256");
+    if (args[0] == NULL || args[1] == NULL || args[2] == NULL ||
+        guid_128_from_string(args[0], guid) < 0 || hex_to_binary(args[1], bytes) < 0 ||
+        bytes->used != sizeof sha256 || str_to_uint64(args[2], &size) < 0) {
+        link_reply(s->link, "never that is no GUID, SHA-256 and size");
         return FRAME_REFUSED;
     }
     memcpy(sha256, bytes->data, sizeof sha256);
     link_reply(s->link, "owner %lu", (unsigned long)geteuid());
-    return fetch_it(s, guid, sha256);
+    return fetch_it(s, guid, sha256, size);
 }
 
 /* --- what comes ------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ struct fetching {
     uint64_t wanted; /* when somebody wanted it last */
 };
 
-/* ADMIN's verb: args are GUID and SHA-256. */
+/* ADMIN's verb: args are GUID, SHA-256 and size. */
 enum frame_result fetch_verb(struct session *, const char *const *args);
 /* A part, or all of it, came from a peer. */
 void fetch_part(struct session *, const struct peer *, const struct parcel_body *);

@@ -15,6 +15,7 @@
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
+#include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/lived.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
@@ -333,6 +334,7 @@ static int scan_mailbox(struct mailbox_scan *l)
     l->x->all = l->x->all || l->x->at.indexid == 0;
     if (choose_uids(l) < 0)
         return -1;
+    crash_at("scan");
     l->x->now.waits = FALSE;
     bool again = l->x->all, elsewhere = l->x->now.elsewhere;
     l->x->all = FALSE;

@@ -11,6 +11,7 @@
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/logs/log_later.h"
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
@@ -24,24 +25,32 @@
 #include <seq-range-array.h>
 
 /* Flags that a client set last. By now this program may have cleared one, for a site that had not
- * heard of that: setting wins, but for \Deleted. */
+ * heard of that: setting wins, but for \Deleted. Or a client has, behind what was read of the log:
+ * that is the next scan's. */
 static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                         struct orset_flags *set)
 {
-    uint8_t counts = now->system;
+    uint8_t counts = now->system, said = 0;
     if (l->log.verdict == LOG_SCAN_UNBROKEN)
         counts |= (uint8_t)~ORSET_DELETED;
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
         if ((counts & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
-            set->system |= (uint8_t)(1U << i);
+            said |= (uint8_t)(1U << i);
+    if ((said & ~now->system) != 0)
+        said &= (uint8_t)(now->system | ~log_later_flags(l->box, uid));
+    set->system |= said;
 }
 
 /* Clients set \Deleted and cleared it since the last scan: who sets it elsewhere meanwhile has not
- * seen that. This program may have set it for such a site since. */
+ * seen that. This program may have set it for such a site since; or a client, whom the next scan
+ * hears. */
 static bool was_undeleted(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now)
 {
-    return seq_range_exists(&l->log.undeleted, uid) &&
-           ((now->system & ORSET_DELETED) == 0 || l->log.verdict == LOG_SCAN_UNBROKEN);
+    if (!seq_range_exists(&l->log.undeleted, uid))
+        return FALSE;
+    return (now->system & ORSET_DELETED) == 0 ||
+           (l->log.verdict == LOG_SCAN_UNBROKEN &&
+            (log_later_flags(l->box, uid) & ORSET_DELETED) == 0);
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */

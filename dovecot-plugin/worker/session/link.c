@@ -24,6 +24,7 @@ struct link {
     void *owner;
     buffer_t *in;
     struct orset_buf out;
+    uint8_t chunk[65536]; /* what was read last: room in `in` would be made zero before each read */
     timer_t watch;
     struct timeout *beat;
     unsigned beat_secs; /* it puts the end off by so long */
@@ -161,9 +162,9 @@ static int have_frame(struct link *l, size_t *len_r)
 
 static int read_some(struct link *l)
 {
-    void *to = buffer_append_space_unsafe(l->in, 65536);
-    ssize_t n = read(l->fd, to, 65536);
-    buffer_set_used_size(l->in, l->in->used - 65536 + (n > 0 ? (size_t)n : 0));
+    ssize_t n = read(l->fd, l->chunk, sizeof l->chunk);
+    if (n > 0)
+        buffer_append(l->in, l->chunk, (size_t)n);
     return n > 0 ? 0 : -1;
 }
 

@@ -5,6 +5,7 @@
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 
 #include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/orset/store.h"
 #include "dovecot-plugin/protocol/frame.h"
 #include "dovecot-plugin/protocol/parcel.h"
@@ -48,6 +49,19 @@ struct group {
     unsigned brake_wait;  /* ms; counted when no more went for so long */
 };
 
+/* Ops of others that a peer had when its last batch left, and that are not here (bodies/ahead.c).
+ * In memory only. */
+struct ahead {
+    struct orset_dot lacks[ORSET_LACKS_MAX];
+    unsigned nlacks;
+    uint16_t origin; /* the peer's present one */
+    /* Which of its mails wait for them: those from a number on, until a time in milliseconds of the
+     * monotonic clock. The later ones first. */
+    struct {
+        uint64_t from, until;
+    } wave[2];
+};
+
 /* What is known of a peer; a row of its own each. */
 struct peer {
     uint64_t site;
@@ -63,6 +77,7 @@ struct peer {
     bool told_reading; /* it was told so of this state, or asked: it waits to hear of the end */
     bool owed;         /* ops of it came, and no batch to it carried the vector since */
     bool more;         /* sending ended before the last op: enough was sent for one question */
+    struct ahead ahead;
     struct orset_exchange *exchange;
     time_t exchange_since; /* the last question */
 };

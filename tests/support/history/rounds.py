@@ -94,10 +94,11 @@ def rest(group, recorder, user, phase):
     end = time.monotonic() + WITHIN
     while True:
         digest.wait_equal(replicas, [user], max(1.0, end - time.monotonic()))
-        if is_settled(replicas, user):
+        told = unsettled(replicas, user)
+        if not told:
             break
         if time.monotonic() > end:
-            raise digest.Unequal(f"{user}: equal, and not all is confirmed")
+            raise digest.Unequal("\n".join([f"{user}: equal, and verify does not say so", *told]))
         time.sleep(0.1)
     # A mail that gets another UID everywhere is shown under both for a moment: not any more.
     digests = digest.wait_equal(replicas, [user], WITHIN)[user]
@@ -108,15 +109,21 @@ def rest(group, recorder, user, phase):
     )
 
 
+def unsettled(replicas, user):
+    """What `verify` says at the first site where that is not "same"; nothing: it is at all."""
+    for replica in replicas:
+        try:
+            said = replica.doveadm("dovelane", "verify", "-u", user).decode(errors="replace")
+        except StackError as error:
+            said = str(error)
+        if "verdict same" not in " ".join(said.split()):
+            return [f"{replica.name}: {line}" for line in said.splitlines()[:40]]
+    return []
+
+
 def is_settled(replicas, user):
     """Whether no site has anything for another one, and states are the same."""
-    for replica in replicas:
-        with contextlib.suppress(StackError):
-            said = replica.doveadm("dovelane", "verify", "-u", user).decode(errors="replace")
-            if "verdict same" in " ".join(said.split()):
-                continue
-        return False
-    return True
+    return not unsettled(replicas, user)
 
 
 def seen(shown):

@@ -195,9 +195,17 @@ static const char *const untrue[] = {
     "DROP TABLE meta; CREATE TABLE meta (key, value)", "PRAGMA user_version = 1",
     "PRAGMA user_version = 0", "PRAGMA user_version = -5", "PRAGMA user_version = 70000"};
 
+/* As a program wrote them that knows no seals. */
+static const char unseal[] =
+    "UPDATE folder SET value = substr(value, 1, length(value) - 4);"
+    "UPDATE origin SET value = substr(value, 1, length(value) - 4);"
+    "UPDATE meta SET value = substr(value, 1, length(value) - 4) WHERE key = x'73656c66'";
+
+/* The rows tell it themselves, where no seal does. */
 START_TEST(test_what_cannot_be_true_is_known_as_that)
 {
     make_state();
+    run_sql(unseal);
     run_sql(untrue[_i]);
     ck_assert_msg(is_known_as_spoilt(), "believed: %s", untrue[_i]);
     remove_files();
@@ -212,6 +220,82 @@ START_TEST(test_a_state_that_nobody_touched_is_believed)
     ck_assert(!is_known_as_spoilt());
     run_sql("VACUUM");
     ck_assert(!is_known_as_spoilt());
+    remove_files();
+}
+END_TEST
+
+/* --- seals */
+
+/* The last row of the table: its value is read, or (len not 0) written. Returns its length. */
+static size_t last_row(const char *table, uint8_t *value, size_t len)
+{
+    char sql[200];
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    snprintf(sql, sizeof sql,
+             len ? "UPDATE %s SET value = ?1 WHERE key = (SELECT max(key) FROM %s)"
+                 : "SELECT value FROM %s WHERE key = (SELECT max(key) FROM %s)",
+             table, table);
+    ck_assert_int_eq(sqlite3_prepare_v2(db, sql, -1, &st, NULL), SQLITE_OK);
+    if (len)
+        ck_assert_int_eq(sqlite3_bind_blob(st, 1, value, (int)len, SQLITE_STATIC), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_step(st), len ? SQLITE_DONE : SQLITE_ROW);
+    if (!len) {
+        len = (size_t)sqlite3_column_bytes(st, 0);
+        memcpy(value, sqlite3_column_blob(st, 0), len);
+    }
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return len;
+}
+
+/* An epoch, the number of a folder, a name, a clock: what a flip makes of them is as good as they
+ * were. Peers would be told of it, and keep it for ever. */
+START_TEST(test_each_flipped_bit_of_a_sealed_row_is_known)
+{
+    static const char *const sealed[] = {"meta", "origin", "folder"};
+    uint8_t value[1000];
+    make_state();
+    size_t len = last_row(sealed[_i], value, 0);
+    ck_assert_uint_gt(len, 20);
+    for (size_t bit = 0; bit < 8 * len; bit++) {
+        value[bit / 8] ^= (uint8_t)(1U << bit % 8);
+        last_row(sealed[_i], value, len);
+        ck_assert_msg(is_known_as_spoilt(), "%s: byte %zu, bit %zu", sealed[_i], bit / 8, bit % 8);
+        value[bit / 8] ^= (uint8_t)(1U << bit % 8);
+    }
+    last_row(sealed[_i], value, len);
+    ck_assert(!is_known_as_spoilt());
+    remove_files();
+}
+END_TEST
+
+/* A program that knows none writes rows without; the next change of a row seals it again. */
+START_TEST(test_a_row_without_a_seal_is_believed_and_sealed_when_it_is_written)
+{
+    struct orset_facts mail = {.guid = {4}, .sha256 = {4}};
+    struct orset_flags none = {0};
+    struct state_sqlite *db;
+    struct orset *os;
+    uint8_t before[1000], value[1000];
+    make_state();
+    size_t sealed = last_row("folder", value, 0);
+    run_sql(unseal);
+    ck_assert_uint_eq(last_row("folder", before, 0), sealed - 4);
+    ck_assert(!is_known_as_spoilt());
+    ck_assert_uint_eq(last_row("folder", value, 0), sealed - 4);
+    ck_assert_int_eq(open_state(&db, &os), 0);
+    ck_assert_int_eq(orset_begin(os), 0);
+    ck_assert_int_eq(orset_local_add(os, 1, 4, &mail, &none, NULL), 0);
+    ck_assert_int_eq(orset_commit(os), 0);
+    orset_close(os);
+    state_sqlite_close(db);
+    size_t again = last_row("folder", value, 0);
+    ck_assert_uint_ge(again, sealed);
+    value[again - 5] ^= 64;
+    last_row("folder", value, again);
+    ck_assert(is_known_as_spoilt());
     remove_files();
 }
 END_TEST
@@ -338,6 +422,8 @@ int main(void)
     tcase_add_loop_test(t, test_what_cannot_be_true_is_known_as_that, 0,
                         (int)(sizeof untrue / sizeof untrue[0]));
     tcase_add_test(t, test_a_state_that_nobody_touched_is_believed);
+    tcase_add_loop_test(t, test_each_flipped_bit_of_a_sealed_row_is_known, 0, 3);
+    tcase_add_test(t, test_a_row_without_a_seal_is_believed_and_sealed_when_it_is_written);
     tcase_add_test(t, test_rows_out_of_order_end_a_walk);
     tcase_add_test(t, test_no_other_file_is_opened);
     tcase_add_test(t, test_no_statement_is_endless_and_nothing_else_is_run);

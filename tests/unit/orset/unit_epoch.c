@@ -321,6 +321,7 @@ static void spoil_hash(struct replica *a, uint64_t number)
     ck_assert_uint_eq(orset_read_num(&r, UINT64_MAX), number);
     s.value[r.at - s.value] ^= 1;
     ck_assert_int_eq(store.begin(store.ctx), 0);
+    s.len -= 4; /* no seal, as a program wrote it that knows none: a seal tells of it */
     ck_assert_int_eq(store.put(store.ctx, ORSET_T_ORIGIN, s.key, s.key_len, s.value, s.len), 0);
     ck_assert_int_eq(store.commit(store.ctx), 0);
     ck_assert_int_eq(orset_open(&a->os, &HEAP, &store, &me, NULL), 0);

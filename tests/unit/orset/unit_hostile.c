@@ -2,17 +2,17 @@
  * (F43). */
 #include "tests/unit/orset/unit.h"
 
-/* A hello of site 2, epoch 102, whose vector names n more origins. */
-static int hello_naming(struct replica *to, unsigned first, unsigned n)
+/* A hello of site 2, epoch 102, whose vector names n more origins, each up to a number. */
+static int hello_upto(struct replica *to, unsigned first, unsigned n, uint64_t upto,
+                      struct orset_batch_result *r)
 {
     struct orset_buf b = {.alloc = &HEAP};
-    struct orset_batch_result r;
     orset_buf_u8(&b, ORSET_WIRE_VERSION);
     orset_buf_num(&b, n + 1);
     for (unsigned i = 0; i <= n; i++) {
         orset_buf_u64(&b, i == 0 ? 2 : 1000 + first + i);
         orset_buf_u64(&b, 102);
-        orset_buf_num(&b, 0);
+        orset_buf_num(&b, i == 0 ? 0 : upto);
         orset_buf_u64(&b, 0);
     }
     orset_buf_num(&b, 0); /* the sender's index */
@@ -21,7 +21,7 @@ static int hello_naming(struct replica *to, unsigned first, unsigned n)
     orset_buf_u64(&b, 0);
     orset_buf_num(&b, 0);
     ck_assert_int_eq(orset_begin(to->os), 0);
-    int e = orset_batch_apply(to->os, 2, b.data, b.len, &r);
+    int e = orset_batch_apply(to->os, 2, b.data, b.len, r);
     if (e < 0)
         orset_rollback(to->os);
     else
@@ -29,6 +29,31 @@ static int hello_naming(struct replica *to, unsigned first, unsigned n)
     orset_buf_free(&b);
     return e;
 }
+
+static int hello_naming(struct replica *to, unsigned first, unsigned n)
+{
+    struct orset_batch_result r;
+    return hello_upto(to, first, n, 0, &r);
+}
+
+START_TEST(test_what_a_peer_has_of_others_is_named_up_to_a_bound)
+{
+    struct replica a;
+    struct orset_batch_result r;
+    open_replica(&a, 1);
+    ck_assert_int_eq(hello_naming(&a, 0, 2), 0);
+    for (unsigned n = 0; n <= ORSET_LACKS_MAX + 1; n++) {
+        ck_assert_int_eq(hello_upto(&a, 0, n, n + 7, &r), 0);
+        ck_assert_uint_eq(r.behind, n > 0);
+        ck_assert_uint_eq(r.nlacks, n < ORSET_LACKS_MAX ? n : ORSET_LACKS_MAX);
+        for (unsigned i = 0; i < r.nlacks; i++) {
+            ck_assert_uint_eq(orset_origin_get(a.os, r.lacks[i].origin).site, 1000 + i + 1);
+            ck_assert_uint_eq(r.lacks[i].counter, n + 7);
+        }
+    }
+    close_replica(&a);
+}
+END_TEST
 
 START_TEST(test_a_peer_s_share_of_the_origins)
 {
@@ -329,6 +354,7 @@ TCase *hostile_cases(void)
     TCase *t = tcase_create("hostile");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, test_a_peer_s_share_of_the_origins);
+    tcase_add_test(t, test_what_a_peer_has_of_others_is_named_up_to_a_bound);
     tcase_add_test(t, test_a_peer_s_share_of_the_keywords);
     tcase_add_test(t, test_a_guid_that_is_a_path_is_refused);
     tcase_add_test(t, test_a_peer_s_share_of_what_is_remembered);

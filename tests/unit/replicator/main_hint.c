@@ -134,27 +134,34 @@ static bool fetches(const char *line)
 START_TEST(a_question_for_a_text_names_user_guid_and_bytes)
 {
     char line[LINE_FETCH_MAX + 1];
-    size_t n = line_fetch(line, "a b@example.net", GUID, SHA256);
+    size_t n = line_fetch(line, "a b@example.net", GUID, SHA256, 12345);
     ck_assert_uint_gt(n, 0);
     line[n - 1] = '\0'; /* its LF */
     ck_assert(fetches(line));
     ck_assert_str_eq(f.user, "a b@example.net");
     ck_assert_str_eq(f.guid, GUID);
     ck_assert_str_eq(f.sha256, SHA256);
+    ck_assert_str_eq(f.size, "12345");
+    ck_assert(fetches("2\tu\t" GUID "\t" SHA256 "\t281474976710656"));
     const char *none[] = {"",
                           "2",
                           "2\t",
                           "1\tu\t" GUID "\t" SHA256,
                           "2\tu\t" GUID,
                           "2\tu\t" GUID "\t",
-                          "2\t\t" GUID "\t" SHA256,
-                          "2\t..\t" GUID "\t" SHA256,
-                          "2\ta/b\t" GUID "\t" SHA256,
+                          "2\t\t" GUID "\t" SHA256 "\t1",
+                          "2\t..\t" GUID "\t" SHA256 "\t1",
+                          "2\ta/b\t" GUID "\t" SHA256 "\t1",
+                          "2\tu\t" GUID "\t" SHA256,
                           "2\tu\t" GUID "\t" SHA256 "\t",
-                          "2\tu\t" GUID "\t" SHA256 "0",
-                          "2\tu\t" GUID "0\t" SHA256,
-                          "2\tu\t" GUID "\t" GUID,
-                          "2\tu\t../../../../../etc/passwd\t" SHA256};
+                          "2\tu\t" GUID "\t" SHA256 "\t0",
+                          "2\tu\t" GUID "\t" SHA256 "\t-1",
+                          "2\tu\t" GUID "\t" SHA256 "\t1\t",
+                          "2\tu\t" GUID "\t" SHA256 "\t2814749767106560",
+                          "2\tu\t" GUID "\t" SHA256 "0\t1",
+                          "2\tu\t" GUID "0\t" SHA256 "\t1",
+                          "2\tu\t" GUID "\t" GUID "\t1",
+                          "2\tu\t../../../../../etc/passwd\t" SHA256 "\t1"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         ck_assert_msg(!fetches(none[i]), "line %zu", i);
 }
