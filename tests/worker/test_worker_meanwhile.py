@@ -15,6 +15,13 @@ pytestmark = [needs_dovecot, pytest.mark.long]
 MIXES = ["sdbox,sdbox", "mdbox,sdbox", "sdbox,mdbox", "maildir,mdbox", "mdbox,maildir"]
 
 
+def told(a, b):
+    """b's worker takes what a's has said so far; what it says itself waits."""
+    while a.outbox[b.number]:
+        kind, _, body = a.outbox[b.number].pop(0)
+        b.work(PARCEL, num(a.number) + num(kind) + text(body))
+
+
 @pytest.mark.parametrize("how", ["COPY", "MOVE"])
 @pytest.mark.parametrize("formats", MIXES)
 def test_what_was_moved_by_two_is_taken_back_by_one(tmp_path_factory, formats, how):
@@ -29,8 +36,8 @@ def test_what_was_moved_by_two_is_taken_back_by_one(tmp_path_factory, formats, h
         imap(a, "INBOX", ("uid", "MOVE", "1", "F"))
         a.ingest()
         imap(b, "INBOX", ("uid", how, "1", "F"))    # before b hears of a's
-        world.carry()
-        imap(a, "F", ("uid", "MOVE", "2", "INBOX"))
+        told(a, b)
+        imap(a, "F", ("uid", "MOVE", "2", "INBOX"))  # before a hears of b's
         world.settle()
         shown = equal(world)
         assert (subjects(shown, "INBOX"), subjects(shown, "F")) == (1, 2)
@@ -49,7 +56,7 @@ def test_what_was_copied_by_two_is_expunged_by_one(tmp_path_factory, formats):
         imap(a, "INBOX", ("uid", "COPY", "1", "F"))
         a.ingest()
         imap(b, "INBOX", ("uid", "MOVE", "1", "F"))
-        world.carry()
+        told(a, b)
         imap(a, "F", ("uid", "STORE", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
         world.settle()
         shown = equal(world)
@@ -121,13 +128,6 @@ CROSSED = [((), [("+FLAGS", D), ("-FLAGS", D)], [("+FLAGS", D)], set()),
            ((), [("+FLAGS", K), ("-FLAGS", K)], [("+FLAGS", K)], {K}),
            ((), [("+FLAGS", K), ("-FLAGS", K)], [("+FLAGS", K), ("-FLAGS", K)], set()),
            ((K,), [("-FLAGS", K)], [("-FLAGS", K), ("+FLAGS", K)], {K})]
-
-
-def told(a, b):
-    """b's worker takes what a's has said so far; what it says itself waits."""
-    while a.outbox[b.number]:
-        kind, _, body = a.outbox[b.number].pop(0)
-        b.work(PARCEL, num(a.number) + num(kind) + text(body))
 
 
 def stores(changes):
