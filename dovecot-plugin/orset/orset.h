@@ -422,6 +422,13 @@ int orset_local_removed_moved(struct orset *, uint32_t folder, uint32_t old, uin
                               const uint8_t guid[16]);
 /* A user deleted the mailbox of such a folder: the mails it had, and the folder's presence. */
 int orset_local_delete_moved(struct orset *, uint32_t folder);
+/* A user deleted the mailbox that he knew by this name. Some mails were shown by that name in a
+ * mailbox that they are leaving, and wait to be placed in another one: they go, too. So does their
+ * folder's presence, where is_shown says that it has no mailbox; it calls nothing here.
+ * ORSET_KNOWN: there are no such mails. */
+typedef bool orset_shown_fn(void *arg, uint32_t folder);
+int orset_local_delete_left(struct orset *, const void *name, size_t len, orset_shown_fn *is_shown,
+                            void *arg);
 /* A UID is missing without evidence: damage. The message stays and is to be placed again. */
 int orset_local_missing(struct orset *, uint32_t folder, uint32_t uid);
 int orset_local_subscribe(struct orset *, const char *name, size_t len, bool on);

@@ -134,6 +134,43 @@ static const struct frame_ingest *look_before(struct session *s, unsigned elsewh
     return NULL;
 }
 
+/* Mailboxes in which the batch changes flags, and in which clients did something since they were
+ * looked at. */
+static void find_news(struct session *s, const ARRAY_TYPE(changed_mail) * changed,
+                      ARRAY_TYPE(uint32_t) * folders)
+{
+    const struct changed_mail *m;
+    ARRAY_TYPE(seq_range) asked;
+    t_array_init(&asked, 4);
+    array_foreach (changed, m) {
+        /* one that is to be removed is bound no more */
+        if (seq_range_exists(&asked, m->folder + 1) ||
+            orset_message_by_uid(s->os, m->folder, m->uid, NULL) <= 0)
+            continue;
+        seq_range_array_add(&asked, m->folder + 1);
+        if (ingest_has_news(s, m->folder))
+            array_push_back(folders, &m->folder);
+    }
+}
+
+/* 1: what clients did is an op now, and the batch, which was taken back, is to be applied again; 0:
+ * nothing was looked at; -1 */
+static int look_first(struct session *s, unsigned elsewhere,
+                      const ARRAY_TYPE(changed_mail) * changed,
+                      const ARRAY_TYPE(changed_mail) * joined)
+{
+    const struct frame_ingest *look = look_before(s, elsewhere, joined);
+    ARRAY_TYPE(uint32_t) folders;
+    t_array_init(&folders, 4);
+    if (look == NULL)
+        find_news(s, changed, &folders);
+    if (look == NULL && array_count(&folders) == 0)
+        return 0;
+    session_rollback(s);
+    int r = look != NULL ? round_ingest(s, look) : ingest_folders(s, &folders);
+    return r < 0 || session_begin(s) < 0 ? -1 : 1;
+}
+
 static int apply_noting_joined(struct session *s, struct peer *p, struct text batch,
                                struct orset_batch_result *r, ARRAY_TYPE(changed_mail) * changed,
                                ARRAY_TYPE(changed_mail) * joined)
@@ -151,30 +188,30 @@ static int apply_noting_joined(struct session *s, struct peer *p, struct text ba
  *   name: its mails are bound anew after that;
  * - where a mail that a mailbox has turns out to be another site's, too. A removal that is found
  *   later names all dots that the state has then. It would take a copy that its client had not
- *   seen. */
+ *   seen;
+ * - where a mail gets flags. A change of flags that is found later names all dots, too: it would
+ *   overrule another site's, of which its client had not heard. */
 static int apply_batch(struct session *s, struct peer *p, struct text batch,
                        struct orset_batch_result *r, ARRAY_TYPE(changed_mail) * changed)
 {
     ARRAY_TYPE(changed_mail) joined;
-    const struct frame_ingest *look = NULL;
     unsigned elsewhere = count_elsewhere(s);
+    int looked = 0;
     i_array_init(&joined, 16);
     orset_uid_hold(s->os, is_joining(s));
     int e = apply_noting_joined(s, p, batch, r, changed, &joined);
     if (e >= 0 && !is_joining(s)) {
-        if (orset_homes(s->os) < 0)
-            e = ORSET_E_STORAGE;
-        else
-            look = look_before(s, elsewhere, &joined);
-    }
-    if (look != NULL) {
-        session_rollback(s);
-        if (round_ingest(s, look) < 0 || session_begin(s) < 0) {
-            e = ORSET_E_STORAGE;
-        } else {
-            crash_at("unite");
-            e = apply_noting_joined(s, p, batch, r, changed, &joined);
+        T_BEGIN
+        {
+            looked = orset_homes(s->os) < 0 ? -1 : look_first(s, elsewhere, changed, &joined);
         }
+        T_END;
+    }
+    if (looked > 0) {
+        crash_at("unite");
+        e = apply_noting_joined(s, p, batch, r, changed, &joined);
+    } else if (looked < 0) {
+        e = ORSET_E_STORAGE;
     }
     array_free(&joined);
     return e;

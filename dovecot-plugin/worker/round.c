@@ -84,9 +84,9 @@ int round_look(struct session *s)
 /* What was bound, raised or made is compared before anything is placed in it. */
 static int apply_folders(struct session *s)
 {
-    if (tree_apply(s) < 0 || ingest_marked(s) < 0)
+    if (tree_apply(s) < 0 || ingest_marked(s, send_part) < 0)
         return -1;
-    return tree_is_behind(s) && (tree_apply(s) < 0 || ingest_marked(s) < 0) ? -1 : 0;
+    return tree_is_behind(s) && (tree_apply(s) < 0 || ingest_marked(s, send_part) < 0) ? -1 : 0;
 }
 
 int round_apply(struct session *s, uint64_t ask)

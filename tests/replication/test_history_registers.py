@@ -273,6 +273,13 @@ def test_a_rescue_wins_when_apart():
     assert allowed(Flag, *told, base=[1], links=CUT) == {ON}
 
 
+def test_a_rescue_wins_over_who_had_not_heard_of_it():
+    """b sets and clears in one breath in a cut, and a sets it: as in history 100008."""
+    told = [("b", "set", 1.1, 1.2), ("b", "clear", 1.3, 1.4), ("a", "set", 3, 4)]
+    assert allowed(Cleared, *told, links=CUT_THEN_OPEN) == {OFF}
+    assert allowed(Cleared, *told) == {ON, OFF}
+
+
 def test_a_keyword_that_was_cleared_and_set_again_may_be_as_if_nothing_was():
     told = [("a", "clear", 1, 2), ("a", "set", 3, 4), ("b", "clear", 1, 2)]
     assert allowed(Keyword, *told, base=[1], links=CUT) == {ON, OFF}

@@ -1,6 +1,8 @@
 """A site with role = on-demand stores only the headers of large mails, and reads as any other."""
 import contextlib
+import poplib
 import re
+import shutil
 import time
 
 import pytest
@@ -10,8 +12,9 @@ from site_user import Site, mail
 from support.stack.digest import wait_equal
 from support.stack.failure import StackError
 from support.stack.group import FAST, remove_tree
-from support.stack.imap import ImapError, Lost
+from support.stack.imap import PASSWORD, ImapError, Lost
 from support.waiting import eventually, logged
+from test_unplaced import in_its_namespace
 
 pytestmark = pytest.mark.long
 
@@ -144,6 +147,67 @@ def test_links_are_cut(group):
 
     eventually("it reads", reads)
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_pop3_and_a_backup_by_dsync_get_whole_mails_or_none(group, storage):
+    """Sizes are those of the whole mails; a copy of the mailboxes has no mail that is a header only."""
+    there = group("sdbox", storage, on_demand="b", settings={**FAST, "on_demand_wait": "2s"}, more=NO_AFTER, protocols=("pop3",))
+    full, thin = there.replicas
+    with Site(full, USER) as site:
+        for name in ("one", "two"):
+            site.append("INBOX", name, size=LARGE)
+    wait_mails(thin, 2)
+    assert stub_lines(thin) == 2
+    aside = thin.store(USER).parent / "aside"
+    there.cut()
+    said = thin.doveadm("backup", "-u", USER, f"maildir:{aside}/cut", check=False)
+    assert [path for path in aside.rglob("*") if path.is_file() and (b"Stub" in path.read_bytes() or b"X-Mail" in path.read_bytes())] == [], said
+    with contextlib.closing(pop3(thin)) as client:
+        size = len(mail("one", LARGE))
+        assert [int(line.split()[1]) for line in client.list()[1]] == [size, size]
+        with pytest.raises((poplib.error_proto, OSError)):
+            client.retr(1)
+    there.heal()
+    thin.doveadm("backup", "-u", USER, f"maildir:{aside}/healed")
+    bodies = [path.read_bytes() for path in aside.rglob("*") if path.is_file() and path.parent.name in ("cur", "new")]
+    whole = [mail(name, LARGE) for name in ("one", "two")]
+    assert sorted(body.replace(b"\r\n", b"\n") for body in bodies) == sorted(body.replace(b"\r\n", b"\n") for body in whole)
+    with contextlib.closing(pop3(thin)) as client:
+        for number, text in enumerate(whole, 1):
+            assert b"\r\n".join(client.retr(number)[1]) + b"\r\n" == text
+    assert stub_lines(thin) == 2
+
+
+def pop3(replica):
+    host, _, port = replica.note["pop3"].rpartition(":")
+    client = poplib.POP3(host, int(port), timeout=120)
+    client.user(USER)
+    client.pass_(PASSWORD)
+    return client
+
+
+def test_a_full_disk_keeps_the_last_text_only(group):
+    """Four megabytes for what is fetched, and six texts of one each; then two in room for one and a half."""
+    there = group("sdbox", "sdbox", on_demand="b")
+    full, thin = there.replicas
+    names = [f"large{n}" for n in range(6)]
+    with Site(full, USER) as site:
+        for name in names:
+            site.append("INBOX", name, size=LARGE)
+    wait_mails(thin, len(names))
+    store = thin.store(USER)
+    owner, kept = (store / "dovelane").stat(), store / "dovelane/fetched"
+    kept.mkdir()
+    shutil.chown(kept, owner.st_uid, owner.st_gid)
+    options = f"uid={owner.st_uid},gid={owner.st_gid},mode=0700"
+    in_its_namespace(thin, "mount", "-t", "tmpfs", "-o", f"size=4m,{options}", "tmpfs", kept)
+    for name in names:
+        assert body_of(thin, name=name)[b"BODY[]"] == mail(name, LARGE)
+    in_its_namespace(thin, "umount", "-l", kept)
+    in_its_namespace(thin, "mount", "-t", "tmpfs", "-o", f"size=1500k,{options}", "tmpfs", kept)
+    for name in names:
+        assert body_of(thin, name=name)[b"BODY[]"] == mail(name, LARGE)
 
 
 def test_a_site_claims_another_size_for_the_same_bytes(group):

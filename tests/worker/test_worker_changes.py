@@ -276,6 +276,25 @@ def test_undeleting_what_was_deleted_in_the_same_breath_wins(world, how):
     assert [flags for _, flags, *_ in now["INBOX"][1]] == [set(), {"\\Deleted"}]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("flag", ["\\Deleted", "\\Flagged"])
+def test_what_a_client_did_unseen_is_no_answer_to_a_peers_change(world, flag):
+    """No look came between the client's change and the peer's op: neither knew of the other. Clearing \\Deleted wins, setting \\Flagged."""
+    append(world[1], "INBOX", "one", "(\\Flagged)")
+    world.settle()
+    if flag == "\\Deleted":
+        imap(world[1], "INBOX", ("store", "1", "+FLAGS", "(\\Flagged \\Deleted)"), ("store", "1", "FLAGS", "(\\Flagged)"))
+        imap(world[2], "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"))
+    else:
+        imap(world[1], "INBOX", ("store", "1", "-FLAGS", "(\\Flagged)"), ("store", "1", "+FLAGS", "(\\Flagged)"))
+        imap(world[2], "INBOX", ("store", "1", "-FLAGS", "(\\Flagged)"))
+    world[1].ingest()
+    world.carry()
+    world.settle()
+    ((_, flags, *_),) = equal(world)["INBOX"][1]
+    assert flags == {"\\Flagged"}
+
+
 def test_three_sites(three):
     three.settle()
     for n, site in three.sites.items():

@@ -1,5 +1,6 @@
 """A client copies or moves a mail to where another site's copy of it is about to be placed: his
 is a copy of his own, which no removal takes away that had not seen it."""
+import os
 import re
 import threading
 import time
@@ -12,6 +13,13 @@ from worker_sites import append, crash_world, equal, imap, make_world, needs_dov
 pytestmark = [needs_dovecot, pytest.mark.long]
 
 MIXES = ["sdbox,sdbox", "mdbox,sdbox", "sdbox,mdbox", "maildir,mdbox", "mdbox,maildir"]
+
+
+def told(a, b):
+    """b's worker takes what a's has said so far; what it says itself waits."""
+    while a.outbox[b.number]:
+        kind, _, body = a.outbox[b.number].pop(0)
+        b.work(PARCEL, num(a.number) + num(kind) + text(body))
 
 
 @pytest.mark.parametrize("how", ["COPY", "MOVE"])
@@ -28,8 +36,8 @@ def test_what_was_moved_by_two_is_taken_back_by_one(tmp_path_factory, formats, h
         imap(a, "INBOX", ("uid", "MOVE", "1", "F"))
         a.ingest()
         imap(b, "INBOX", ("uid", how, "1", "F"))    # before b hears of a's
-        world.carry()
-        imap(a, "F", ("uid", "MOVE", "2", "INBOX"))
+        told(a, b)
+        imap(a, "F", ("uid", "MOVE", "2", "INBOX"))  # before a hears of b's
         world.settle()
         shown = equal(world)
         assert (subjects(shown, "INBOX"), subjects(shown, "F")) == (1, 2)
@@ -48,7 +56,7 @@ def test_what_was_copied_by_two_is_expunged_by_one(tmp_path_factory, formats):
         imap(a, "INBOX", ("uid", "COPY", "1", "F"))
         a.ingest()
         imap(b, "INBOX", ("uid", "MOVE", "1", "F"))
-        world.carry()
+        told(a, b)
         imap(a, "F", ("uid", "STORE", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
         world.settle()
         shown = equal(world)
@@ -120,13 +128,6 @@ CROSSED = [((), [("+FLAGS", D), ("-FLAGS", D)], [("+FLAGS", D)], set()),
            ((), [("+FLAGS", K), ("-FLAGS", K)], [("+FLAGS", K)], {K}),
            ((), [("+FLAGS", K), ("-FLAGS", K)], [("+FLAGS", K), ("-FLAGS", K)], set()),
            ((K,), [("-FLAGS", K)], [("-FLAGS", K), ("+FLAGS", K)], {K})]
-
-
-def told(a, b):
-    """b's worker takes what a's has said so far; what it says itself waits."""
-    while a.outbox[b.number]:
-        kind, _, body = a.outbox[b.number].pop(0)
-        b.work(PARCEL, num(a.number) + num(kind) + text(body))
 
 
 def stores(changes):
@@ -232,6 +233,40 @@ def test_flags_that_change_during_a_look_end_as_clients_said_last(tmp_path_facto
             if shown[1:] != [{"\\Seen"}, wanted]:
                 wrong.append((before, meanwhile, wanted, shown))
             imap(world[1], "INBOX", ("store", "2:3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+            world.settle()
+    finally:
+        world.stop()
+    assert not wrong
+
+
+# What a client does to a mail, the letters that another program gives its file then, what all have.
+BESIDE = [([("+FLAGS", F)], "", set()),
+          ([("+FLAGS", F)], "S", {"\\Seen"}),
+          ([("+FLAGS", D)], "", set()),
+          ([("+FLAGS", D), ("-FLAGS", D)], "T", {D}),
+          ([("+FLAGS", "\\Seen"), ("-FLAGS", "\\Seen")], "S", {"\\Seen"})]
+
+
+@pytest.mark.test
+def test_another_programs_word_on_a_maildirs_file_is_the_last_one(tmp_path_factory):
+    """Before the next look. Its sync finds the file under another name."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    wrong = []
+    try:
+        for before, letters, wanted in BESIDE:
+            append(world[1], "INBOX", "m")
+            world.settle()
+            imap(world[1], "INBOX", *stores(before))
+            (path,) = (world[1].root() / "cur").iterdir()
+            path.rename(path.with_name(f"{path.name.partition(':2,')[0]}:2,{letters}"))
+            # a change within a second of the last one is found when cur/ has another time
+            at = path.parent.stat().st_mtime + 2
+            os.utime(path.parent, (at, at))
+            world.settle()
+            equal(world)
+            if flags(world[1]) != wanted:
+                wrong.append((before, letters, wanted, flags(world[1])))
+            imap(world[1], "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
             world.settle()
     finally:
         world.stop()

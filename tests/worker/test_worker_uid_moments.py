@@ -206,3 +206,28 @@ def test_who_rescues_a_mail_by_an_old_view_rescues_it(moments, formats, then, le
     m.world.settle()
     equal(m.world)
     assert m.shown() == m.shown(m.there) == left
+
+
+@pytest.mark.parametrize("formats", PAIRS)
+def test_who_undeletes_in_one_breath_by_an_old_view_rescues_it(moments, formats):
+    """Another site's client sets \\Deleted meanwhile, and has heard of neither."""
+    m = moments(formats, [LATER], "Kw")
+    box = m.here.imap()
+    assert box.select("INBOX")[0] == "OK"
+    [number] = box.search(None, "SUBJECT", "mine")[1][0].split()
+    m.begin()
+    m.until(LATER)
+    for how in ("+FLAGS", "-FLAGS"):  # by number: no answer to these says that the old UID is gone
+        assert box.store(number, how, f"({DELETED})")[0] == "OK"
+    box.logout()
+    there = m.there.imap()
+    assert there.select("INBOX")[0] == "OK"
+    [theirs] = there.uid("SEARCH", None, "SUBJECT", "mine")[1][0].split()
+    assert there.uid("STORE", theirs, "+FLAGS", f"({DELETED})")[0] == "OK"
+    there.logout()
+    m.there.ingest()
+    m.on(LATER)
+    m.end()
+    m.world.settle()
+    equal(m.world)
+    assert m.shown() == m.shown(m.there) == [{"Kw"}]

@@ -96,6 +96,7 @@ struct folder {
     char *name;
     size_t name_len;
     struct stamp name_stamp; /* clock 0: no name yet */
+    bool renamed;            /* since orset_rehome(); in memory only */
     uint8_t guid[16];
     uint32_t uid_validity, uid_next;
     uint32_t given; /* another site gave the UIDs below it, as ops told; 0: none did */

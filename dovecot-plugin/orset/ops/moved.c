@@ -1,10 +1,14 @@
 /* moved - mails of a folder that is shown in another one's mailbox by now (two ids with one name):
  * they wait to be placed there, and to leave the folder's own. */
+#include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/ops/emit.h"
 #include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/state/doomed.h"
 #include "dovecot-plugin/orset/state/folder.h"
+#include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/message.h"
+#include "dovecot-plugin/orset/state/task_list.h"
 
 #include <string.h>
 
@@ -45,4 +49,49 @@ int orset_leaves_moved(struct orset *os, uint32_t folder, uint32_t uid, const ui
     if (!f || f->home == folder || (r = orset_task_doomed_guid(os, folder, uid, doomed)) <= 0)
         return f && r >= 0 ? 0 : r;
     return memcmp(doomed, guid, sizeof doomed) == 0;
+}
+
+/* The message of a folder that was shown by this name, into m[0]. 1; 0: it is not there, or placed */
+static int find_left(struct orset *os, const struct left_mail *left, const void *name, size_t len)
+{
+    const struct folder *f = orset_folder_at(os, left->folder);
+    if (!f || f->name_len != len || memcmp(f->name, name, len) != 0 ||
+        orset_stamp_order(left->name, f->name_stamp) != 0)
+        return 0;
+    int r = orset_message_load(os, left->folder, left->dot, &os->m[0]);
+    return r > 0 ? os->m[0].p.uid == 0 : r;
+}
+
+/* The one in m[0], with the presence of its folder where that is shown nowhere. */
+static int delete_left(struct orset *os, orset_shown_fn *is_shown, void *arg)
+{
+    struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
+    const struct folder *f = orset_folder_at(os, os->m[0].p.folder);
+    int n = orset_group_load(os, &os->m[0]);
+    if (n < 0)
+        return n;
+    memcpy(dots, os->group, (size_t)n * sizeof dots[0]);
+    int r = orset_emit_remove(os, f, dots, (unsigned)n);
+    if (r < 0 || f->npresence == 0 || is_shown(arg, f->index))
+        return r;
+    orset_op_begin(os, OP_DELETE);
+    orset_folder_id_write(&os->op, f);
+    orset_op_presence(os, f);
+    return orset_emit(os, 0);
+}
+
+int orset_local_delete_left(struct orset *os, const void *name, size_t len,
+                            orset_shown_fn *is_shown, void *arg)
+{
+    struct orset_task t = {.at_len = 1, .at = {ORSET_TASK_REMOVE}};
+    struct left_mail left;
+    int r = orset_need_transaction(os), result = ORSET_KNOWN;
+    while (r >= 0 && (r = orset_task_next_removal(os, &t)) > 0) {
+        if ((r = orset_task_left(os, t.folder, t.uid, &left)) <= 0 ||
+            (r = find_left(os, &left, name, len)) <= 0)
+            continue;
+        r = delete_left(os, is_shown, arg);
+        result = ORSET_OK;
+    }
+    return r < 0 ? r : result;
 }

@@ -2,6 +2,7 @@
  * one of ORSET_T_GUID, since others can be copied from the mail until it goes. */
 #include "dovecot-plugin/orset/state/doomed.h"
 #include "dovecot-plugin/orset/base/rows.h"
+#include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/group.h"
 #include "dovecot-plugin/orset/state/tasks.h"
 
@@ -41,6 +42,34 @@ int orset_task_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_
     if (row)
         memcpy(guid_r, row, 16);
     return got;
+}
+
+int orset_doom_left(struct orset *os, uint32_t home, uint32_t uid, const struct left_mail *left)
+{
+    uint8_t guid[16];
+    int r = orset_task_doomed_guid(os, home, uid, guid);
+    if (r <= 0)
+        return r;
+    os->row.len = 0;
+    orset_buf_put(&os->row, guid, sizeof guid);
+    orset_buf_num(&os->row, left->folder);
+    orset_dot_write(&os->row, left->dot);
+    orset_stamp_write(&os->row, left->name);
+    return orset_task_uid(os, ORSET_TASK_REMOVE, home, uid, &os->row);
+}
+
+int orset_task_left(struct orset *os, uint32_t home, uint32_t uid, struct left_mail *left)
+{
+    struct orset_reader r;
+    int got = orset_task_uid_row(os, ORSET_TASK_REMOVE, home, uid, &r);
+    if (got <= 0 || !orset_read_bytes(&r, 16) || r.at == r.end)
+        return got < 0 ? got : 0;
+    left->folder = (uint32_t)orset_read_num(&r, ORSET_FOLDERS_MAX);
+    left->dot = orset_row_read_dot(os, &r);
+    left->name = orset_stamp_read(&r);
+    return r.bad || r.at != r.end || left->folder >= os->nfolders
+               ? orset_corrupt(os, "a removal's row")
+               : 1;
 }
 
 int orset_undoom(struct orset *os, uint32_t home, uint32_t uid)

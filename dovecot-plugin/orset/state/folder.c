@@ -152,7 +152,7 @@ void orset_folder_id_write(struct orset_buf *b, const struct folder *f)
     orset_buf_num(b, f->id.counter);
 }
 
-static void write_stamp(struct orset_buf *b, struct stamp s)
+void orset_stamp_write(struct orset_buf *b, struct stamp s)
 {
     orset_buf_num(b, s.clock);
     if (s.clock) {
@@ -161,7 +161,7 @@ static void write_stamp(struct orset_buf *b, struct stamp s)
     }
 }
 
-static struct stamp read_stamp(struct orset_reader *r)
+struct stamp orset_stamp_read(struct orset_reader *r)
 {
     struct stamp s = {orset_read_num(r, ORSET_CLOCK_MAX), 0, 0};
     if (s.clock) {
@@ -184,14 +184,14 @@ int orset_folder_write(struct orset *os, struct folder *f)
     for (unsigned i = 0; i < f->npresence; i++)
         orset_dot_write(b, f->presence[i]);
     orset_buf_text(b, f->name, f->name_len);
-    write_stamp(b, f->name_stamp);
+    orset_stamp_write(b, f->name_stamp);
     orset_buf_put(b, f->guid, 16);
     orset_buf_num(b, f->uid_validity);
     orset_buf_num(b, f->uid_next);
     orset_buf_num(b, f->messages);
     orset_buf_u64(b, f->sum.lo);
     orset_buf_u64(b, f->sum.hi);
-    write_stamp(b, f->keeper_stamp);
+    orset_stamp_write(b, f->keeper_stamp);
     orset_buf_u64(b, f->keeper);
     orset_buf_num(b, f->peer_modseq);
     orset_buf_num(b, f->round_term);
@@ -232,7 +232,7 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     }
     size_t name_len;
     const uint8_t *name = orset_read_text(&r, ORSET_NAME_MAX, &name_len);
-    f->name_stamp = read_stamp(&r);
+    f->name_stamp = orset_stamp_read(&r);
     const uint8_t *guid = orset_read_bytes(&r, 16);
     if (r.bad || (f->name_stamp.clock ? !orset_name_valid(name, name_len) : name_len > 0))
         return orset_corrupt(os, "a folder's row is cut, or has no valid name");
@@ -247,7 +247,7 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     f->messages = orset_read_num(&r, UINT64_MAX);
     f->sum.lo = orset_read_u64(&r);
     f->sum.hi = orset_read_u64(&r);
-    f->keeper_stamp = read_stamp(&r);
+    f->keeper_stamp = orset_stamp_read(&r);
     f->keeper = orset_read_u64(&r);
     f->peer_modseq = orset_read_num(&r, UINT64_MAX);
     f->round_term = orset_read_num(&r, ORSET_CLOCK_MAX);
@@ -399,6 +399,7 @@ int orset_folder_name(struct orset *os, struct folder *f, const void *name, size
         return ORSET_E_MEMORY;
     memcpy(copy, name, len);
     copy[len] = '\0';
+    f->renamed = true;
     if (f->name)
         os->alloc.resize(os->alloc.ctx, f->name, 0);
     f->name = copy;

@@ -22,6 +22,10 @@ bool orset_has_presence(const struct folder *, struct orset_dot);
 int orset_presence_put(struct orset *, struct folder *, struct orset_dot);
 int orset_presence_kill(struct orset *, struct folder *, struct orset_dot);
 
+/* In a row. */
+void orset_stamp_write(struct orset_buf *, struct stamp);
+struct stamp orset_stamp_read(struct orset_reader *);
+
 bool orset_name_valid(const void *name, size_t len);
 int orset_folder_name(struct orset *, struct folder *, const void *name, size_t len, struct stamp);
 /* Never lowered: ORSET_KNOWN then. */

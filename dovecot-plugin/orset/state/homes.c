@@ -4,6 +4,7 @@
 #include "dovecot-plugin/orset/base/origins.h"
 #include "dovecot-plugin/orset/base/rows.h"
 #include "dovecot-plugin/orset/state/binding.h"
+#include "dovecot-plugin/orset/state/doomed.h"
 #include "dovecot-plugin/orset/state/folder.h"
 #include "dovecot-plugin/orset/state/message.h"
 #include "dovecot-plugin/orset/state/tasks.h"
@@ -55,6 +56,17 @@ static int collect_bound(void *arg, const struct orset_message *m, const struct 
     return s->n == 256;
 }
 
+/* A folder that has got another name was not shown by that one. */
+static int leave(struct orset *os, struct folder *f, struct folder *old, struct message *m)
+{
+    const struct left_mail left = {f->index, m->p.dot, f->name_stamp};
+    uint32_t uid = m->p.uid;
+    int r = orset_unbind(os, old, m, false);
+    return r < 0 || f->renamed || !f->name_stamp.clock
+               ? r
+               : orset_doom_left(os, old->index, uid, &left);
+}
+
 /* The folder is shown in another mailbox from now on: its mails are placed anew there (by copy,
  * the old UIDs can still be read) and then removed from the old one. */
 static int move_home(struct orset *os, struct folder *f, uint32_t home)
@@ -69,7 +81,7 @@ static int move_home(struct orset *os, struct folder *f, uint32_t home)
         for (unsigned i = 0; i < s.n; i++) {
             if ((r = orset_message_load(os, f->index, s.dot[i], &os->m[0])) < 0)
                 return r;
-            if (r > 0 && os->m[0].p.uid && (r = orset_unbind(os, old, &os->m[0], false)) < 0)
+            if (r > 0 && os->m[0].p.uid && (r = leave(os, f, old, &os->m[0])) < 0)
                 return r;
         }
     } while (s.n > 0);
@@ -104,6 +116,8 @@ int orset_rehome(struct orset *os)
         if ((!orset_folder_live(f) || !f->name_stamp.clock) && f->home != i)
             r = move_home(os, f, i);
     }
+    for (uint32_t i = 1; i < os->nfolders; i++)
+        os->folder[i]->renamed = false;
     return r;
 }
 

@@ -4,7 +4,8 @@
  *     PLACE         folder, dot      -> nothing                the message has no UID here
  *     FLAGS         mailbox, UID     -> flags the mailbox has  they differ from those the state wants
  *     RENUMBER      mailbox, UID     -> new UID
- *     REMOVE        mailbox, UID     -> GUID                   no live dot is bound to it
+ *     REMOVE        mailbox, UID     -> GUID; folder, dot and the folder's stamp of a message that
+ *                                       left the mailbox (doomed.h)   no live dot is bound to it
  *     SUBSCRIPTION  name             -> nothing                the mailbox has the opposite
  *     ATTRIBUTE     folder, key      -> hash of the value the mailbox has
  *     BODY          mailbox, UID     -> SHA-256 of the bytes the mailbox has

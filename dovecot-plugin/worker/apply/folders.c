@@ -667,8 +667,8 @@ int tree_apply_deletions(struct session *s)
         array_foreach (&boxes, xp) {
             struct box *x = *xp;
             struct orset_folder f;
-            if (r < 0 || x->folder == ORSET_INBOX || orset_folder_get(s->os, x->folder, &f) < 0 ||
-                (f.live && f.home == x->folder))
+            if (r < 0 || x->folder == ORSET_INBOX || x->now.leaving ||
+                orset_folder_get(s->os, x->folder, &f) < 0 || (f.live && f.home == x->folder))
                 continue;
             if (x->gone || x->vname == NULL) {
                 if ((r = session_begin(s)) == 0) {

@@ -324,6 +324,20 @@ static bool all_arrived(struct placing *p, int *r)
     return p->handed >= n;
 }
 
+/* Mails that are to come from a mailbox which could not be looked at: what clients did there is told
+ * first (scan_elsewhere.c). It may have been deleted, and its mails with it. */
+static bool waits_for_look(struct session *s, uint32_t folder)
+{
+    struct box *const *x;
+    struct orset_folder f;
+    array_foreach (&s->boxes, x) {
+        if ((*x)->now.elsewhere && (*x)->now.waits && !(*x)->gone &&
+            orset_folder_get(s->os, (*x)->folder, &f) == 0 && f.home == folder)
+            return TRUE;
+    }
+    return FALSE;
+}
+
 /* arrived: no further than what came with the parcel in work. */
 static int place_mailbox(struct placing *p, struct orset_task *t, struct plan_mailbox *m,
                          bool arrived)
@@ -337,7 +351,7 @@ static int place_mailbox(struct placing *p, struct orset_task *t, struct plan_ma
     m->impatient = patience_is_over(s, m->folder);
     while (m->at < m->end && plan_item(s, m->at)->row_len == 0)
         m->at++;
-    if (x == NULL || x->gone || x->vname == NULL)
+    if (x == NULL || x->gone || x->vname == NULL || waits_for_look(s, m->folder))
         return 0;
     for (unsigned i = m->at; i < m->end && !(p->blocked && body_requests_full(p->wants)); i++) {
         struct plan_item *item = plan_item(s, i);

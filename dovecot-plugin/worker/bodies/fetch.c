@@ -22,6 +22,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@
 #define KEPT_SECS 600     /* since it was wanted last */
 #define KEPT_BYTES (256 * 1024 * 1024)
 #define KEPT_FILES 10000
+#define FREE_PART 10 /* of the disk one in so many bytes stays free, or only the last text stays */
 #define FETCHING_MOST 256
 #define LOOK_EVERY 60000 /* milliseconds */
 
@@ -72,8 +74,17 @@ static void list_files(DIR *dir, ARRAY_TYPE(fetched_file) * files)
     }
 }
 
-/* What is old, and the oldest of what is too much; never the one that came last. */
-static void drop_old(struct session *s)
+/* How much may stay: mail needs the disk more. */
+static uint64_t most_bytes(const struct session *s)
+{
+    struct statvfs disk;
+    bool full = statvfs(directory(s), &disk) == 0 && disk.f_bavail < disk.f_blocks / FREE_PART;
+    return full ? 0 : KEPT_BYTES;
+}
+
+/* What is old, and the oldest texts above most bytes; never the one that came last, nor a part to
+ * which more comes. */
+static void drop_old(struct session *s, uint64_t most)
 {
     ARRAY_TYPE(fetched_file) files;
     const struct fetched_file *f;
@@ -88,7 +99,8 @@ static void drop_old(struct session *s)
     array_sort(&files, by_age);
     array_foreach (&files, f) {
         bytes += f->size;
-        if ((bytes > KEPT_BYTES && bytes > f->size) || f->used + KEPT_SECS < now ||
+        bool part = strchr(f->name, '.') != NULL;
+        if ((bytes > most && bytes > f->size && !part) || f->used + KEPT_SECS < now ||
             f->used > now + 1)
             (void)unlinkat(dirfd(dir), f->name, 0);
         else
@@ -104,7 +116,7 @@ void fetch_end(struct session *s)
     if (!s->fetched)
         return;
     if (now >= s->fetched_look) {
-        drop_old(s);
+        drop_old(s, most_bytes(s));
         s->fetched_look = now + LOOK_EVERY;
     }
     if (s->fetched)
@@ -355,18 +367,31 @@ enum frame_result fetch_verb(struct session *s, const char *const *args)
 
 /* --- what comes ------------------------------------------------------------------------------- */
 
-/* Bytes for a place that is the end of what is here. 0, -1 */
-static int append(struct session *s, const char *path, uint64_t offset, const struct text *part)
+static int write_part(struct session *s, const char *path, uint64_t offset, const struct text *part)
 {
     const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, how, 0600), r;
     if (fd == -1 && errno == ENOENT && mkdir(directory(s), 0700) == 0)
         fd = open(path, how, 0600);
     r = fd == -1 ? -1 : pwrite_full(fd, part->p, part->n, (off_t)offset);
+    int error = errno;
+    i_close_fd(&fd);
+    errno = error;
+    return r < 0 ? -1 : 0;
+}
+
+/* Bytes for a place that is the end of what is here. Where the disk is full, earlier texts give
+ * room. 0, -1 */
+static int append(struct session *s, const char *path, uint64_t offset, const struct text *part)
+{
+    int r = write_part(s, path, offset, part);
+    if (r < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+        drop_old(s, 0);
+        r = write_part(s, path, offset, part);
+    }
     if (r < 0)
         session_note(s, NOTE_WARNING, "write(%s): %m", path);
-    i_close_fd(&fd);
-    return r < 0 ? -1 : 0;
+    return r;
 }
 
 static void missed(struct session *s, struct fetching *f, const struct peer *p)
@@ -391,7 +416,7 @@ static void came(struct session *s, struct fetching *f, const struct peer *p)
     if (rename(path, path_of(s, f->sha256, TRUE)) < 0)
         session_note(s, NOTE_WARNING, "rename(%s): %m", path);
     s->fetched = TRUE;
-    drop_old(s);
+    drop_old(s, most_bytes(s));
     forget(s, f);
 }
 

@@ -19,6 +19,8 @@
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/index_log_replay.h"
 #include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
@@ -127,6 +129,7 @@ static int ingest_finish(struct session *s, struct ingest *in)
         if (l->undone)
             continue;
         l->x->at = l->cursor;
+        l->x->now.news_read = 0;
         i_zero(&l->x->now.reasserted);
         if (rows_put_box(s, l->x) < 0)
             return -1;
@@ -254,14 +257,64 @@ static int some_finish(struct session *s, struct ingest *in, int r)
     return r;
 }
 
+/* What this program writes into a mailbox changes its files, too: the log says whether it is only
+ * that. It is read from the last look on, so each NEWS_READ times a look is as cheap. */
+#define NEWS_READ 32
+
+bool ingest_has_news(struct session *s, uint32_t folder)
+{
+    struct box *x = box_by_folder(s, folder);
+    struct log_scan log = {.verdict = LOG_SCAN_BROKEN};
+    if (x == NULL || x->gone || ingest_is_current(s, folder))
+        return FALSE;
+    if (x->vname == NULL || x->all || x->writing.seq != 0 || ++x->now.news_read > NEWS_READ)
+        return TRUE;
+    T_BEGIN
+    {
+        struct mailbox *box = session_mailbox(s, x->vname, 0);
+        if (session_open_mailbox(s, x, box) == 0 && log_scan(s, box, x, &log) < 0)
+            log.verdict = LOG_SCAN_BROKEN;
+        mailbox_free(&box);
+    }
+    T_END;
+    return log.verdict != LOG_SCAN_UNBROKEN || log.lowest_modseq != 0;
+}
+
 int ingest_one(struct session *s, struct box *x)
 {
     struct ingest in;
     return some_begin(s, &in) < 0 ? -1 : some_finish(s, &in, ingest_box(s, &in, x, FALSE));
 }
 
-int ingest_marked(struct session *s)
+int ingest_folders(struct session *s, const ARRAY_TYPE(uint32_t) * folders)
 {
+    struct ingest in;
+    const uint32_t *folder;
+    int r = 0;
+    if (some_begin(s, &in) < 0) /* it may read the boxes' rows again */
+        return -1;
+    array_foreach (folders, folder) {
+        struct box *x = box_by_folder(s, *folder);
+        if (r == 0 && x != NULL)
+            r = ingest_box(s, &in, x, FALSE);
+    }
+    return some_finish(s, &in, r);
+}
+
+/* One that is shown in another one's mailbox is not there any more: a client may have deleted it. */
+static bool misses_elsewhere(struct session *s)
+{
+    struct box *const *x;
+    array_foreach (&s->boxes, x) {
+        if ((*x)->now.elsewhere && (*x)->now.waits && !(*x)->gone)
+            return s->tree_changed;
+    }
+    return FALSE;
+}
+
+int ingest_marked(struct session *s, send_fn *send)
+{
+    static const struct frame_ingest all = {.n = 0};
     struct ingest in;
     struct box *const *x;
     unsigned n = 0;
@@ -272,11 +325,13 @@ int ingest_marked(struct session *s)
         return 0;
     if (some_begin(s, &in) < 0)
         return -1;
+    s->tree_changed = FALSE;
     array_foreach (&s->boxes, x) {
         if (r == 0 && (*x)->all)
             r = ingest_box(s, &in, *x, FALSE);
     }
-    return some_finish(s, &in, r);
+    r = some_finish(s, &in, r);
+    return r == 0 && misses_elsewhere(s) ? ingest(s, &all, FALSE, send) : r;
 }
 
 int ingest(struct session *s, const struct frame_ingest *f, bool joined, send_fn *send)

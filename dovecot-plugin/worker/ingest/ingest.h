@@ -4,6 +4,8 @@
 
 #include "dovecot-plugin/compat.h"
 
+#include <array.h>
+
 struct box;
 struct frame_ingest;
 struct session;
@@ -14,10 +16,14 @@ typedef int send_fn(struct session *);
 int ingest(struct session *, const struct frame_ingest *, bool joined, send_fn *);
 
 /* The mailboxes that are to be compared whole, now. */
-int ingest_marked(struct session *);
+int ingest_marked(struct session *, send_fn *send);
 int ingest_one(struct session *, struct box *);
+/* The mailboxes of those folders, whatever is there to remove waits for a look at all of them. */
+int ingest_folders(struct session *, const ARRAY_TYPE(uint32_t) *);
 /* By its files, nothing has changed in the folder's mailbox since it was looked at. */
 bool ingest_is_current(struct session *, uint32_t folder);
+/* Clients did something in the folder's mailbox since it was looked at, or that is not known. */
+bool ingest_has_news(struct session *, uint32_t folder);
 /* Decides on what is quarantined and is gone still; what went besides is the next scan's to
  * judge. How many mails that were, or -1. */
 int quarantine_decide(struct session *, struct box *, bool accept);

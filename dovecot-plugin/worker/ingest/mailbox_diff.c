@@ -159,9 +159,12 @@ static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
     return 0;
 }
 
-/* What is in it is known; its mails leave behind all adds (removals_last.c). */
-static void leaves(struct box *x)
+/* What is in it is known; its mails leave behind all adds (removals_last.c). called: by who
+ * deleted it; NULL: by nobody. */
+static void leaves(struct box *x, const char *called)
 {
+    i_free(x->called);
+    x->called = i_strdup(called);
     x->now.leaving = x->now.waits = TRUE;
     x->pass.absent = FALSE;
 }
@@ -180,7 +183,7 @@ static int inbox_renamed(struct tree *t, struct box *x, const struct found_mailb
              * new INBOX, too */
             return 0;
     }
-    leaves(x);
+    leaves(x, NULL);
     return 0;
 }
 
@@ -321,21 +324,46 @@ static enum fate fate_of(struct session *s, const struct box *x, struct orset_fo
     return f->home != x->folder ? FATE_MOVED : FATE_LIVE;
 }
 
+static bool is_shown(void *arg, uint32_t folder)
+{
+    const struct box *x = box_by_folder(arg, folder);
+    return x != NULL && !x->gone && !x->now.leaving;
+}
+
+/* What he saw by that name may just have been on its way from one mailbox to another one. */
+static int say_left_deleted(struct session *s, const struct box *x)
+{
+    buffer_t *name = t_buffer_create(128);
+    if (x->called == NULL || !name_of_vname(s, x->called, name))
+        return 0;
+    int r = orset_local_delete_left(s->os, name->data, name->used, is_shown, s);
+    if (r == ORSET_OK)
+        session_explain(s, "%s: deleted with mails that waited to be placed in it", x->called);
+    return core(s, r, x->called);
+}
+
+static int say_seen_deleted(struct session *s, struct box *x, enum fate fate,
+                            const struct orset_folder *f)
+{
+    /* What the user had before another site's folder of that name was known here; of the other
+     * one he has seen nothing. */
+    if (fate == FATE_MOVED)
+        return core(s, orset_local_delete_moved(s->os, x->folder), x->vname);
+    if (fate == FATE_LIVE && x->adopted != 0)
+        return core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname);
+    if (fate == FATE_LIVE && take_name_back(s, x, f) < 0)
+        return -1;
+    return fate == FATE_LIVE ? core(s, orset_local_delete(s->os, x->folder), x->vname) : 0;
+}
+
 int box_say_deleted(struct session *s, struct box *x)
 {
     struct orset_folder f;
     enum fate fate = fate_of(s, x, &f);
-    /* What the user had before another site's folder of that name was known here; of the other
-     * one he has seen nothing. */
-    if (fate == FATE_MOVED && core(s, orset_local_delete_moved(s->os, x->folder), x->vname) < 0)
+    if (say_seen_deleted(s, x, fate, &f) < 0 || say_left_deleted(s, x) < 0)
         return -1;
     if (fate == FATE_LIVE && x->adopted != 0)
-        return core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname) < 0
-                   ? -1
-                   : make_again(s, x);
-    if (fate == FATE_LIVE && (take_name_back(s, x, &f) < 0 ||
-                              core(s, orset_local_delete(s->os, x->folder), x->vname) < 0))
-        return -1;
+        return make_again(s, x);
     box_forget(s, x);
     return 0;
 }
@@ -391,18 +419,18 @@ static int judge_deleted(struct tree *t)
         if (!x->pass.absent || x->gone || guid_128_is_empty(x->guid))
             continue;
         enum fate fate = fate_of(s, x, &f);
+        bool deleted = journal_deleted(t->journal, x->guid);
         if (x->folder == ORSET_INBOX) {
-            if (x->next_guid != NULL || journal_deleted(t->journal, x->guid))
-                leaves(x); /* it was renamed, and then deleted under that name */
-        } else if (x->deleting || fate == FATE_DEAD ||
-                   (fate == FATE_MOVED && !journal_deleted(t->journal, x->guid))) {
+            if (x->next_guid != NULL || deleted)
+                leaves(x, NULL); /* it was renamed, and then deleted under that name */
+        } else if (x->deleting || (fate != FATE_LIVE && !deleted)) {
             if (fate == FATE_DEAD && last_uid_next(t, x, &f) < 0)
                 return -1;
             not_looked(t, x);
             box_forget(s, x);
-        } else if (journal_deleted(t->journal, x->guid)) {
-            leaves(x);
-            if (fate == FATE_LIVE && last_uid_next(t, x, &f) < 0)
+        } else if (deleted) {
+            leaves(x, journal_last_name(t->journal, x->guid));
+            if (fate != FATE_MOVED && last_uid_next(t, x, &f) < 0)
                 return -1;
             if (fate == FATE_LIVE && x->adopted == 0 &&
                 (last_name(t, x) < 0 || make_room(t, x) < 0))

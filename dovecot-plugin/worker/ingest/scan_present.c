@@ -427,6 +427,15 @@ static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
     return r < 0 ? r : 1;
 }
 
+/* undeleted: clients cleared \Deleted last. */
+static int local_flags(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
+                       const struct orset_flags *set, bool undeleted)
+{
+    struct orset *os = l->s->os;
+    return undeleted ? orset_local_undeleted(os, l->x->folder, uid, now, set)
+                     : orset_local_flags(os, l->x->folder, uid, now, set);
+}
+
 /* What a client said of the mail under its old UID is as good as said of this one; the mailbox
  * does not show it yet. */
 static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
@@ -435,7 +444,8 @@ static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_f
     struct orset_flags meant = *now;
     flags_unite(&meant, &late->set);
     flags_without(&meant, &late->cut);
-    int r = orset_local_flags(l->s->os, l->x->folder, uid, &meant, set);
+    bool undeleted = late->rescued || was_undeleted(l, uid, &meant);
+    int r = local_flags(l, uid, &meant, set, undeleted && (meant.system & ORSET_DELETED) == 0);
     return r < 0 ? r : orset_done_flags(l->s->os, l->x->folder, uid, now) < 0 ? -1 : r;
 }
 
@@ -515,8 +525,9 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
                     "set %s and cleared %s, this program's were on %s",
                     l->x->vname, uid, flags_text(s, now), flags_text(s, &wanted),
                     flags_text(s, &last.set), flags_text(s, &last.cut), flags_text(s, &last.own));
+    bool undeleted = ((last.cut.system & ~now->system) & ORSET_DELETED) != 0;
     r = orset_done_flags(s->os, l->x->folder, uid, &seen);
-    return r < 0 ? r : orset_local_flags(s->os, l->x->folder, uid, now, &set);
+    return r < 0 ? r : local_flags(l, uid, now, &set, undeleted);
 }
 
 /* While the mailbox was another folder's: it is to go here, too. */
@@ -575,9 +586,7 @@ static int bind_new(struct mailbox_scan *l, uint32_t uid, const struct orset_fla
 static int flags_of_client(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now,
                            const struct orset_flags *set)
 {
-    struct orset *os = l->s->os;
-    int r = was_undeleted(l, uid, now) ? orset_local_undeleted(os, l->x->folder, uid, now, set)
-                                       : orset_local_flags(os, l->x->folder, uid, now, set);
+    int r = local_flags(l, uid, now, set, was_undeleted(l, uid, now));
     if (r == ORSET_OK)
         session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid,
                         flags_text(l->s, now));

@@ -251,14 +251,15 @@ static void add_undeleted(struct log_scan *scan, uint32_t uid1, uint32_t uid2)
     seq_range_array_merge(&scan->undeleted, &uids);
 }
 
+/* What a Maildir's sync found is another program's word: only what it takes back counts here. */
 static void take_flags(struct reading *in, const struct mail_transaction_header *hdr,
                        const void *data)
 {
     struct log_scan *scan = in->scan;
     const struct mail_transaction_flag_update *rec = data;
-    bool by_client = (hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) == 0;
+    bool found = (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0;
     each_flags(hdr, data, take_change, in);
-    if (!by_client || !is_news(in))
+    if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 || !is_news(in))
         return;
     for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
         uint8_t set = flags_system(rec->add_flags), cut = flags_system(rec->remove_flags);
@@ -267,7 +268,7 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
         else if ((cut & ORSET_DELETED) != 0)
             add_undeleted(scan, rec->uid1, rec->uid2);
         for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++) {
-            if ((set & 1U << i) != 0)
+            if ((set & 1U << i) != 0 && !found)
                 add_range(&scan->reasserts[i], rec->uid1, rec->uid2, scan->end.uid_next);
             else if ((cut & 1U << i) != 0)
                 seq_range_array_remove_range(&scan->reasserts[i], rec->uid1, rec->uid2);

@@ -13,7 +13,7 @@ static uint8_t said_of(const struct mail_transaction_header *hdr, const void *da
 {
     const struct mail_transaction_flag_update *rec = data;
     uint8_t said = 0;
-    if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 ||
+    if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 ||
         (hdr->type & MAIL_TRANSACTION_TYPE_MASK) != MAIL_TRANSACTION_FLAG_UPDATE)
         return 0;
     for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++)

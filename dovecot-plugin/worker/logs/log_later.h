@@ -8,7 +8,8 @@
 
 struct mailbox;
 
-/* System flags of which clients said something there; all, where the log cannot be read. */
+/* System flags of which clients, or other programs, said something there; all, where the log cannot
+ * be read. */
 uint8_t log_later_flags(struct mailbox *, uint32_t uid);
 
 #endif

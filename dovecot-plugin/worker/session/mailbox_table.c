@@ -28,6 +28,7 @@ static void box_free(struct box *x)
     array_free(&x->quarantine);
     i_free(x->vname);
     i_free(x->moving);
+    i_free(x->called);
     i_free(x);
 }
 

@@ -53,6 +53,7 @@ struct box_memory {
     bool doubted;
     /* no other comparison for that reason before, by the monotonic clock */
     uint64_t doubt_again;
+    unsigned news_read; /* how often ingest_has_news() did since the last look */
     uint32_t log_seq;   /* of the file in which its log ended at the last scan */
     uint64_t raised_at; /* modseqs of mails, by the monotonic clock; 0: none in this session */
     /* until there a scan whose cursor stayed told which flags clients set though they were set */
@@ -116,6 +117,8 @@ struct box {
 
     /* --- no row --- */
 
+    /* what the client who deleted it called it, while it is leaving; NULL: not known */
+    char *called;
     struct box_memory now;
     struct box_pass pass;
     struct box *next_guid, *next_vname; /* another one of that GUID, that name (mailbox_table.c) */
