@@ -1,5 +1,7 @@
 """An mdbox that lost its map: what Dovecot's rebuild puts back is there once, and nothing of it that was expunged."""
+import fcntl
 import shutil
+import threading
 
 import pytest
 from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
@@ -139,5 +141,34 @@ def test_a_mail_that_is_expunged_again_after_a_rebuild_stays_expunged(tmp_path_f
             world.settle()
         assert subjects(equal(world), "INBOX") == 2, site.notes
         assert len(site.said("rebuilding indexes")) == 1
+    finally:
+        world.stop()
+
+
+def test_a_mail_that_is_being_saved_is_not_taken_for_one_that_the_map_lost(tmp_path_factory):
+    """Its bytes are in the file, which is locked until the map knows it. A rebuild would take it for another mail, and it were there twice."""
+    world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
+    try:
+        site = world[1]
+        append(site, "INBOX", "first")
+        world.settle()
+        site.work(CLOSE)
+        site.disconnect()
+        shutil.rmtree(site.state())  # the next look is the first one
+        (file,) = site.root().rglob("m.*")
+        before = file.read_bytes()
+        with open(file, "r+b") as saved:
+            fcntl.lockf(saved, fcntl.LOCK_EX)
+            saved.seek(0, 2)
+            saved.write(before)
+            saved.flush()
+            end = threading.Timer(3, lambda: saved.truncate(len(before)))
+            end.start()
+            world.settle()  # waits for that
+            end.join()
+        for _ in range(2):
+            world.settle()
+        assert subjects(equal(world), "INBOX") == 1
+        assert not any("rebuilding" in said for _, said in site.notes), site.notes
     finally:
         world.stop()

@@ -30,6 +30,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -137,9 +138,24 @@ static int known_files(struct mdbox_map *map, ARRAY_TYPE(known_file) * files)
     return 0;
 }
 
+/* Another process has it locked: it appends a mail, of which the map is told last. */
+static bool is_locked(int dir, const char *name)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd == -1)
+        return FALSE;
+    bool locked = (fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) ||
+                  (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK);
+    i_close_fd(&fd);
+    return locked;
+}
+
 /* A hash of the files that it does not know, or not all mails of; 0: there are none. The latter are
- * there after a backup of map and indexes was put back, and the files were not. */
-static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(known_file) * known)
+ * there after a backup of map and indexes was put back, and the files were not. saves_r: a mail is
+ * being appended to one. */
+static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(known_file) * known,
+                              bool *saves_r)
 {
     DIR *dir = opendir(storage->storage_dir);
     struct dirent *d;
@@ -153,7 +169,11 @@ static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(kn
         bool there = fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         uint64_t w[2] = {at.id, there ? (uint64_t)st.st_size : 0};
         const struct known_file *f = array_bsearch(known, &at, by_id);
-        if (f == NULL || w[1] > f->size + FILE_HEADER_MOST)
+        if (f != NULL && w[1] <= f->size + FILE_HEADER_MOST)
+            continue;
+        if (is_locked(dirfd(dir), d->d_name))
+            *saves_r = TRUE;
+        else
             hash += orset_hash_words(w, 2).lo | 1;
     }
     if (dir != NULL)
@@ -161,10 +181,11 @@ static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(kn
     return hash;
 }
 
-/* Under the map's lock, so that neither a save nor another one's rebuild is half done. 1: there
+/* Under the map's lock, so that no other one's rebuild is half done, and no save ends. 1: there
  * are mails that the map does not know, or it cannot be read. Files that a rebuild could not
  * take (an empty one, after a power loss) stay: those are known by their hash. */
-static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint64_t *hash_r)
+static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint64_t *hash_r,
+                             bool *saves_r)
 {
     struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(storage->map);
     ARRAY_TYPE(known_file) known;
@@ -172,7 +193,8 @@ static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint
     int r = mdbox_map_atomic_lock(atomic, "dovelane looks for unknown files");
     if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0) {
         bool read = known_files(storage->map, &known) == 0;
-        *hash_r = unknown_files(storage, &known);
+        *saves_r = FALSE;
+        *hash_r = unknown_files(storage, &known, saves_r);
         r = !read || compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) ||
             (*hash_r != 0 && *hash_r != taken);
     }
@@ -263,6 +285,7 @@ int mdbox_mend(struct session *s, struct mailbox *box, bool other)
 {
     struct mdbox_storage *storage = storage_of(box->storage);
     uint64_t left, now = 0, msecs = clock_msecs();
+    bool saves = FALSE;
     if (is_removed(storage->map))
         return later(s, 1000);
     if (s->mend_wait != 0 && msecs < s->mend_after)
@@ -274,14 +297,19 @@ int mdbox_mend(struct session *s, struct mailbox *box, bool other)
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;
-    if (r >= 0 && (r = has_unknown_mails(storage, left, &now)) > 0) {
+    if (r >= 0)
+        r = has_unknown_mails(storage, left, &now, &saves);
+    /* A rebuild would take the mail that is being saved for another one: it were there twice. */
+    if (r >= 0 && saves)
+        return later(s, 1000);
+    if (r > 0) {
         session_note(s, NOTE_WARNING,
                      "%s: its map was repaired, or does not know all of its mails: rebuilding it",
                      storage->storage_dir);
         rebuilt = 1;
         r = rebuild(s, box);
         if (r >= 0)
-            r = I_MIN(has_unknown_mails(storage, 0, &now), 0);
+            r = I_MIN(has_unknown_mails(storage, 0, &now, &saves), 0);
     }
     if (r < 0) {
         session_note(s, NOTE_WARNING, "%s: its map cannot be read or rebuilt, and all waits: %s",
