@@ -128,8 +128,8 @@ static bool wants_value(const struct command *command, const char *word)
     return value_of(word, strlen(word)) != VALUE_ANY;
 }
 
-/* `group divert add HOP`, `group replicate on`, `group role SITE full`, `group remove HOST`. word[0]
- * is "group". */
+/* `group divert add HOP`, `group replicate on`, `group role SITE full`, `group remove HOST`.
+ * word[0] is "group". */
 static void offer_of_group(struct completion *c, int n, char **word)
 {
     const char *what = n > 2 ? word[1] : "", *how = n > 3 ? word[2] : "";

@@ -8,8 +8,8 @@
  *
  * sha256 and size are the stub's. Another site may claim what size it likes.
  *
- * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE. Its rows are "owner UID", the id that the
- * user's files have, and then one of these:
+ * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE. Its rows are "owner UID", the id that
+ * the user's files have, and then one of these:
  *
  *     here          as above
  *     asked TEXT    other sites were asked; TEXT says which, for the log

@@ -146,7 +146,7 @@ def test_a_mail_that_is_expunged_again_after_a_rebuild_stays_expunged(tmp_path_f
 
 
 def test_a_mail_that_is_being_saved_is_not_taken_for_one_that_the_map_lost(tmp_path_factory):
-    """Its bytes are in the file, which is locked until the map knows it. A rebuild would take it for another mail, and it were there twice."""
+    """Its bytes are in the file, which is locked until the map knows it. A rebuild would take it for another mail, and it would be there twice."""
     world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
     try:
         site = world[1]

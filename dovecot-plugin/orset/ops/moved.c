@@ -51,7 +51,7 @@ int orset_leaves_moved(struct orset *os, uint32_t folder, uint32_t uid, const ui
     return memcmp(doomed, guid, sizeof doomed) == 0;
 }
 
-/* The message of a folder that was shown by this name, into m[0]. 1; 0: it is not there, or placed */
+/* The message of a folder that was shown by this name, into m[0]. 1; 0: it is gone, or placed */
 static int find_left(struct orset *os, const struct left_mail *left, const void *name, size_t len)
 {
     const struct folder *f = orset_folder_at(os, left->folder);

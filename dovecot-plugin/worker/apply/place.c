@@ -324,8 +324,8 @@ static bool all_arrived(struct placing *p, int *r)
     return p->handed >= n;
 }
 
-/* Mails that are to come from a mailbox which could not be looked at: what clients did there is told
- * first (scan_elsewhere.c). It may have been deleted, and its mails with it. */
+/* Mails that are to come from a mailbox which could not be looked at: what clients did there is
+ * told first (scan_elsewhere.c). It may have been deleted, and its mails with it. */
 static bool waits_for_look(struct session *s, uint32_t folder)
 {
     struct box *const *x;

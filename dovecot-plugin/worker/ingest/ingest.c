@@ -301,7 +301,7 @@ int ingest_folders(struct session *s, const ARRAY_TYPE(uint32_t) * folders)
     return some_finish(s, &in, r);
 }
 
-/* One that is shown in another one's mailbox is not there any more: a client may have deleted it. */
+/* One that is shown in another one's mailbox is gone: a client may have deleted it. */
 static bool misses_elsewhere(struct session *s)
 {
     struct box *const *x;

@@ -299,7 +299,7 @@ int mdbox_mend(struct session *s, struct mailbox *box, bool other)
         return 0;
     if (r >= 0)
         r = has_unknown_mails(storage, left, &now, &saves);
-    /* A rebuild would take the mail that is being saved for another one: it were there twice. */
+    /* A rebuild would take the mail that is being saved for another one. It would be there twice. */
     if (r >= 0 && saves)
         return later(s, 1000);
     if (r > 0) {
