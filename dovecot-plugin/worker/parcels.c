@@ -496,7 +496,7 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     return FRAME_OK;
 }
 
-static void fetch_mails(struct session *s, const struct peer *p, struct orset_reader mails)
+static void fetch_mails(struct session *s, struct peer *p, struct orset_reader mails)
 {
     struct parcel_mail m;
     while (array_count(&s->fetching) > 0 && parcel_next_mail(&mails, &m))

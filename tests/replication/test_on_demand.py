@@ -3,7 +3,10 @@ import contextlib
 import poplib
 import re
 import shutil
+import socket
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from peer_by_hand import Hand
@@ -210,22 +213,56 @@ def test_a_full_disk_keeps_the_last_text_only(group):
         assert body_of(thin, name=name)[b"BODY[]"] == mail(name, LARGE)
 
 
+def ask_for_text(replica, guid, sha256, size, user=USER):
+    """As a mail process asks the replicator; what that says."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(240)
+        asked.connect(str(Path(replica.note["base"]) / "run" / "dovelane-commit"))
+        asked.sendall(f"2\t{user}\t{guid}\t{sha256.hex()}\t{size}\n".encode())
+        return asked.makefile("rb").readline()
+
+
 def test_a_site_claims_another_size_for_the_same_bytes(group):
     """Played by hand: its mail has the GUID and the SHA-256 of one whose text is elsewhere."""
-    there = group("sdbox", "sdbox", "sdbox", on_demand="b")
+    there = group("sdbox", "sdbox", "sdbox", on_demand="b", settings={**FAST, "on_demand_wait": "20s"}, more=NO_AFTER)
     thin, full = there.replicas[1:]
     there.end("dovecot-a")
+    liar = Hand(there, USER, letter="a", to="b")
+    # So its mails come before the other site's where mails are looked through.
+    liar.send(liar.subscribe("x"))
+    eventually("it is known", lambda: b"x" in thin.doveadm("mailbox", "list", "-s", "-u", USER).split())
     with Site(full, USER) as site:
         site.append("INBOX", "large", size=LARGE)
     eventually("the stub", lambda: stub_lines(thin) == 1)
-    stub = next(path for path in thin.store(USER).rglob("u.1")).read_bytes()
+    stub = next(path.read_bytes() for path in thin.store(USER).rglob("u.*"))
     sha256 = bytes.fromhex(re.search(rb"X-Dovelane-Stub: 1 (\w{64}) ", stub)[1].decode())
     guid = thin.doveadm("fetch", "-u", USER, "guid", "mailbox", "INBOX", "all").split()[-1].decode()
-    liar = Hand(there, USER, letter="a", to="b")
-    for size in (1, LARGE // 2, LARGE * 2):
+    body = mail("large", LARGE)
+    op, numbers, _ = liar.claim(bytes(range(1, 17)), sha256, LARGE * 2)
+    liar.send((op, numbers, body))  # with its bytes
+    eventually("the mail with bytes is there", lambda: len(shown_as(thin, "large")) == 2)
+    sizes = (1, LARGE // 2, LARGE * 2)
+    for size in sizes:
         liar.send(liar.claim(bytes.fromhex(guid), sha256, size))
-    eventually("its mails are known", lambda: b"messages=4" in thin.doveadm("dovelane", "status", "-u", USER))
-    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
+    eventually("its mails are known", lambda: b"messages=5" in thin.doveadm("dovelane", "status", "-u", USER))
+    # Those who read its mails wait; others do not wait with them, nor get an error.
+    asking = [threading.Thread(target=ask_for_text, args=(thin, guid, sha256, size)) for size in sizes]
+    for one in asking:
+        one.start()
+    for uid in shown_as(thin, "large"):
+        drop_fetched(thin)
+        with Site(thin, USER) as site:
+            site.imap.select("INBOX")
+            assert dict(site.imap.fetch(str(uid), "BODY.PEEK[]"))[uid][b"BODY[]"] == body
+    for one in asking:
+        one.join()
+
+
+def shown_as(replica, name):
+    """UIDs of the mails of that name."""
+    with Site(replica, USER) as site:
+        site.imap.select("INBOX", again=True)
+        return site.imap.uids("INBOX").get(name, [])
 
 
 @pytest.mark.parametrize("storage", FORMATS)
@@ -320,7 +357,7 @@ def test_a_part_that_a_killed_worker_left(group):
     assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)
     directory = thin.store(USER) / "dovelane" / "fetched"
     (name,) = fetched(thin)
-    part = directory / f"{name}.part"
+    part = directory / f"{name}.{len(mail('large', LARGE))}.part"
     (directory / name).rename(part)
     there.cut()
     assert body_of(thin, name="large")[b"BODY[]"] == mail("large", LARGE)

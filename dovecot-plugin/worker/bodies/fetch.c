@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #define NEXT_AFTER 3000   /* milliseconds without a word: the next site is asked */
+#define SILENT_FOR 60000  /* milliseconds in which it comes last */
 #define WANTED_FOR 120000 /* milliseconds after which what nobody asks for any more is forgotten */
 #define KEPT_SECS 600     /* since it was wanted last */
 #define KEPT_BYTES (256 * 1024 * 1024)
@@ -42,13 +43,19 @@ static const char *directory(const struct session *s)
     return t_strconcat(s->dir, "/" FETCH_DIRECTORY, NULL);
 }
 
-static const char *path_of(const struct session *s, const uint8_t sha256[32], bool whole)
+static const char *path_of(const struct session *s, const uint8_t sha256[32])
 {
-    return t_strconcat(directory(s), "/", binary_to_hex(sha256, 32), whole ? "" : ".part", NULL);
+    return t_strconcat(directory(s), "/", binary_to_hex(sha256, 32), NULL);
+}
+
+/* With the size that is asked for: a made-up one takes no part of the true one. */
+static const char *part_of(const struct session *s, const struct fetching *f)
+{
+    return t_strdup_printf("%s.%llu.part", path_of(s, f->sha256), (unsigned long long)f->size);
 }
 
 struct fetched_file {
-    char name[80];
+    char name[96]; /* a SHA-256, a size and "part" */
     time_t used;
     uint64_t size;
 };
@@ -126,16 +133,16 @@ void fetch_end(struct session *s)
 /* It is here; and it is wanted now. */
 static bool is_here(struct session *s, const uint8_t sha256[32])
 {
-    return utimensat(AT_FDCWD, path_of(s, sha256, TRUE), NULL, AT_SYMLINK_NOFOLLOW) == 0;
+    return utimensat(AT_FDCWD, path_of(s, sha256), NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* --- what is fetched -------------------------------------------------------------------------- */
 
-static struct fetching *find(struct session *s, const uint8_t sha256[32])
+static struct fetching *find(struct session *s, const uint8_t sha256[32], uint64_t size)
 {
     struct fetching *f;
     array_foreach_modifiable (&s->fetching, f) {
-        if (memcmp(f->sha256, sha256, sizeof f->sha256) == 0)
+        if (memcmp(f->sha256, sha256, sizeof f->sha256) == 0 && f->size == size)
             return f;
     }
     return NULL;
@@ -211,7 +218,7 @@ static struct fetching *add(struct session *s, const uint8_t guid[16], const uin
 static uint64_t have(struct session *s, const struct fetching *f)
 {
     struct stat st;
-    return stat(path_of(s, f->sha256, FALSE), &st) == 0 ? (uint64_t)st.st_size : 0;
+    return stat(part_of(s, f), &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 static void ask(struct session *s, struct fetching *f, const struct peer *p)
@@ -224,7 +231,8 @@ static void ask(struct session *s, struct fetching *f, const struct peer *p)
                                      .offset = have(s, f)};
     f->asked = clock_msecs();
     f->until = want.offset + (uint64_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX;
-    f->tried |= 1ULL << (p - s->peer);
+    f->last = (unsigned)(p - s->peer);
+    f->tried |= 1ULL << f->last;
     parcel_put_wants(&b, 1);
     parcel_put_want(&list, &want);
     orset_buf_put(&b, list.data, list.len);
@@ -234,12 +242,21 @@ static void ask(struct session *s, struct fetching *f, const struct peer *p)
     orset_buf_free(&list);
 }
 
-/* The next one that was not asked in this turn: first those who have all mails whole. */
+/* Who said nothing lately comes last: each mail would wait for it. */
+static bool is_of_class(const struct session *s, const struct peer *p, bool silent, bool whole)
+{
+    return silent == (clock_msecs() < p->silent_until) &&
+           whole == stubs_site_is_whole(s, p->site);
+}
+
+/* The next one that was not asked in this turn. Of those that speak, and then of those that do not,
+ * they come first who have all mails whole. */
 static const struct peer *next_peer(const struct session *s, const struct fetching *f)
 {
-    for (int whole = 1; whole >= 0; whole--) {
+    for (unsigned class = 0; class < 4; class++) {
         for (unsigned i = 0; i < s->npeers; i++)
-            if ((f->tried & 1ULL << i) == 0 && stubs_site_is_whole(s, s->peer[i].site) == whole)
+            if ((f->tried & 1ULL << i) == 0 &&
+                is_of_class(s, &s->peer[i], class >= 2, class % 2 == 0))
                 return &s->peer[i];
     }
     return NULL;
@@ -261,7 +278,10 @@ static void ask_if_due(struct session *s, struct fetching *f)
 {
     uint64_t now = clock_msecs();
     bool missed = f->not_at != 0 && f->not_at == f->tried && next_peer(s, f) != NULL;
-    if (f->asked == 0 || missed || now - f->asked >= NEXT_AFTER)
+    bool silent = f->asked != 0 && now - f->asked >= NEXT_AFTER;
+    if (silent && (f->not_at & 1ULL << f->last) == 0)
+        s->peer[f->last].silent_until = now + SILENT_FOR;
+    if (f->asked == 0 || missed || silent)
         ask_next(s, f);
 }
 
@@ -304,10 +324,10 @@ static bool has_its_bytes(struct session *s, const struct fetching *f, const cha
  * What is too long, or has other bytes, goes: what a site gives from its end on makes no mail. */
 static bool finish_part(struct session *s, const struct fetching *f)
 {
-    const char *path = path_of(s, f->sha256, FALSE);
+    const char *path = part_of(s, f);
     if (have(s, f) < f->size)
         return FALSE;
-    if (has_its_bytes(s, f, path) && rename(path, path_of(s, f->sha256, TRUE)) == 0)
+    if (has_its_bytes(s, f, path) && rename(path, path_of(s, f->sha256)) == 0)
         return TRUE;
     (void)unlink(path);
     return FALSE;
@@ -322,7 +342,7 @@ static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
         link_reply(s->link, "here");
         return FRAME_OK;
     }
-    struct fetching *f = find(s, sha256);
+    struct fetching *f = find(s, sha256, size);
     if (f == NULL)
         f = add(s, guid, sha256, size, &failed);
     if (failed)
@@ -404,7 +424,7 @@ static void missed(struct session *s, struct fetching *f, const struct peer *p)
 /* All bytes have come. */
 static void came(struct session *s, struct fetching *f, const struct peer *p)
 {
-    const char *path = path_of(s, f->sha256, FALSE);
+    const char *path = part_of(s, f);
     if (!has_its_bytes(s, f, path)) {
         session_note(s, NOTE_WARNING,
                      "a mail's text that site %s gave is not that of its SHA-256 %s: dropped",
@@ -413,25 +433,36 @@ static void came(struct session *s, struct fetching *f, const struct peer *p)
         missed(s, f, p);
         return;
     }
-    if (rename(path, path_of(s, f->sha256, TRUE)) < 0)
+    if (rename(path, path_of(s, f->sha256)) < 0)
         session_note(s, NOTE_WARNING, "rename(%s): %m", path);
     s->fetched = TRUE;
     drop_old(s, most_bytes(s));
     forget(s, f);
 }
 
-void fetch_part(struct session *s, const struct peer *p, const struct parcel_body *b)
+/* The answer names no size. */
+static void missed_all(struct session *s, const uint8_t sha256[32], const struct peer *p)
 {
-    struct fetching *f = find(s, b->sha256);
-    if (f == NULL || (b->size != 0 && b->size != f->size))
-        return;
-    uint64_t had = have(s, f);
+    struct fetching *f;
+    array_foreach_modifiable (&s->fetching, f) {
+        if (memcmp(f->sha256, sha256, sizeof f->sha256) == 0)
+            missed(s, f, p);
+    }
+}
+
+void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
+{
+    p->silent_until = 0;
     if (b->size == 0) {
-        missed(s, f, p);
+        missed_all(s, b->sha256, p);
         return;
     }
+    struct fetching *f = find(s, b->sha256, b->size);
+    if (f == NULL)
+        return;
+    uint64_t had = have(s, f);
     if (b->offset != had || had > f->size || b->part.n > f->size - had ||
-        append(s, path_of(s, f->sha256, FALSE), had, &b->part) < 0)
+        append(s, part_of(s, f), had, &b->part) < 0)
         return;
     s->fetched = TRUE;
     f->asked = clock_msecs();
@@ -442,12 +473,12 @@ void fetch_part(struct session *s, const struct peer *p, const struct parcel_bod
         ask(s, f, p);
 }
 
-void fetch_mail(struct session *s, const struct peer *p, const struct parcel_mail *m)
+void fetch_mail(struct session *s, struct peer *p, const struct parcel_mail *m)
 {
-    const struct fetching *f = find(s, m->sha256);
-    if (f == NULL || m->mail.n != f->size)
+    const struct fetching *f = find(s, m->sha256, m->mail.n);
+    if (f == NULL)
         return;
-    (void)unlink(path_of(s, m->sha256, FALSE)); /* a part of it */
+    (void)unlink(part_of(s, f));
     const struct parcel_body whole = {.sha256 = m->sha256, .size = m->mail.n, .part = m->mail};
     fetch_part(s, p, &whole);
 }

@@ -164,6 +164,13 @@ static bool has_short_header(struct istream *in)
     return end > 0;
 }
 
+/* A text is asked for by its size. Who gave another one than these bytes have gave a wrong one. */
+static bool has_size(struct istream *in, const struct orset_facts *facts)
+{
+    uoff_t size;
+    return i_stream_get_size(in, TRUE, &size) > 0 && size == facts->size;
+}
+
 /* Others than the user read public and shared mailboxes, and have not his key. */
 static bool may_be(const struct session *s, const struct mailbox *box,
                    const struct orset_facts *facts)
@@ -175,7 +182,7 @@ static bool may_be(const struct session *s, const struct mailbox *box,
 bool stubs_wanted(struct session *s, struct mailbox *box, const struct orset_facts *facts,
                   struct istream *in, struct stub *stub_r, struct stub_key *key_r)
 {
-    if (!may_be(s, box, facts) || !has_short_header(in))
+    if (!may_be(s, box, facts) || !has_size(in, facts) || !has_short_header(in))
         return FALSE;
     i_zero(stub_r);
     memcpy(stub_r->sha256, facts->sha256, sizeof stub_r->sha256);

@@ -77,6 +77,7 @@ struct peer {
     bool told_reading; /* it was told so of this state, or asked: it waits to hear of the end */
     bool owed;         /* ops of it came, and no batch to it carried the vector since */
     bool more;         /* sending ended before the last op: enough was sent for one question */
+    uint64_t silent_until; /* milliseconds: it was asked for a text, and said nothing */
     struct ahead ahead;
     struct orset_exchange *exchange;
     time_t exchange_since; /* the last question */
