@@ -135,23 +135,33 @@ def test_a_change_costs_the_same_in_a_large_mailbox(counted, storage, change):
         assert cost[3000][1]["copied"] < cost[100][1]["copied"] + 2900 * 8, cost
 
 
-@pytest.mark.parametrize("flag", ["\\Flagged", "\\Deleted"])
-def test_what_is_cleared_during_a_look_is_read_once(counted, flag):
-    """A client sets a flag of each mail, one by one, and clears all of them when the look has read the log. Of a
-    Maildir it sees that, since the first mail's file has another name by then."""
+@pytest.mark.parametrize("flag,before,meanwhile", [("\\Flagged", ["+FLAGS"], "-FLAGS"), ("\\Deleted", ["+FLAGS", "-FLAGS"], "+FLAGS")])
+def test_what_clients_change_during_a_look_is_read_once(counted, flag, before, meanwhile):
+    """A client sets a flag of each mail, one by one, and clears all of them when the look has read the log, or sets them again. Of a
+    Maildir it sees that: the file of a mail that it reads has another name by then, and so it reads the index anew."""
     cost = {}
     for number in (100, 800):
         sites = counted("maildir", "scan")
         world, here = sites.world, sites.world[1]
+        append(here, "INBOX", "before")
+        world.settle()
+        append(here, "INBOX", "new")
         fill(here, number)
+        every = range(3, number + 3)
+
+        def store(how, here=here, every=every):
+            seen = "+FLAGS" if how == meanwhile else "-FLAGS"
+            imap(here, "INBOX", ("store", "2", seen, "(\\Seen)"), *[("store", str(n), f"{how}.SILENT", f"({flag})") for n in every])
+
+        for how in before:
+            store(how)
+        spent = sites.spent(1, lambda here=here, sites=sites, store=store: look_meanwhile(here, sites.flag, lambda: store(meanwhile)))
+        cost[number] = spent["records"] / number
         world.settle()
-        world.settle()
-        every = range(1, number + 1)
-        imap(here, "INBOX", *[("store", str(n), "+FLAGS.SILENT", f"({flag})") for n in every])
-        cost[number] = sites.spent(1, lambda here=here, every=every, sites=sites: look_meanwhile(
-            here, sites.flag, lambda: imap(here, "INBOX", *[("store", str(n), "-FLAGS.SILENT", f"({flag})") for n in every])))["records"] / number
-        world.settle()
-        assert all(flag not in shown[1] for site in world.sites.values() for shown in site.contents()["INBOX"][1])
+        for site in world.sites.values():
+            mails = site.contents()["INBOX"][1]
+            assert [uid for uid, flags, *_ in mails if flag in flags] == [*every] * (meanwhile == "+FLAGS")
+            assert len(mails) == number + 2
     assert cost[800] <= 1.2 * cost[100], cost
 
 
