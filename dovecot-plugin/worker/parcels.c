@@ -43,7 +43,8 @@ static int heard(struct session *s, struct peer *p, const struct orset_batch_res
 {
     bool was = p->behind;
     p->behind = r->behind;
-    p->owed = p->owed || r->applied > 0 || r->lost;
+    /* Ops that come again show that the site has not heard that they came. */
+    p->owed = p->owed || r->ops > 0 || r->lost;
     if (r->confirmed <= p->confirmed && was == p->behind)
         return 0;
     if (r->confirmed > p->confirmed) {

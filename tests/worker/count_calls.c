@@ -16,6 +16,7 @@ static struct {
     uint64_t steps;   /* of SQLite's statements */
     uint64_t written; /* bytes of rows that they are given */
     uint64_t copied;  /* bytes put into buffers, as a copy of all index records is */
+    uint64_t records; /* of index logs */
 } * counts, nowhere;
 
 __attribute__((constructor)) static void begin(void)
@@ -43,6 +44,7 @@ static void *next(const char *name)
 }
 
 void mail_index_lookup_uid(void *view, uint32_t seq, uint32_t *uid_r);
+int mail_transaction_log_view_next(void *view, const void **hdr_r, const void **data_r);
 int sqlite3_step(void *statement);
 int sqlite3_bind_blob(void *statement, int at, const void *data, int size, void (*destroy)(void *));
 void buffer_append(void *buf, const void *data, size_t size);
@@ -81,4 +83,13 @@ void buffer_append(void *buf, const void *data, size_t size)
         *(void **)&real = next("buffer_append");
     counts->copied += size;
     real(buf, data, size);
+}
+
+int mail_transaction_log_view_next(void *view, const void **hdr_r, const void **data_r)
+{
+    static int (*real)(void *, const void **, const void **);
+    if (real == NULL)
+        *(void **)&real = next("mail_transaction_log_view_next");
+    counts->records++;
+    return real(view, hdr_r, data_r);
 }

@@ -1,10 +1,15 @@
 """A mail that its site saved behind those of others waits for these, for seconds at most, whatever that site says it has."""
+import shutil
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
-from worker_sites import append, equal, imap, make_world, needs_dovecot
+from disk_questions import ASKED, ask, confirmed, guid_of_mail, synced
+from worker_sites import FIRST, append, equal, imap, kill_workers, make_world, needs_dovecot
 from support.frames import (BATCH, CLOSE, CONFIRMED, HELLO_TOO, NEW, PARCEL, TICK, Reader, num,
                             text, u64)
+from support.worker_world import Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
@@ -20,14 +25,20 @@ def shown(site, folder="INBOX"):
     return len(uids(site, folder)[1])
 
 
-@pytest.fixture(params=["sdbox", "mdbox", "maildir"])
-def world(request, tmp_path_factory):
+def make(tmp_path_factory, storage, crash=None):
     """Site 1 has one mail, as the others have. It is cut off from now on: what comes to it is given by hand."""
-    world = make_world(tmp_path_factory, [request.param, "sdbox", "sdbox"])
+    formats = [storage, "sdbox", "sdbox"]
+    world = make_world(tmp_path_factory, formats, crash, more=synced(formats))
     imap(world[1], None, ("create", "F"))
     append(world[1], "INBOX", "first")
     append(world[1], "F", "first of F")
     world.settle()
+    return world
+
+
+@pytest.fixture(params=["sdbox", "mdbox", "maildir"])
+def world(request, tmp_path_factory):
+    world = make(tmp_path_factory, request.param)
     yield world
     world.stop()
 
@@ -217,3 +228,80 @@ def test_nor_does_one_whose_batches_cannot_be_read(world):
         world[1].work(TICK)
     world.settle()
     assert len(equal(world)["INBOX"][1]) == 2
+
+
+def asked_while_it_waits(world):
+    """A client's reply at site 2 is held back until another site says that it has his mail on its disk. The GUID."""
+    one_after_the_other(world)
+    give(world, 2)
+    guid = guid_of_mail(world[2], "of 2")
+    ask(world, 2, 1, guid)
+    assert shown(world[1]) == 1 and confirmed(world, 1, 2)[0] == set()
+    return guid
+
+
+def test_a_mail_that_waits_is_said_to_be_on_the_disk_when_it_was_placed(world):
+    """What the state knows of it is not enough: it may be taken back by a power loss. It is said in the round that places the mail."""
+    guid = asked_while_it_waits(world)
+    while shown(world[1]) == 1:
+        assert confirmed(world, 1, 2)[0] == set()
+        time.sleep(world[1].done["tick"] / 1000)
+        world[1].work(TICK)
+    assert confirmed(world, 1, 2)[0] == {(ASKED, guid)}
+    kill_workers(world[1])
+    assert shown(world[1]) == 2
+    world.settle()
+    assert len(equal(world)["INBOX"][1]) == 3
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_a_worker_that_is_killed_while_a_mail_waits_has_confirmed_nothing(world, first):
+    """The next one does not wait: it places the mail, and says so to who asks again."""
+    guid = asked_while_it_waits(world)
+    kill_workers(world[1])
+    assert shown(world[1]) == 1
+    ask(world, 2, 1, guid)
+    assert bool(confirmed(world, 1, 2)[0]) == (shown(world[1]) == 2)
+    FIRST[first](world[1])
+    assert shown(world[1]) == 2 and confirmed(world, 1, 2)[0] == {(ASKED, guid)}
+    kill_workers(world[1])
+    assert shown(world[1]) == 2
+    world.settle()
+    assert len(equal(world)["INBOX"][1]) == 3
+
+
+def test_what_its_giver_had_before_it_comes_to_another_worker_than_the_mail(world):
+    """The first one was killed while the mail waited. All sites agree on the UIDs afterwards, and each mail is there once."""
+    one_after_the_other(world)
+    give(world, 2)
+    assert shown(world[1]) == 1
+    kill_workers(world[1])
+    give(world, 3)
+    assert shown(world[1]) == 3
+    world.settle()
+    assert len(equal(world)["INBOX"][1]) == 3
+
+
+@pytest.mark.parametrize("step", ["place", "place-said", "saving"])
+def test_a_worker_that_dies_when_the_wait_is_over_has_confirmed_nothing(tmp_path_factory, step):
+    flag = Path(tempfile.mkdtemp(prefix="worker-crash-")) / "now"
+    flag.parent.chmod(0o777)
+    world = make(tmp_path_factory, "sdbox", f"{step}:{flag}")
+    try:
+        guid = asked_while_it_waits(world)
+        flag.touch()
+        end = time.monotonic() + GUARD
+        with pytest.raises(Failed):
+            while time.monotonic() < end:
+                time.sleep(world[1].done["tick"] / 1000)
+                world[1].work(TICK)
+        assert confirmed(world, 1, 2)[0] == set()
+        world[1].disconnect()
+        FIRST["tick"](world[1])
+        ask(world, 2, 1, guid)
+        assert shown(world[1]) == 2 and confirmed(world, 1, 2)[0] == {(ASKED, guid)}
+        world.settle()
+        assert len(equal(world)["INBOX"][1]) == 3
+    finally:
+        world.stop()
+        shutil.rmtree(flag.parent, ignore_errors=True)

@@ -1,8 +1,8 @@
 """What a change costs does not depend on how many mails its mailbox holds, and what many cost grows
 as their number does.
 
-Costs are counted, not timed: index records and rows of the state that the worker reads, bytes that
-it writes into rows, or copies (count_calls.c).
+Costs are counted, not timed: index records, index logs' records and rows of the state that the worker
+reads, bytes that it writes into rows, or copies (count_calls.c).
 """
 import mmap
 import shutil
@@ -12,24 +12,24 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from worker_sites import BUILD, append, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subscribe
+from worker_sites import BUILD, append, fetch_changed, guid_of, imap, look_meanwhile, mail, make_world, needs_dovecot, subscribe
 from support.frames import PARCEL, num, text
 from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
 
 LIBRARY = BUILD / "tests" / "worker" / "count_calls.so"
-NAMES = "uids", "steps", "written", "copied"
+NAMES = "uids", "steps", "written", "copied", "records"
 SIZE = 8 * len(NAMES)
 
 
 class Counted:
     """Two sites of one storage whose workers count."""
 
-    def __init__(self, storage):
+    def __init__(self, storage, crash=None):
         self.files = {}
         here = Path(tempfile.mkdtemp(prefix="worker-counts-"))
-        here.chmod(0o711)
+        here.chmod(0o777 if crash else 0o711)
         self.dir = here
         for number in (1, 2):
             path = here / f"site{number}"
@@ -44,7 +44,8 @@ class Counted:
         def env(number):
             return {"LD_PRELOAD": library, "DOVELANE_COUNTS": here / f"site{number}"}
 
-        self.world = make_world(None, [storage, storage], env=env)
+        self.flag = here / "now"
+        self.world = make_world(None, [storage, storage], crash and f"{crash}:{self.flag}", env=env)
 
     def counts(self, number):
         return dict(zip(NAMES, struct.unpack(f"<{len(NAMES)}Q", self.files[number][:SIZE])))
@@ -63,8 +64,8 @@ class Counted:
 def counted(request):
     made = []
 
-    def make(storage):
-        made.append(Counted(storage))
+    def make(storage, crash=None):
+        made.append(Counted(storage, crash))
         return made[-1]
 
     yield make
@@ -132,6 +133,36 @@ def test_a_change_costs_the_same_in_a_large_mailbox(counted, storage, change):
     if storage != "maildir" and change == "expunge":
         # Where it is carried out the library copies all records; where it is read of, it need not.
         assert cost[3000][1]["copied"] < cost[100][1]["copied"] + 2900 * 8, cost
+
+
+@pytest.mark.parametrize("flag,before,meanwhile", [("\\Flagged", ["+FLAGS"], "-FLAGS"), ("\\Deleted", ["+FLAGS", "-FLAGS"], "+FLAGS")])
+def test_what_clients_change_during_a_look_is_read_once(counted, flag, before, meanwhile):
+    """A client sets a flag of each mail, one by one, and clears all of them when the look has read the log, or sets them again. Of a
+    Maildir it sees that: the file of a mail that it reads has another name by then, and so it reads the index anew."""
+    cost = {}
+    for number in (100, 800):
+        sites = counted("maildir", "scan")
+        world, here = sites.world, sites.world[1]
+        append(here, "INBOX", "before")
+        world.settle()
+        append(here, "INBOX", "new")
+        fill(here, number)
+        every = range(3, number + 3)
+
+        def store(how, here=here, every=every):
+            seen = "+FLAGS" if how == meanwhile else "-FLAGS"
+            imap(here, "INBOX", ("store", "2", seen, "(\\Seen)"), *[("store", str(n), f"{how}.SILENT", f"({flag})") for n in every])
+
+        for how in before:
+            store(how)
+        spent = sites.spent(1, lambda here=here, sites=sites, store=store: look_meanwhile(here, sites.flag, lambda: store(meanwhile)))
+        cost[number] = spent["records"] / number
+        world.settle()
+        for site in world.sites.values():
+            mails = site.contents()["INBOX"][1]
+            assert [uid for uid, flags, *_ in mails if flag in flags] == [*every] * (meanwhile == "+FLAGS")
+            assert len(mails) == number + 2
+    assert cost[800] <= 1.2 * cost[100], cost
 
 
 def test_stores_that_meet_cost_as_much_as_they_hold(counted):

@@ -1,11 +1,13 @@
 """An mdbox that lost its map: what Dovecot's rebuild puts back is there once, and nothing of it that was expunged."""
 import fcntl
+import re
 import shutil
 import threading
+import time
 
 import pytest
 from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
-from support.frames import CLOSE, HELLO_TOO
+from support.frames import CLOSE, HELLO_TOO, TICK
 from support.worker_world import USER, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -169,6 +171,46 @@ def test_a_mail_that_is_being_saved_is_not_taken_for_one_that_the_map_lost(tmp_p
         for _ in range(2):
             world.settle()
         assert subjects(equal(world), "INBOX") == 1
+        assert not any("rebuilding" in said for _, said in site.notes), site.notes
+    finally:
+        world.stop()
+
+
+def test_the_log_tells_of_a_save_for_which_a_first_look_waits(tmp_path_factory):
+    """Once, when it lasts, with the file's name. Meanwhile nothing of the user's is looked at, and it is tried again, less and less often."""
+    world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
+    try:
+        site = world[1]
+        append(site, "INBOX", "first")
+        world.settle()
+        site.work(CLOSE)
+        site.disconnect()
+        shutil.rmtree(site.state())  # the next look is the first one
+        (file,) = site.root().rglob("m.*")
+        before = file.read_bytes()
+        with open(file, "r+b") as saved:
+            fcntl.lockf(saved, fcntl.LOCK_EX)
+            saved.seek(0, 2)
+            saved.write(before)
+            saved.flush()
+
+            def told():
+                return [said for _, said in site.notes if f"{file}: a process has it locked" in said]
+            world.carry()
+            end, tries = time.monotonic() + 120, 0
+            while not told() or tries < 8:
+                assert time.monotonic() < end and tries < 60, site.notes
+                site.work(TICK)
+                while world.carry():
+                    pass
+                time.sleep(min(site.done["tick"], 8000) / 1000)
+                tries += 1
+            assert len(told()) == 1 and re.search(r"has waited for that for \d\d+ s", told()[0]), told()
+            saved.truncate(len(before))
+        world.settle()
+        world.settle()
+        assert subjects(equal(world), "INBOX") == 1
+        assert len([said for _, said in site.notes if "nobody saves into it any more" in said]) == 1, site.notes
         assert not any("rebuilding" in said for _, said in site.notes), site.notes
     finally:
         world.stop()

@@ -2,13 +2,10 @@
 is a copy of his own, which no removal takes away that had not seen it."""
 import os
 import re
-import threading
-import time
 
 import pytest
 from support.frames import PARCEL, num, text
-from support.worker_world import GUARD
-from worker_sites import append, crash_world, equal, imap, make_world, needs_dovecot, subjects
+from worker_sites import append, crash_world, equal, imap, look_meanwhile, make_world, needs_dovecot, subjects
 
 pytestmark = [needs_dovecot, pytest.mark.long]
 
@@ -192,22 +189,6 @@ LOOKED_AT = [([("+FLAGS", F)], [("-FLAGS", F)], set()),
              ([("+FLAGS", D), ("-FLAGS", D)], [("+FLAGS", D)], {D}),
              ([("+FLAGS", D)], [("-FLAGS", D)], set()),
              ([("+FLAGS", K)], [("-FLAGS", K)], set())]
-
-
-def look_meanwhile(site, flag, what):
-    """A look at the mailboxes, and what() when it has read the log."""
-    reached = flag.with_name(f"{flag.name}.reached")
-    flag.write_text("stop")
-    looking = threading.Thread(target=site.ingest)
-    looking.start()
-    end = time.monotonic() + GUARD
-    while not reached.exists():
-        assert looking.is_alive() and time.monotonic() < end, "the look does not begin"
-        time.sleep(0.01)
-    what()
-    reached.unlink()
-    looking.join(GUARD)
-    assert not looking.is_alive()
 
 
 @pytest.mark.test

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from worker_sites import USER, append, crash_world, delete, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
-from support.frames import CLOSE, PARCEL, TICK, num, text
+from support.frames import BATCH, CLOSE, PARCEL, TICK, num, text
 from support.worker_world import Failed
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -51,6 +51,36 @@ def test_what_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cl
     world.settle()
     world.settle()
     assert flags_of(world) == {"here0": {"\\Seen", "New"}}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_deleted_that_was_set_and_cleared_outlasts_the_old_state(world, known):
+    """In one breath, so that nothing of it is to be seen. A client of the peer who had not heard of it sets it: who cleared it rescued the mail."""
+    site, peer = world[1], world[2]
+    world.settle()
+    if not known:
+        keep_state(site)
+    append(site, "INBOX", "here0")
+    world.settle()
+    if known:
+        keep_state(site)
+    append(site, "INBOX", "here1")
+    world.settle()
+    store(site, "here0", "+FLAGS", "(\\Deleted)")
+    store(site, "here0", "-FLAGS", "(\\Deleted)")
+    site.disconnect()
+    rewind_state(site)
+    site.ingest()
+    for _ in range(10):     # the peer tells what it has, and hears of no change
+        while world.carry(lambda a, _, kind: a == 1 and kind == BATCH):
+            pass
+        site.work(TICK)
+    assert any("reading the mailboxes" in note for _, note in site.notes)
+    store(peer, "here0", "+FLAGS", "(\\Deleted)")
+    peer.ingest()
+    world.settle()
+    assert any("new epoch" in note for _, note in site.notes)
+    assert flags_of(world) == {"here0": set(), "here1": set()}
 
 
 def test_what_a_peer_removed_of_a_mail_that_the_old_state_does_not_know_is_not_told_again(world):

@@ -1,24 +1,18 @@
 """Whether a mail is on a site's disk: what a worker tells main, and what it says to a peer that asks."""
 import os
 import shutil
-import struct
 import tempfile
 from pathlib import Path
 
 import pytest
+from disk_questions import ASKED, ask, confirmed, guid_of_mail, synced
 from worker_sites import FIRST, append, imap, make_world, needs_dovecot
-from support.frames import ASK_DISK, HELLO_TOO, ON_DISK, PARCEL, Reader, num, text
+from support.frames import ASK_DISK, HELLO_TOO, ON_DISK, PARCEL, num, text
 from support.worker_world import USER, Failed
 
 pytestmark = [needs_dovecot, pytest.mark.long]
 
-def synced(formats):
-    """As a site has it: without fsync nothing is confirmed."""
-    return dict.fromkeys(range(1, len(formats) + 1), "mail_fsync = optimized\n")
-
-
 NOWHERE = "00" * 15 + "01"
-ASKED = 77
 
 
 @pytest.fixture(params=["sdbox,maildir", pytest.param("mdbox,sdbox", marks=pytest.mark.exhaustive)])
@@ -31,37 +25,12 @@ def world(request, tmp_path_factory):
     made.stop()
 
 
-def guid_of_mail(site, subject, folder="INBOX"):
-    return site.doveadm("fetch", "-u", USER, "guid", "mailbox", folder, "subject", subject).decode().split()[1]
-
-
 def where(site, *guids):
     """{guid: word}, after the epoch and whose files they are."""
     rows = [row.split(" ") for row in site.admin("on-disk", *guids)]
     assert rows[0][0] == "epoch" and int(rows[0][1], 16) > 0
     assert rows[1][0] == "owner" and int(rows[1][1]) == os.stat(site.home()).st_uid
     return dict(rows[2:])
-
-
-def ask(world, asker, site, *guids):
-    """The parcel comes to the site."""
-    body = struct.pack("<Q", ASKED) + b"".join(map(bytes.fromhex, guids))
-    return world[site].work(PARCEL, num(asker) + num(ASK_DISK) + text(body))
-
-
-def confirmed(world, site, to):
-    """{(asked, guid)} of all ON_DISKs in the lane, and the epochs in them."""
-    found, epochs = set(), set()
-    for kind, bulk, body in world[site].outbox[to]:
-        if kind != ON_DISK:
-            continue
-        assert not bulk
-        r = Reader(body)
-        asked = r.u64()
-        epochs.add(r.u64())
-        while r.at < len(body):
-            found.add((asked, r.take(16).hex()))
-    return found, epochs
 
 
 @pytest.mark.test

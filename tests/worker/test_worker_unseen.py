@@ -1,8 +1,10 @@
 """A folder that cannot be opened may have got mails that a client moved: until it can be, what clients removed stays at the other sites."""
 import os
+import re
 import shutil
+import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from worker_sites import append, delete, directory_of, equal, guarded, imap, make_world, needs_dovecot, store, subjects
@@ -223,3 +225,95 @@ def test_what_was_moved_into_a_new_folder_that_cannot_be_opened_stays_at_the_pee
     pair.settle()
     now = equal(pair)
     assert subjects(now, "F") == 0 and subjects(now, "New") == 3
+
+
+def forget_looks(site):
+    """Its state is as 0.1.0 leaves it: of no mailbox it is known which files it had at the last look, nor which cannot be opened."""
+    site.work(CLOSE)
+    site.disconnect()
+    with closing(sqlite3.connect(site.state() / "state.db")) as state, state:
+        assert state.execute("delete from app where substr(key, 1, 1) in (?, ?)", (b"t", b"c")).rowcount > 0
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_an_earlier_version_looked_at_it_last(pair, looks):
+    """That one let removals go. What cannot be opened at the first look goes on so; what could be is known from then on, though nothing had changed."""
+    a, b = pair[1], pair[2]
+    forget_looks(a)
+    for _ in range(looks):
+        a.ingest()
+    remove(a, "INBOX")
+    move(a, "F", "To")
+    with guarded(directory_of(a, "To")):
+        pair.settle()
+        pair.settle()
+        assert waiting(a) == ["cannot-be-read\tTo\tremovals-wait"] * looks
+        assert (at(b, "F"), at(b, "INBOX")) == ((3, 3) if looks else (0, 0))
+    pair.settle()
+    pair.settle()
+    now = equal(pair)
+    assert subjects(now, "F") == subjects(now, "INBOX") == 0 and subjects(now, "To") == 3 and waiting(a) == []
+
+
+def test_an_earlier_version_knew_of_mails_that_cannot_be_read(pair):
+    """It told removals all the same. So it is where a mail cannot be read at the first look; one that cannot be read later is another one."""
+    a, b = pair[1], pair[2]
+    if a.format != "sdbox":
+        pytest.skip("a Maildir has the GUID in the name, an mdbox has all mails in one file")
+
+    def spoil(body):
+        (path,) = [path for path in directory_of(a, "To").rglob("u.*") if body in path.read_bytes()]
+        path.chmod(0)
+        shutil.chown(path, "root", "root")
+        return path
+    move(a, "F", "To", "1")
+    spoilt = [spoil(b"m0")]
+    forget_looks(a)
+    pair.settle()
+    assert at(b, "F") == 2 and waiting(a) == []
+    a.work(CLOSE)
+    a.disconnect()
+    move(a, "F", "To", "2")
+    spoilt.append(spoil(b"m1"))
+    pair.settle()
+    assert at(b, "F") == 2 and waiting(a) == ["cannot-be-read\tTo\tremovals-wait"]
+    for path in spoilt:
+        shutil.chown(path, "nobody", "nogroup")
+        path.chmod(0o600)
+    pair.settle()
+    pair.settle()
+    now = equal(pair)
+    assert subjects(now, "To") == 2 and subjects(now, "F") == 1 and waiting(a) == []
+
+
+def told_of(site, folder):
+    """Lines of the log that tell of it, since this was asked last."""
+    site.told = getattr(site, "told", 0)
+    lines = [said for _, said in site.notes[site.told:] if re.match(rf"{folder}(:| )", said)]
+    site.told = len(site.notes)
+    return lines
+
+
+def test_the_log_tells_once_of_a_folder_that_cannot_be_read(pair):
+    """And again when that changed, or was over in between, also where the user was closed meanwhile; not at each look."""
+    a = pair[1]
+    move(a, "F", "To")
+    for _ in range(2):
+        told_of(a, "To")
+        with guarded(directory_of(a, "To")):
+            a.ingest()
+            first = told_of(a, "To")
+            assert len([said for said in first if "cannot be read and waits" in said]) == 1, first
+            assert len([said for said in first if "may have got mails" in said]) == 1, first
+            assert len(first) == 2, first
+            for n in range(3):
+                append(a, "INBOX", f"m{n}")
+                a.ingest()
+                a.work(TICK)
+                a.work(CLOSE)
+            assert told_of(a, "To") == []
+        pair.settle()
+        pair.settle()
+        assert waiting(a) == []
+        move(a, "INBOX", "To", "1")
+        move(a, "To", "F", "1")

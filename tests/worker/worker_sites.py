@@ -7,16 +7,19 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.frames import CLOSE, TICK
 from support.stack import dovecot
-from support.worker_world import LOCATION, USER, Site, World
+from support.worker_world import GUARD, LOCATION, USER, Site, World
 
 needs_dovecot = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("dovecot"), reason="needs root and Dovecot")
 
@@ -43,7 +46,10 @@ def make_world(_, formats, crash=None, public=False, acl=False, more=None, ids=N
     base.chmod(0o711)
     worker = WORKER
     if crash:
-        worker, env = WORKER.with_name("dovelane-worker-crashing"), {"DOVELANE_CRASH_AT": crash}
+        worker, given = WORKER.with_name("dovelane-worker-crashing"), env
+
+        def env(number):
+            return {**((given(number) if callable(given) else given) or {}), "DOVELANE_CRASH_AT": crash}
     return World(base, formats, worker.resolve(), env, public, acl, more, ids)
 
 
@@ -170,6 +176,21 @@ def subjects(contents, folder):
     return len(contents[folder][1])
 
 
+def kill_workers(site):
+    """By SIGKILL, in whatever state they are. What is asked next is asked of another one."""
+    killed = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            number, name, rest = re.fullmatch(r"(\d+) \((.*)\) \S (.*)", stat.read_text().strip()).groups()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if name.startswith("dovelane-worker"[:15]) and int(rest.split()[0]) == site.process.pid:
+            os.kill(int(number), signal.SIGKILL)
+            killed += 1
+    assert killed, "no worker"
+    site.disconnect()
+
+
 def keep_state(site):
     site.work(CLOSE)
     site.disconnect()
@@ -221,6 +242,22 @@ def fetch_changed(site, since):
 
 # What main asks first of the worker that is started next.
 FIRST = {"ingest": Site.ingest, "tick": lambda site: site.work(TICK)}
+
+
+def look_meanwhile(site, flag, what):
+    """A look at the mailboxes, and what() when it has read the log."""
+    reached = flag.with_name(f"{flag.name}.reached")
+    flag.write_text("stop")
+    looking = threading.Thread(target=site.ingest)
+    looking.start()
+    end = time.monotonic() + GUARD
+    while not reached.exists():
+        assert looking.is_alive() and time.monotonic() < end, "the look does not begin"
+        time.sleep(0.01)
+    what()
+    reached.unlink()
+    looking.join(GUARD)
+    assert not looking.is_alive()
 
 
 def crash_world(tmp_path_factory, formats, step):

@@ -13,6 +13,7 @@
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
@@ -66,8 +67,8 @@ static int run_open(struct run *r)
     r->box = session_mailbox(r->s, r->x->vname, 0);
     if (session_open_mailbox(r->s, r->x, r->box) < 0) {
         if (!session_box_is_locked(r->s, r->box))
-            session_note(r->s, NOTE_WARNING, "%s: cannot be opened: %s", r->x->vname,
-                         mailbox_get_last_internal_error(r->box, NULL));
+            lasting_note(r->s, LASTING_CLOSED, r->x->vname, "%s cannot be read and waits: %s",
+                         r->x->vname, mailbox_get_last_internal_error(r->box, NULL));
         mailbox_free(&r->box);
         return 0;
     }

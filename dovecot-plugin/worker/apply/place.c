@@ -14,6 +14,7 @@
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/session/crash.h"
 #include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
@@ -135,8 +136,8 @@ static int open_and_save(struct placing *p)
         mailbox_get_status(p->box, STATUS_UIDNEXT, &status) < 0 ||
         (p->f.peer_modseq != 0 && session_enable_modseq(p->box) < 0)) {
         if (!session_box_is_locked(p->s, p->box))
-            session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname,
-                         mailbox_get_last_internal_error(p->box, NULL));
+            lasting_note(p->s, LASTING_CLOSED, p->x->vname, "%s cannot be read and waits: %s",
+                         p->x->vname, mailbox_get_last_internal_error(p->box, NULL));
         place_failed(p);
     } else if (is_other_dbox(p)) {
         /* What a rebuild put back, or puts back, would be there twice. */

@@ -4,6 +4,7 @@
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/reading.h"
 #include "dovecot-plugin/worker/logs/journal.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -89,13 +90,16 @@ static void add_found(struct tree *t, const char *vname)
             if (!going && session_box_is_locked(t->s, box))
                 t->in->locked = TRUE;
             else if (!going) {
-                session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: %s", vname, text);
+                lasting_note(t->s, LASTING_CLOSED, vname, "%s cannot be read and waits: %s", vname,
+                             text);
                 f.lasting = TRUE;
             }
             f.unreadable = TRUE;
             array_push_back(&t->found, &f);
         }
     }
+    if (!f.unreadable)
+        lasting_over(t->s, LASTING_CLOSED, vname);
     mailbox_free(&box);
 }
 
@@ -143,7 +147,8 @@ static int stat_mailbox(struct session *s, const char *vname, const char **path_
 static void add_closed(struct tree *t, const char *vname, const char *path)
 {
     struct found_mailbox f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
-    session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: stat(%s): %m", vname, path);
+    lasting_note(t->s, LASTING_CLOSED, vname, "%s cannot be read and waits: stat(%s): %m", vname,
+                 path);
     array_push_back(&t->found, &f);
 }
 

@@ -9,6 +9,7 @@
 #include "dovecot-plugin/orset/orset.h"
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
@@ -146,11 +147,13 @@ static bool read_mailbox(struct session *s, const char *vname, const struct box 
     bool is = session_open_refreshed(box) == 0 && (x == NULL || session_is_box(s, x, box));
     int r = is ? read_guids(box, but, guids) : -1;
     if (r < 0 && !session_box_is_locked(s, box)) {
-        session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname,
+        lasting_note(s, "removals", vname, "%s cannot be read, and removals wait: %s", vname,
                      mailbox_get_last_internal_error(box, NULL));
         s->scan_again = TRUE;
         (void)session_retry(s, "removals", vname, 1000);
     }
+    if (r == 0)
+        lasting_over(s, "removals", vname);
     mailbox_free(&box);
     return r == 0;
 }

@@ -16,6 +16,7 @@
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/metadata/metadata.h"
 #include "dovecot-plugin/worker/session/crash.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/lived.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/modseq_floor.h"
@@ -418,12 +419,14 @@ int scan_box(struct mailbox_scan *l)
         else if (lost)
             l->in->locked = TRUE;
         else {
-            session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
+            lasting_note(s, LASTING_CLOSED, l->x->vname, "%s cannot be read and waits: %s",
+                         l->x->vname, text);
             l->closed = TRUE;
             s->no_outside = FALSE; /* a removal looks for what cannot be opened, too */
         }
         return 0;
     }
+    lasting_over(s, LASTING_CLOSED, l->x->vname);
     if (mail_index_get_header(l->box->view)->uid_validity == 0) {
         s->scan_again = TRUE; /* still being made */
         (void)session_retry(s, "made", l->x->vname, 1000);

@@ -7,6 +7,7 @@
 #include "dovecot-plugin/worker/ingest/guids.h"
 #include "dovecot-plugin/worker/logs/index_log_replay.h"
 #include "dovecot-plugin/worker/logs/log.h"
+#include "dovecot-plugin/worker/logs/log_later.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 
@@ -26,6 +27,7 @@ struct mailbox_scan {
     struct mailbox_transaction_context *trans;
     struct mail *mail;
     struct log_scan log;
+    struct log_later later;
     struct box was; /* before the scan */
     /* of what is collected from mail to mail: each has a data stack frame of its own */
     pool_t pool;

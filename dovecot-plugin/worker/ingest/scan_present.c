@@ -11,7 +11,6 @@
 #include "dovecot-plugin/worker/ingest/pass.h"
 #include "dovecot-plugin/worker/ingest/scan.h"
 #include "dovecot-plugin/worker/logs/log.h"
-#include "dovecot-plugin/worker/logs/log_later.h"
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/session/flags.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
@@ -37,7 +36,7 @@ static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset
         if ((counts & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
             said |= (uint8_t)(1U << i);
     if ((said & ~now->system) != 0)
-        said &= (uint8_t)(now->system | ~log_later_flags(l->box, uid));
+        said &= (uint8_t)(now->system | ~log_later_flags(&l->later, l->pool, l->box, uid));
     set->system |= said;
 }
 
@@ -50,7 +49,7 @@ static bool was_undeleted(struct mailbox_scan *l, uint32_t uid, const struct ors
         return FALSE;
     return (now->system & ORSET_DELETED) == 0 ||
            (l->log.verdict == LOG_SCAN_UNBROKEN &&
-            (log_later_flags(l->box, uid) & ORSET_DELETED) == 0);
+            (log_later_flags(&l->later, l->pool, l->box, uid) & ORSET_DELETED) == 0);
 }
 
 /* Whose the last word on each flag is, by the log since the state's cursor. */

@@ -11,6 +11,7 @@
 #include "dovecot-plugin/worker/ingest/ingest.h"
 #include "dovecot-plugin/worker/ingest/mailbox_diff.h"
 #include "dovecot-plugin/worker/ingest/pass.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/open.h"
 #include "dovecot-plugin/worker/session/retry.h"
@@ -126,6 +127,13 @@ static struct unseen *find(const ARRAY_TYPE(unseen) * list, const char *vname)
 
 /* --- which there are -------------------------------------------------------------------------- */
 
+/* What unseen_wait() says of it. */
+static void over(struct session *s, const char *vname)
+{
+    lasting_over(s, "may have more", vname);
+    lasting_over(s, "has unreadable mails", vname);
+}
+
 static uint64_t files_of(struct session *s, const char *vname)
 {
     struct mailbox *box = session_mailbox(s, vname, 0);
@@ -165,6 +173,8 @@ static int judge(struct tree *t, const struct found_mailbox *f, const struct uns
             *u = *was;
         if (stays && u->waits && f->unreadable)
             array_push_back(&t->in->unseen, &f->vname);
+        else if (was != NULL && !stays)
+            over(t->s, f->vname);
         return stays;
     }
     u->state = files_of(t->s, f->vname);
@@ -241,6 +251,8 @@ int unseen_scanned(struct session *s, struct ingest *in, const struct box *was, 
     }
     if (now.waits)
         in->blind = was->folder + 1;
+    else
+        over(s, was->vname);
     return replace(s, &list, u, blind != 0 ? &now : NULL);
 }
 
@@ -259,15 +271,15 @@ void unseen_wait(struct session *s, struct ingest *in)
                         : x == NULL || x->vname == NULL ? "a folder"
                                                         : x->vname;
     if (closed)
-        session_note(
-            s, NOTE_WARNING,
+        lasting_note(
+            s, "may have more", vname,
             "%s cannot be opened, and may have got mails since it was looked at last. What "
             "clients removed stays at the other sites. Make the folder readable for the "
             "user. If nothing was moved there: doveadm dovelane accept -u USER FOLDER",
             vname);
     else
-        session_note(
-            s, NOTE_WARNING,
+        lasting_note(
+            s, "has unreadable mails", vname,
             "%s has mails that cannot be read, and what was moved there may be among them. "
             "What clients removed stays at the other sites. Make the folder readable for "
             "the user. If nothing was moved there: doveadm dovelane accept -u USER FOLDER",

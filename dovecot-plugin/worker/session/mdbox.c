@@ -17,6 +17,7 @@
 #include "dovecot-plugin/worker/session/mailbox_table.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/open.h"
+#include "dovecot-plugin/worker/session/retry.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
 
@@ -37,7 +38,10 @@
 #define KEEP_SECS (30 * 86400) /* a purge, which is to run daily, has been over them by then */
 #define DROP_EVERY_SECS 3600
 #define DROP_AT_ONCE 1000
-#define MEND_WAIT_FIRST 1000 /* milliseconds after a rebuild that failed, doubling */
+#define SAVE_WAIT_FIRST 250   /* milliseconds: a save is short; doubling to 30 times as much */
+#define SAVE_TOLD_AFTER 10000 /* milliseconds that a save lasts before the log tells of it */
+#define SAVE_OTHER 60000      /* milliseconds that nobody looked: the next wait is another one */
+#define MEND_WAIT_FIRST 1000  /* milliseconds after a rebuild that failed, doubling */
 #define MEND_WAIT_LAST 300000
 
 bool mdbox_is(const struct mailbox *box)
@@ -152,10 +156,10 @@ static bool is_locked(int dir, const char *name)
 }
 
 /* A hash of the files that it does not know, or not all mails of; 0: there are none. The latter are
- * there after a backup of map and indexes was put back, and the files were not. saves_r: a mail is
- * being appended to one. */
+ * there after a backup of map and indexes was put back, and the files were not. saves_r: one to
+ * which a mail is being appended, or NULL. */
 static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(known_file) * known,
-                              bool *saves_r)
+                              const char **saves_r)
 {
     DIR *dir = opendir(storage->storage_dir);
     struct dirent *d;
@@ -172,7 +176,7 @@ static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(kn
         if (f != NULL && w[1] <= f->size + FILE_HEADER_MOST)
             continue;
         if (is_locked(dirfd(dir), d->d_name))
-            *saves_r = TRUE;
+            *saves_r = t_strdup(d->d_name);
         else
             hash += orset_hash_words(w, 2).lo | 1;
     }
@@ -185,7 +189,7 @@ static uint64_t unknown_files(const struct mdbox_storage *storage, ARRAY_TYPE(kn
  * are mails that the map does not know, or it cannot be read. Files that a rebuild could not
  * take (an empty one, after a power loss) stay: those are known by their hash. */
 static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint64_t *hash_r,
-                             bool *saves_r)
+                             const char **saves_r)
 {
     struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(storage->map);
     ARRAY_TYPE(known_file) known;
@@ -193,7 +197,7 @@ static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint
     int r = mdbox_map_atomic_lock(atomic, "dovelane looks for unknown files");
     if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0) {
         bool read = known_files(storage->map, &known) == 0;
-        *saves_r = FALSE;
+        *saves_r = NULL;
         *hash_r = unknown_files(storage, &known, saves_r);
         r = !read || compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) ||
             (*hash_r != 0 && *hash_r != taken);
@@ -281,11 +285,42 @@ static int rebuild(struct session *s, struct mailbox *box)
     return r;
 }
 
+/* A rebuild would take the mail that is being saved for another one. It would be there twice. So
+ * all waits, as long as that takes: the lock goes with the process. */
+static int wait_for_save(struct session *s, const struct mdbox_storage *storage, const char *file)
+{
+    uint64_t now = clock_msecs();
+    if (s->saves_since == 0 || now - s->saves_last > SAVE_OTHER)
+        s->saves_since = now;
+    s->saves_last = now;
+    if (now - s->saves_since >= SAVE_TOLD_AFTER && !s->saves_told) {
+        s->saves_told = TRUE;
+        session_note(s, NOTE_WARNING,
+                     "%s/%s: a process has it locked, and saves a mail into it. The first look at "
+                     "this user's mailboxes has waited for that for %u s, and goes on waiting. If "
+                     "it hangs, end it: fuser -v %s/%s names it",
+                     storage->storage_dir, file, (unsigned)((now - s->saves_since) / 1000),
+                     storage->storage_dir, file);
+    }
+    s->scan_again = TRUE;
+    (void)session_retry(s, "saves", storage->storage_dir, SAVE_WAIT_FIRST);
+    return -1;
+}
+
+static void saves_ended(struct session *s, const struct mdbox_storage *storage)
+{
+    if (s->saves_told)
+        session_note(s, NOTE_INFO, "%s: nobody saves into it any more, after %u s: looking",
+                     storage->storage_dir, (unsigned)((clock_msecs() - s->saves_since) / 1000));
+    s->saves_since = 0;
+    s->saves_told = FALSE;
+}
+
 int mdbox_mend(struct session *s, struct mailbox *box, bool other)
 {
     struct mdbox_storage *storage = storage_of(box->storage);
     uint64_t left, now = 0, msecs = clock_msecs();
-    bool saves = FALSE;
+    const char *saves = NULL;
     if (is_removed(storage->map))
         return later(s, 1000);
     if (s->mend_wait != 0 && msecs < s->mend_after)
@@ -299,9 +334,10 @@ int mdbox_mend(struct session *s, struct mailbox *box, bool other)
         return 0;
     if (r >= 0)
         r = has_unknown_mails(storage, left, &now, &saves);
-    /* A rebuild would take the mail that is being saved for another one. It would be there twice. */
-    if (r >= 0 && saves)
-        return later(s, 1000);
+    if (r >= 0 && saves != NULL)
+        return wait_for_save(s, storage, saves);
+    if (r >= 0)
+        saves_ended(s, storage);
     if (r > 0) {
         session_note(s, NOTE_WARNING,
                      "%s: its map was repaired, or does not know all of its mails: rebuilding it",

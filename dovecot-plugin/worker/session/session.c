@@ -52,7 +52,7 @@ static bool said_lately(struct session *s, const char *text)
     return FALSE;
 }
 
-static void write_line(struct session *s, enum note_level level, const char *text)
+void session_write_note(struct session *s, enum note_level level, const char *text)
 {
     struct frame f = {.type = FRAME_NOTE};
     f.u.note.level = level;
@@ -74,14 +74,14 @@ void session_note(struct session *s, enum note_level level, const char *fmt, ...
     const char *text = t_strdup_vprintf(fmt, va);
     va_end(va);
     if (!said_lately(s, text))
-        write_line(s, level, text);
+        session_write_note(s, level, text);
 }
 
 void session_report(struct session *s, const char *fmt, ...)
 {
     va_list va;
     va_start(va, fmt);
-    write_line(s, NOTE_INFO, t_strdup_vprintf(fmt, va));
+    session_write_note(s, NOTE_INFO, t_strdup_vprintf(fmt, va));
     va_end(va);
 }
 

@@ -75,8 +75,8 @@ struct peer {
     time_t reading_until;
     time_t asked_whether_read; /* in this session */
     bool told_reading; /* it was told so of this state, or asked: it waits to hear of the end */
-    bool owed;         /* ops of it came, and no batch to it carried the vector since */
-    bool more;         /* sending ended before the last op: enough was sent for one question */
+    bool owed; /* ops of it came, perhaps again, and no batch to it carried the vector since */
+    bool more; /* sending ended before the last op: enough was sent for one question */
     uint64_t silent_until; /* milliseconds: it was asked for a text, and said nothing */
     struct ahead ahead;
     struct orset_exchange *exchange;
@@ -182,8 +182,11 @@ struct session {
     bool scripts_lost;   /* as index_lost */
     /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
     uint64_t left_out;
-    unsigned mend_wait;      /* milliseconds after an mdbox could not be rebuilt; 0: it could */
-    uint64_t mend_after;     /* of the monotonic clock */
+    unsigned mend_wait;  /* milliseconds after an mdbox could not be rebuilt; 0: it could */
+    uint64_t mend_after; /* of the monotonic clock */
+    /* a first look waits for who saves into an mdbox: since when, and when it last found so */
+    uint64_t saves_since, saves_last;
+    bool saves_told;         /* the log tells of that */
     time_t expunged_dropped; /* rows of mails that were expunged in an mdbox long ago */
 
     /* --- since the user was opened: what the mailboxes lack --- */
@@ -263,6 +266,8 @@ enum note_level { NOTE_ERROR, NOTE_WARNING, NOTE_INFO, NOTE_DEBUG };
             e_debug((s)->event, __VA_ARGS__); \
     } while (0)
 void session_note(struct session *, enum note_level, const char *fmt, ...) ATTR_FORMAT(3, 4);
+/* The same, also where that was said lately. */
+void session_write_note(struct session *, enum note_level, const char *text);
 /* The same for a line a mail, at level info: none is kept back for being a repeat. */
 void session_report(struct session *, const char *fmt, ...) ATTR_FORMAT(2, 3);
 /* Exchanges with all, then compares all mailboxes as if they were never looked at. */

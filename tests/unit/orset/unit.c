@@ -669,6 +669,7 @@ int main(void)
     suite_add_tcase(s, exchange_cases());
     suite_add_tcase(s, epoch_cases());
     suite_add_tcase(s, join_cases());
+    suite_add_tcase(s, left_cases());
     suite_add_tcase(s, bounds_cases());
     suite_add_tcase(s, hostile_cases());
     suite_add_tcase(s, meanwhile_cases());

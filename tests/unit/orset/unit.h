@@ -45,6 +45,7 @@ TCase *bounds_cases(void);
 TCase *exchange_cases(void);
 TCase *epoch_cases(void);
 TCase *join_cases(void);
+TCase *left_cases(void);
 TCase *hostile_cases(void);
 TCase *meanwhile_cases(void);
 TCase *uid_cases(void);
