@@ -407,8 +407,8 @@ int orset_flags_seen(struct orset *, uint32_t folder, uint32_t uid, struct orset
  * placed. */
 int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
 /* The same for a mail whose folder is shown in another mailbox by now (two ids with one name). It
- * had this UID in the folder's own mailbox, and was removed on evidence before it could be placed
- * in the other one. ORSET_KNOWN when it is there already, or is gone. */
+ * had this UID in the folder's own mailbox, and was removed on evidence before it left that for the
+ * other one (orset_done_remove). ORSET_KNOWN when it has left, or is gone. */
 int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
 /* The same for flags that a client set and cleared there, by his last word on each. */
 int orset_local_flags_moved(struct orset *, uint32_t folder, uint32_t uid,

@@ -104,7 +104,7 @@ int round_apply(struct session *s, uint64_t ask)
      * placed. */
     if (apply_folders(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask, ingest_one) < 0 ||
         flags_apply(s, ingest_one) < 0 || uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
-        removals_apply(s) < 0 || tree_apply_deletions(s) < 0 || named_apply(s) < 0 ||
+        removals_apply(s, ingest_left) < 0 || tree_apply_deletions(s) < 0 || named_apply(s) < 0 ||
         modseq_repair_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from test_worker_kill import HOW, PAIRS, scene  # noqa: F401
-from test_worker_kill_united import flags_in_h, hear, in_h
+from test_worker_kill_united import DELETED, RESCUED, flags_in_h, hear, in_h
 from worker_sites import append, delete, imap
 from support.worker_world import USER
 
@@ -128,3 +128,88 @@ def test_a_folder_is_deleted_whose_name_another_one_just_got(scene, formats, ste
     s.meanwhile(lambda: delete(s.here, "H"), lambda: s.world.settle(ingest=False))
     at_rest(s)
     assert in_h(s.here) == in_h(s.there) == ["in-K"]
+
+
+LEAVING = ("batch", "place-said", "place")
+"""Mails are to leave a mailbox: it is looked at behind the first of these steps, their copies are made between the others, and then they go."""
+
+
+def two_names_become_one(s):
+    """Both sites know G and K; the second one calls G N, and the first one calls K so. The second one has a session in K, whose mails leave it for N."""
+    imap(s.there, None, ("create", "G"))
+    append(s.there, "G", "ga", "(\\Seen)")
+    s.world.settle()
+    imap(s.here, None, ("create", "K"))
+    for name in ("ka", "kb"):
+        append(s.here, "K", name, "(\\Seen)")
+    s.world.settle()
+    imap(s.here, None, ("rename", "G", "N"))
+    s.here.ingest()
+    imap(s.there, None, ("rename", "K", "N"))
+    s.there.ingest()
+
+
+def flags_in(site, folder):
+    """Flags by subject."""
+    said = site.doveadm("-f", "tab", "fetch", "-u", USER, "hdr.subject flags", "mailbox", folder).decode().splitlines()[1:]
+    return {subject: set(flags.split()) - {"\\Recent"} for subject, flags in (line.split("\t") for line in said)}
+
+
+def a_session_goes_on(s, *commands):
+    """In K, in which it looked before."""
+    two_names_become_one(s)
+    box = s.here.imap()
+    assert box.select("K")[0] == "OK"
+
+    def change():
+        for command, *args in commands:
+            ok, said = getattr(box, command)(*args)
+            assert ok == "OK", (command, args, said)
+    s.meanwhile(change, lambda: s.world.settle(ingest=False))
+    box.shutdown()
+    at_rest(s)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", LEAVING)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_session_changes_flags_of_mails_that_leave_its_mailbox(scene, formats, step, how):
+    s = scene(formats, step, how)
+    a_session_goes_on(s, ("store", "1", "-FLAGS", "(\\Seen)"), ("store", "2", "+FLAGS", "(\\Flagged kw)"))
+    for site in (s.here, s.there):
+        assert flags_in(site, "N") == {"ka": set(), "kb": {"\\Seen", "\\Flagged", "kw"}, "ga": {"\\Seen"}}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", LEAVING)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_session_removes_a_mail_that_leaves_its_mailbox(scene, formats, step, how):
+    s = scene(formats, step, how)
+    a_session_goes_on(s, ("store", "1", *DELETED), ("expunge",))
+    for site in (s.here, s.there):
+        assert flags_in(site, "N") == {"kb": {"\\Seen"}, "ga": {"\\Seen"}}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", LEAVING)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_session_marks_a_mail_that_leaves_its_mailbox(scene, formats, step, how):
+    s = scene(formats, step, how)
+    a_session_goes_on(s, ("store", "1", *DELETED), ("store", "2", *DELETED), ("store", "2", *RESCUED))
+    for site in (s.here, s.there):
+        assert flags_in(site, "N") == {"ka": {"\\Seen", "\\Deleted"}, "kb": {"\\Seen"}, "ga": {"\\Seen"}}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", LEAVING)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_session_moves_a_mail_that_leaves_its_mailbox(scene, formats, step):
+    """The copy is a mail of its own; what it was copied from goes."""
+    s = scene(formats, step, "stands")
+    a_session_goes_on(s, ("copy", "1", "INBOX"), ("store", "1", *DELETED), ("expunge",))
+    for site in (s.here, s.there):
+        assert flags_in(site, "N") == {"kb": {"\\Seen"}, "ga": {"\\Seen"}}
+        assert flags_in(site, "INBOX") == {"ka": {"\\Seen"}}

@@ -523,22 +523,32 @@ int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
                                                       : ORSET_KNOWN;
 }
 
-int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
+static int expunge_moved(struct orset *os, uint32_t folder, uint32_t uid, bool placed)
 {
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
-    int r = orset_find_moved(os, folder, uid);
+    int r = orset_find_moved(os, folder, uid, placed);
     if (r != ORSET_OK)
         return r;
     const struct folder *f = orset_folder_at(os, folder);
+    const uint32_t there = os->m[0].p.uid;
+    uint8_t guid[16];
     int n = orset_group_load(os, &os->m[0]);
     if (n < 0)
         return n;
+    memcpy(guid, os->m[0].p.facts.guid, sizeof guid);
     memcpy(dots, os->group, (size_t)n * sizeof dots[0]);
-    if ((r = orset_emit_remove(os, f, dots, (unsigned)n)) < 0)
+    if ((r = orset_emit_remove(os, f, dots, (unsigned)n)) < 0 ||
+        (there && (r = orset_doom(os, orset_folder_at(os, f->home), guid, there)) < 0))
         return r;
     return orset_done_remove(os, folder, uid) < 0 ? ORSET_E_STORAGE : ORSET_OK;
 }
 
+int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
+{
+    return expunge_moved(os, folder, uid, true);
+}
+
+/* What is in the other mailbox by now, he did not see in this one. */
 int orset_local_delete_moved(struct orset *os, uint32_t folder)
 {
     int r;
@@ -550,7 +560,7 @@ int orset_local_delete_moved(struct orset *os, uint32_t folder)
     struct orset_task t = {.at_len = 1, .at = {ORSET_TASK_REMOVE}};
     while (r >= 0 && (r = orset_task_next_removal(os, &t)) > 0)
         if (t.folder == folder)
-            r = orset_local_expunge_moved(os, folder, t.uid);
+            r = expunge_moved(os, folder, t.uid, false);
     if (r < 0 || f->npresence == 0)
         return r < 0 ? r : ORSET_OK;
     orset_op_begin(os, OP_DELETE);

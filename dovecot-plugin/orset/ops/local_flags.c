@@ -163,11 +163,27 @@ int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct ors
     return r < 0 ? r : 1;
 }
 
+/* Where the message is placed, its mail is to get what was said of it in another mailbox. */
+static int show_flags(struct orset *os, uint32_t folder, struct orset_dot dot,
+                      const struct orset_flags *before)
+{
+    struct message *m = &os->m[0];
+    struct orset_flags now;
+    if (orset_message_load(os, folder, dot, m) <= 0)
+        return orset_storage_fail(os, "a message vanished");
+    if (m->p.uid == 0)
+        return 0;
+    int r = orset_group_union(os, m, &now);
+    return r < 0 ? r
+                 : orset_task_flags(os, orset_folder_at(os, folder)->home, m->p.uid, before, &now,
+                                    NULL);
+}
+
 int orset_local_flags_moved(struct orset *os, uint32_t folder, uint32_t uid,
                             const struct orset_flags *set, const struct orset_flags *cut)
 {
     struct orset_flags wanted, kept = *set, gone, not_there;
-    int r = orset_find_moved(os, folder, uid);
+    int r = orset_find_moved(os, folder, uid, true);
     if (r != ORSET_OK)
         return r;
     if ((r = orset_group_union(os, &os->m[0], &wanted)) < 0)
@@ -175,8 +191,11 @@ int orset_local_flags_moved(struct orset *os, uint32_t folder, uint32_t uid,
     orset_flags_diff(cut, &wanted, &not_there);
     not_there.system &= (uint8_t)~ORSET_DELETED; /* its clearing is told: another site may set it */
     orset_flags_diff(cut, &not_there, &gone);
+    const struct orset_dot dot = os->m[0].p.dot;
     if ((r = leave_out_keywords(os, &os->m[0], &kept)) < 0)
         return r;
-    return count_flags(&kept) + count_flags(&gone) == 0 ? ORSET_KNOWN
-                                                        : emit_flags(os, &os->m[0], &kept, &gone);
+    if (count_flags(&kept) + count_flags(&gone) == 0)
+        return ORSET_KNOWN;
+    r = emit_flags(os, &os->m[0], &kept, &gone);
+    return r < 0 ? r : show_flags(os, folder, dot, &wanted);
 }

@@ -27,7 +27,20 @@ static int find_moved(void *arg, const struct orset_message *m, const struct ors
     return 1;
 }
 
-int orset_find_moved(struct orset *os, uint32_t folder, uint32_t uid)
+/* The message that had this UID, into m[0]: it is known by its dot, so that it is no other one of
+ * that GUID. 1; 0: it waits to be placed, or is gone, or the row is of a version that did not
+ * say */
+static int find_placed(struct orset *os, uint32_t folder, uint32_t uid)
+{
+    struct left_mail left;
+    int r = orset_task_left(os, folder, uid, &left);
+    if (r <= 0 || left.folder != folder)
+        return r < 0 ? r : 0;
+    r = orset_message_load(os, folder, left.dot, &os->m[0]);
+    return r > 0 ? os->m[0].p.uid != 0 : r;
+}
+
+int orset_find_moved(struct orset *os, uint32_t folder, uint32_t uid, bool placed)
 {
     uint8_t guid[16];
     struct find_moved find = {guid, {0, 0}};
@@ -35,7 +48,11 @@ int orset_find_moved(struct orset *os, uint32_t folder, uint32_t uid)
     struct folder *f = orset_need_folder(os, folder, &r);
     if (!f || (r = orset_task_doomed_guid(os, folder, uid, guid)) <= 0)
         return f && r == 0 ? ORSET_KNOWN : r;
-    if (f->home == folder || (r = orset_each_message(os, folder, find_moved, &find)) <= 0)
+    if (f->home == folder)
+        return ORSET_KNOWN;
+    if (placed && (r = find_placed(os, folder, uid)) != 0)
+        return r < 0 ? r : ORSET_OK;
+    if ((r = orset_each_message(os, folder, find_moved, &find)) <= 0)
         return r < 0 ? r : ORSET_KNOWN;
     r = orset_message_load(os, folder, find.dot, &os->m[0]);
     return r > 0 ? ORSET_OK : r < 0 ? r : orset_storage_fail(os, "a message vanished");

@@ -9,14 +9,15 @@
 struct left_mail {
     uint32_t folder;
     struct orset_dot dot;
-    struct stamp name; /* of the folder, by which it was shown until then */
+    /* of the folder, by which it was shown until then; clock 0: it was shown by no name of it */
+    struct stamp name;
 };
 
 int orset_doom(struct orset *, struct folder *home, const uint8_t guid[16], uint32_t uid);
 int orset_undoom(struct orset *, uint32_t home, uint32_t uid); /* ORSET_KNOWN: it was not */
 /* A mail for which a REMOVE row waits. */
 int orset_doom_left(struct orset *, uint32_t home, uint32_t uid, const struct left_mail *);
-/* 1; 0: it left so no folder's name */
+/* 1; 0: it is to go for another reason */
 int orset_task_left(struct orset *, uint32_t home, uint32_t uid, struct left_mail *);
 /* 1: a REMOVE row waits for this mail. A row that means another mail is dropped. */
 int orset_task_doomed(struct orset *, uint32_t home, uint32_t uid, const uint8_t guid[16]);

@@ -59,12 +59,12 @@ static int collect_bound(void *arg, const struct orset_message *m, const struct 
 /* A folder that has got another name was not shown by that one. */
 static int leave(struct orset *os, struct folder *f, struct folder *old, struct message *m)
 {
-    const struct left_mail left = {f->index, m->p.dot, f->name_stamp};
+    struct left_mail left = {.folder = f->index, .dot = m->p.dot};
     uint32_t uid = m->p.uid;
     int r = orset_unbind(os, old, m, false);
-    return r < 0 || f->renamed || !f->name_stamp.clock
-               ? r
-               : orset_doom_left(os, old->index, uid, &left);
+    if (!f->renamed)
+        left.name = f->name_stamp;
+    return r < 0 || !f->name_stamp.clock ? r : orset_doom_left(os, old->index, uid, &left);
 }
 
 /* The folder is shown in another mailbox from now on: its mails are placed anew there (by copy,

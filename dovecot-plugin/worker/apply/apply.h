@@ -19,7 +19,6 @@ struct failing {
     uint64_t again; /* of the monotonic clock */
 };
 
-int removals_apply(struct session *);
 int named_apply(struct session *); /* subscriptions and attributes */
 #define UNPLACED_COUNTED PARCEL_WANTS_MAX
 void count_waiting(struct session *); /* s->unplaced and quarantined are those of the state */
@@ -30,6 +29,8 @@ int tree_apply_deletions(struct session *);
 /* Compares one mailbox with the state: what it has is not known. */
 typedef int scan_fn(struct session *, struct box *);
 int flags_apply(struct session *, scan_fn *);
+/* scan: of a mailbox whose mails have left it for another one's */
+int removals_apply(struct session *, scan_fn *scan);
 /* Mails without a body are asked for from ask (0: nobody in particular). */
 int place_apply(struct session *, uint64_t ask, scan_fn *);
 /* Only what the parcel in work brought: nothing more is asked for. */

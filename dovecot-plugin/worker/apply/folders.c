@@ -639,6 +639,12 @@ static int delete_box(struct session *s, struct box *x)
     return deleted(s, x, done, uid_next) < 0 ? -1 : r;
 }
 
+/* Its log, which goes with it, tells still what clients did to mails that left it. */
+static bool waits_for_look(const struct box *x, const struct orset_folder *f)
+{
+    return x->now.elsewhere && f->live && (x->all || x->now.waits);
+}
+
 /* It was not adopted, or somebody else has its name by now: whose mailbox that is a scan of all
  * of them finds out. */
 static bool is_unclear(struct session *s, const struct box *x, const struct orset_folder *f)
@@ -675,7 +681,7 @@ int tree_apply_deletions(struct session *s)
                     box_forget(s, x);
                     r = session_commit(s);
                 }
-            } else if (!is_unclear(s, x, &f)) {
+            } else if (!waits_for_look(x, &f) && !is_unclear(s, x, &f)) {
                 r = delete_box(s, x);
             }
         }

@@ -286,6 +286,15 @@ int ingest_one(struct session *s, struct box *x)
     return some_begin(s, &in) < 0 ? -1 : some_finish(s, &in, ingest_box(s, &in, x, FALSE));
 }
 
+int ingest_left(struct session *s, struct box *x)
+{
+    if (!ingest_has_news(s, x->folder))
+        return 0;
+    x->all = TRUE;
+    session_want_tick(s, 1); /* what was done to mails that are in the other one by now */
+    return ingest_one(s, x);
+}
+
 int ingest_folders(struct session *s, const ARRAY_TYPE(uint32_t) * folders)
 {
     struct ingest in;

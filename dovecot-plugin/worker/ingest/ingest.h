@@ -18,6 +18,9 @@ int ingest(struct session *, const struct frame_ingest *, bool joined, send_fn *
 /* The mailboxes that are to be compared whole, now. */
 int ingest_marked(struct session *, send_fn *send);
 int ingest_one(struct session *, struct box *);
+/* Of a mailbox whose mails leave it for another one's: what clients did there since it was looked
+ * at. Where it cannot be looked at now, it stays marked (all), or waits. */
+int ingest_left(struct session *, struct box *);
 /* The mailboxes of those folders, whatever is there to remove waits for a look at all of them. */
 int ingest_folders(struct session *, const ARRAY_TYPE(uint32_t) *);
 /* By its files, nothing has changed in the folder's mailbox since it was looked at. */
