@@ -37,8 +37,8 @@ PATIENCE = 600
 # -- neighbours ----------------------------------------------------------------------------------------------------------
 
 def mounted(replica, *words):
-    """A command that sees the mounts of a replica's Dovecot, and makes them there."""
-    subprocess.run(["nsenter", "--target", str(replica.pid), "--mount", *map(str, words)], check=True)
+    """A command that sees the mounts of a replica's Dovecot, and makes them there. Its root, too, may be another one."""
+    subprocess.run(["nsenter", "--target", str(replica.pid), "--mount", "--root", *map(str, words)], check=True)
 
 
 def lags(there, options, dice):

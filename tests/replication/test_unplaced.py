@@ -17,8 +17,8 @@ OTHER = "roomy@example.org"
 
 
 def in_its_namespace(replica, *words):
-    """A command that sees the mounts of a replica's Dovecot, and makes them there."""
-    subprocess.run(["nsenter", "--target", str(replica.pid), "--mount", *map(str, words)], check=True)
+    """A command that sees the mounts of a replica's Dovecot, and makes them there. Its root, too, may be another one."""
+    subprocess.run(["nsenter", "--target", str(replica.pid), "--mount", "--root", *map(str, words)], check=True)
 
 
 def status(replica, user):
