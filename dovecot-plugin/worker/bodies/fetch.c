@@ -245,15 +245,14 @@ static void ask(struct session *s, struct fetching *f, const struct peer *p)
 /* Who said nothing lately comes last: each mail would wait for it. */
 static bool is_of_class(const struct session *s, const struct peer *p, bool silent, bool whole)
 {
-    return silent == (clock_msecs() < p->silent_until) &&
-           whole == stubs_site_is_whole(s, p->site);
+    return silent == (clock_msecs() < p->silent_until) && whole == stubs_site_is_whole(s, p->site);
 }
 
 /* The next one that was not asked in this turn. Of those that speak, and then of those that do not,
  * they come first who have all mails whole. */
 static const struct peer *next_peer(const struct session *s, const struct fetching *f)
 {
-    for (unsigned class = 0; class < 4; class++) {
+    for (unsigned class = 0; class < 4; class ++) {
         for (unsigned i = 0; i < s->npeers; i++)
             if ((f->tried & 1ULL << i) == 0 &&
                 is_of_class(s, &s->peer[i], class >= 2, class % 2 == 0))
