@@ -190,7 +190,7 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     } else if (r == 0 && session_open_refreshed(box) == 0 &&
                mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
         /* An INBOX that was there already may be one that was lost (docs/replicator/limits.md,
-         * "What is missing"). */
+         * "What cannot be otherwise"). */
         if (created || f->index != ORSET_INBOX)
             renumber_empty(box, &update);
         box_set_guid(s, x, metadata.guid);
