@@ -28,7 +28,8 @@ struct fetch {
     double since, pause;
     ev_io rd; /* it goes away, or says more, which it may not */
     ev_timer again;
-    char last[200]; /* what a worker said last */
+    char last[200];  /* what a worker said last */
+    char state[160]; /* and what the next one is told of it */
 };
 TAILQ_HEAD(fetch_list, fetch);
 
@@ -100,6 +101,11 @@ static bool begins(const char *text, const char *word)
     return !strncmp(text, word, strlen(word));
 }
 
+static void keep(char *to, size_t size, const char *text)
+{
+    snprintf(to, size, "%.*s", (int)size - 1, text);
+}
+
 static void on_row(struct admin_request *request, struct text row)
 {
     struct inquiry *q = (struct inquiry *)request;
@@ -115,8 +121,9 @@ static void on_row(struct admin_request *request, struct text row)
         q->said = HERE;
     else if (begins(text, "asked ") || begins(text, "never ")) {
         q->said = *text == 'a' ? ASKED : NEVER;
-        snprintf(q->of->last, sizeof q->of->last, "%.*s", (int)sizeof q->of->last - 1, text + 6);
-    }
+        keep(q->of->last, sizeof q->of->last, text + 6);
+    } else if (begins(text, "state "))
+        keep(q->of->state, sizeof q->of->state, text + 6);
 }
 
 static void free_inquiry(struct inquiry *q)
@@ -185,6 +192,8 @@ static void ask(struct fetch *f)
     q->request.arg[q->request.n++] = mem_strdup(f->is.guid);
     q->request.arg[q->request.n++] = mem_strdup(f->is.sha256);
     q->request.arg[q->request.n++] = mem_strdup(f->is.size);
+    if (*f->state)
+        q->request.arg[q->request.n++] = mem_strdup(f->state);
     TAILQ_INSERT_TAIL(&u->admin, &q->request, link);
     user_plan(u);
 }
