@@ -500,7 +500,7 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
 static void fetch_mails(struct session *s, struct peer *p, struct orset_reader mails)
 {
     struct parcel_mail m;
-    while (array_count(&s->fetching) > 0 && parcel_next_mail(&mails, &m))
+    while (stubs_are_here(s) && parcel_next_mail(&mails, &m))
         fetch_mail(s, p, &m);
 }
 

@@ -47,7 +47,7 @@ def stub_lines(replica, user=USER):
 
 def fetched(replica, user=USER):
     there = replica.store(user) / "dovelane" / "fetched"
-    return sorted(path.name for path in there.iterdir()) if there.exists() else []
+    return sorted(path.name for path in there.iterdir() if path.stat().st_size > 0) if there.exists() else []
 
 
 def drop_fetched(replica, user=USER):
