@@ -27,35 +27,38 @@ static int find_moved(void *arg, const struct orset_message *m, const struct ors
     return 1;
 }
 
-/* The message that had this UID, into m[0]: it is known by its dot, so that it is no other one of
- * that GUID. 1; 0: it waits to be placed, or is gone, or the row is of a version that did not
- * say */
-static int find_placed(struct orset *os, uint32_t folder, uint32_t uid)
+/* The message that had this UID, into m[0], by the dot that the row says: a folder may have more
+ * mails of that GUID. 1; 0: it is gone, or is another folder's */
+static int find_by_dot(struct orset *os, uint32_t folder, const struct left_mail *left, bool placed)
 {
-    struct left_mail left;
-    int r = orset_task_left(os, folder, uid, &left);
-    if (r <= 0 || left.folder != folder)
-        return r < 0 ? r : 0;
-    r = orset_message_load(os, folder, left.dot, &os->m[0]);
-    return r > 0 ? os->m[0].p.uid != 0 : r;
+    int r = left->folder == folder ? orset_message_load(os, folder, left->dot, &os->m[0]) : 0;
+    return r > 0 ? placed || os->m[0].p.uid == 0 : r;
+}
+
+/* The same where the row is of a version that did not say a dot: one that waits to be placed. */
+static int find_by_guid(struct orset *os, uint32_t folder, const uint8_t guid[16])
+{
+    struct find_moved find = {guid, {0, 0}};
+    int r = orset_each_message(os, folder, find_moved, &find);
+    if (r <= 0)
+        return r;
+    r = orset_message_load(os, folder, find.dot, &os->m[0]);
+    return r == 0 ? orset_storage_fail(os, "a message vanished") : r;
 }
 
 int orset_find_moved(struct orset *os, uint32_t folder, uint32_t uid, bool placed)
 {
     uint8_t guid[16];
-    struct find_moved find = {guid, {0, 0}};
+    struct left_mail left;
     int r;
     struct folder *f = orset_need_folder(os, folder, &r);
     if (!f || (r = orset_task_doomed_guid(os, folder, uid, guid)) <= 0)
         return f && r == 0 ? ORSET_KNOWN : r;
     if (f->home == folder)
         return ORSET_KNOWN;
-    if (placed && (r = find_placed(os, folder, uid)) != 0)
-        return r < 0 ? r : ORSET_OK;
-    if ((r = orset_each_message(os, folder, find_moved, &find)) <= 0)
-        return r < 0 ? r : ORSET_KNOWN;
-    r = orset_message_load(os, folder, find.dot, &os->m[0]);
-    return r > 0 ? ORSET_OK : r < 0 ? r : orset_storage_fail(os, "a message vanished");
+    if ((r = orset_task_left(os, folder, uid, &left)) >= 0)
+        r = r > 0 ? find_by_dot(os, folder, &left, placed) : find_by_guid(os, folder, guid);
+    return r < 0 ? r : r > 0 ? ORSET_OK : ORSET_KNOWN;
 }
 
 int orset_leaves_moved(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t guid[16])

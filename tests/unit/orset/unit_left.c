@@ -1,5 +1,6 @@
 /* unit_left - mails that a mailbox showed by a name, and that leave it for another mailbox of that
- * name: a client who deletes what he saw deletes them, too (orset_local_delete_left). */
+ * name: a client who deletes what he saw deletes them, too (orset_local_delete_left), and what he
+ * did to one of them in the mailbox that it leaves is said of that one. */
 #include "tests/unit/orset/unit.h"
 
 static const char NAME[] = "\0F";
@@ -200,6 +201,108 @@ START_TEST(it_needs_a_transaction)
 }
 END_TEST
 
+/* --- what a client did in the mailbox that the mails leave -------------------------------------- */
+
+/* As open_pair(), and the mail 7 is there twice: as UID 1, and as UID 3 with a flag. */
+static void open_pair_of_copies(struct pair *p)
+{
+    open_replica(&p->a, 1);
+    open_replica(&p->b, 2);
+    create(&p->a, NAME, NAME_LEN);
+    p->own = create(&p->b, NAME, NAME_LEN);
+    append(&p->b, p->own, 1, 7, 0);
+    append(&p->b, p->own, 2, 8, ORSET_SEEN);
+    append(&p->b, p->own, 3, 7, ORSET_FLAGGED);
+    ck_assert_int_eq(send_to(&p->b, &p->a, 2, 1), 0);
+    follow(&p->a);
+    ck_assert_int_eq(send_to(&p->a, &p->b, 1, 1), 0);
+    p->theirs = folder_of_site(&p->b, 1);
+    ck_assert_uint_eq(count(&p->b, p->own, 7), 2);
+}
+
+struct flags_of_copies {
+    unsigned n, flagged, answered;
+    uint32_t plain; /* UID of the one without a flag */
+};
+
+static int note_flags(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct flags_of_copies *f = arg;
+    if (m->facts.guid[0] == 7) {
+        f->n++;
+        f->flagged += (own->system & ORSET_FLAGGED) != 0;
+        f->answered += own->system == ORSET_ANSWERED;
+        f->plain = own->system == 0 ? m->uid : f->plain;
+    }
+    return 0;
+}
+
+static struct flags_of_copies copies_of(struct replica *r, uint32_t folder)
+{
+    struct flags_of_copies f = {0};
+    ck_assert_int_eq(orset_each_message(r->os, folder, note_flags, &f), 0);
+    return f;
+}
+
+static int expunge_moved(struct replica *r, uint32_t folder, uint32_t uid)
+{
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    int e = orset_local_expunge_moved(r->os, folder, uid);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+    return e;
+}
+
+/* Of two copies, the one that had this UID goes, in whatever order. */
+START_TEST(the_copy_that_had_the_uid_goes)
+{
+    for (uint32_t uid = 1; uid <= 3; uid += 2) {
+        struct pair p;
+        open_pair_of_copies(&p);
+        ck_assert_int_eq(expunge_moved(&p.b, p.own, uid), ORSET_OK);
+        struct flags_of_copies left = copies_of(&p.b, p.own);
+        ck_assert_uint_eq(left.n, 1);
+        ck_assert_uint_eq(left.flagged, uid == 1);
+        both_hear(&p);
+        close_pair(&p);
+    }
+}
+END_TEST
+
+START_TEST(the_copy_that_had_the_uid_gets_the_flag)
+{
+    struct pair p;
+    const struct orset_flags set = {.system = ORSET_ANSWERED}, none = {0};
+    for (uint32_t uid = 1; uid <= 3; uid += 2) {
+        open_pair_of_copies(&p);
+        ck_assert_int_eq(orset_begin(p.b.os), 0);
+        ck_assert_int_eq(orset_local_flags_moved(p.b.os, p.own, uid, &set, &none), ORSET_OK);
+        ck_assert_int_eq(orset_commit(p.b.os), 0);
+        struct flags_of_copies now = copies_of(&p.b, p.own);
+        ck_assert_uint_eq(now.flagged, 1);
+        ck_assert_uint_eq(now.answered, uid == 1);
+        both_hear(&p);
+        close_pair(&p);
+    }
+}
+END_TEST
+
+/* Site 1 has removed the copy, too: the other one was meant by nobody. */
+START_TEST(a_copy_that_is_gone_takes_no_other_one_along)
+{
+    struct pair p;
+    open_pair_of_copies(&p);
+    struct flags_of_copies there = copies_of(&p.a, folder_of_site(&p.a, 2));
+    ck_assert_uint_ne(there.plain, 0);
+    expunge(&p.a, folder_of_site(&p.a, 1), there.plain);
+    ck_assert_int_eq(send_to(&p.a, &p.b, 1, 1), 0);
+    ck_assert_uint_eq(count(&p.b, p.own, 7), 1);
+    ck_assert_int_eq(expunge_moved(&p.b, p.own, 1), ORSET_KNOWN);
+    ck_assert_uint_eq(count(&p.b, p.own, 7), 1);
+    both_hear(&p);
+    close_pair(&p);
+}
+END_TEST
+
 /* --- the rows --------------------------------------------------------------------------------- */
 
 struct found_row {
@@ -333,6 +436,9 @@ TCase *left_cases(void)
     tcase_add_test(t, a_folder_that_got_the_name_just_now_was_not_shown_by_it);
     tcase_add_test(t, a_folder_that_lost_the_name_since_stays);
     tcase_add_test(t, it_needs_a_transaction);
+    tcase_add_test(t, the_copy_that_had_the_uid_goes);
+    tcase_add_test(t, the_copy_that_had_the_uid_gets_the_flag);
+    tcase_add_test(t, a_copy_that_is_gone_takes_no_other_one_along);
     tcase_add_test(t, what_left_is_known_to_who_opens_the_state_again);
     tcase_add_test(t, a_row_with_a_guid_only_says_nothing_of_a_name);
     tcase_add_test(t, a_row_that_is_cut_or_has_more_is_known_as_spoilt);
