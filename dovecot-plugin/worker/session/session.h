@@ -74,9 +74,9 @@ struct peer {
     /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
     time_t reading_until;
     time_t asked_whether_read; /* in this session */
-    bool told_reading; /* it was told so of this state, or asked: it waits to hear of the end */
-    bool owed;         /* ops of it came, and no batch to it carried the vector since */
-    bool more;         /* sending ended before the last op: enough was sent for one question */
+    bool told_reading;     /* it was told so of this state, or asked: it waits to hear of the end */
+    bool owed;             /* ops of it came, and no batch to it carried the vector since */
+    bool more;             /* sending ended before the last op: enough was sent for one question */
     uint64_t silent_until; /* milliseconds: it was asked for a text, and said nothing */
     struct ahead ahead;
     struct orset_exchange *exchange;
