@@ -162,3 +162,31 @@ def test_a_full_site_that_has_stubs_of_earlier(group):
     there.heal()
     assert body_of(changing, name="header")[b"BODY[]"] == mail("header", SIZE)
     wait_all_equal(there)
+
+
+def test_workers_die_while_two_full_sites_stand_still(group):
+    """Each session is a new one. Yet the second site is asked, when the first one has said nothing for some time."""
+    there = group("sdbox", "sdbox", "sdbox", on_demand="b", users=[USER], settings={**FAST, "on_demand_wait": "20s"}, more=NO_AFTER)
+    one, thin, other = there.replicas
+    with Site(other, USER) as site:
+        site.append("INBOX", "large", size=SIZE)
+    wait_equal([one, other], [USER], WITHIN)
+    wait_mails(thin, 1)
+    over = threading.Event()
+
+    def kill():
+        while not over.wait(0.4):
+            thin.kill_some("dovelane-worker")
+
+    with one.stopped(), other.stopped(), Site(thin, USER) as site:
+        site.imap.select("INBOX")
+        before = [wants(there, "b", letter) for letter in "ac"]
+        killing = threading.Thread(target=kill)
+        killing.start()
+        with pytest.raises(ImapError, match="another site"):
+            site.imap.command("FETCH 1 BODY.PEEK[]")
+        over.set()
+        killing.join()
+        assert all(wants(there, "b", letter) > had for letter, had in zip("ac", before))
+    assert body_of(thin, name="large")[b"BODY[]"] == mail("large", SIZE)
+    wait_equal(there.replicas, [USER], WITHIN)

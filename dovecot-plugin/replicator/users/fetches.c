@@ -10,7 +10,6 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/orset/base/bytes.h"
 #include "dovecot-plugin/protocol/fetch.h"
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
@@ -220,34 +219,32 @@ static void on_again(struct ev_loop *loop, ev_timer *timer, int events)
 
 /* ---- what came ---- */
 
-static void ask_soon(struct fetches *t, const char *user, const uint8_t sha256[32])
+struct arrival {
+    struct fetches *all;
+    const char *user;
+};
+
+static void ask_soon(void *arg, const uint8_t sha256[32])
 {
+    const struct arrival *a = arg;
     char hex[LINE_SHA256_HEX];
     struct fetch *f;
     for (size_t i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", sha256[i]);
-    TAILQ_FOREACH (f, &t->list, link) {
-        if (f->open || strcmp(f->is.sha256, hex) != 0 || strcmp(f->is.user, user) != 0)
+    TAILQ_FOREACH (f, &a->all->list, link) {
+        if (f->open || strcmp(f->is.sha256, hex) != 0 || strcmp(f->is.user, a->user) != 0)
             continue;
-        ev_timer_stop(t->r->loop, &f->again);
+        ev_timer_stop(a->all->r->loop, &f->again);
         ev_timer_set(&f->again, 0., 0.);
-        ev_timer_start(t->r->loop, &f->again);
+        ev_timer_start(a->all->r->loop, &f->again);
     }
 }
 
 void fetches_came(struct fetches *t, const char *user, unsigned kind, struct text body)
 {
-    struct parcel_body b;
-    struct parcel_mail m;
-    struct orset_reader mails;
-    size_t n;
-    if (TAILQ_EMPTY(&t->list))
-        return;
-    if (kind == PARCEL_BODY && parcel_body(body, &b) == 0 && b.offset + b.part.n == b.size)
-        ask_soon(t, user, b.sha256);
-    if (kind == PARCEL_BODIES && parcel_bodies(body, &n, &mails) == 0)
-        while (parcel_next_mail(&mails, &m))
-            ask_soon(t, user, m.sha256);
+    struct arrival a = {t, user};
+    if (!TAILQ_EMPTY(&t->list))
+        parcel_each_text(kind, body, ask_soon, &a);
 }
 
 /* ---- who asks ---- */
