@@ -1,8 +1,11 @@
 """A site with role = on-demand among others that stop, and one that gets this role, or another one."""
+import hashlib
+import threading
+
 import pytest
-from peer_by_hand import told_in
+from peer_by_hand import Hand, told_in
 from site_user import Site, mail
-from support.frames import WANT
+from support.frames import BODY, WANT, num, text
 from support.stack import resp
 from support.stack.digest import wait_equal
 from support.stack.group import FAST
@@ -35,3 +38,29 @@ def test_one_of_two_full_sites_stands_still(group):
             assert body_of(thin, name=name)[b"BODY[]"] == mail(name, SIZE)
         assert 1 <= wants(there, "b", "a") < len(names)
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_site_says_much_and_gives_nothing(group):
+    """Played by hand, and asked first: its parts are empty, and there is always one more. The other site is asked all the same."""
+    there = group("sdbox", "sdbox", "sdbox", on_demand="b", settings={**FAST, "on_demand_wait": "40s"}, more=NO_AFTER)
+    thin, full = there.replicas[1:]
+    there.end("dovecot-a")
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=SIZE)
+    wait_mails(thin, 1)
+    assert stub_lines(thin) == 1
+    body, ends = mail("large", SIZE), threading.Event()
+    talker = Hand(there, USER, letter="a", to="b")
+
+    def talk():
+        while not ends.wait(0.5):
+            talker.push(hashlib.sha256(body).digest() + num(len(body)) + num(0) + text(b""), kind=BODY)
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        assert body_of(thin, name="large")[b"BODY[]"] == body
+    finally:
+        ends.set()
+        talking.join()
+    assert talker.was_told(WANT)

@@ -440,18 +440,28 @@ static void came(struct session *s, struct fetching *f, const struct peer *p)
 }
 
 /* The answer names no size. */
-static void missed_all(struct session *s, const uint8_t sha256[32], const struct peer *p)
+static void missed_all(struct session *s, const uint8_t sha256[32], struct peer *p)
 {
     struct fetching *f;
     array_foreach_modifiable (&s->fetching, f) {
-        if (memcmp(f->sha256, sha256, sizeof f->sha256) == 0)
-            missed(s, f, p);
+        if (memcmp(f->sha256, sha256, sizeof f->sha256) != 0)
+            continue;
+        if ((f->tried & 1ULL << (p - s->peer)) != 0)
+            p->silent_until = 0;
+        missed(s, f, p);
     }
+}
+
+/* It goes on where this one ends. A part is as large as can be, but for the last one: with smaller
+ * ones, or empty ones, a site would have others not asked, and give nothing. */
+static bool is_next(const struct fetching *f, uint64_t had, const struct parcel_body *b)
+{
+    return b->offset == had && had <= f->size && b->part.n <= f->size - had &&
+           (b->part.n == PARCEL_PART_MAX || b->part.n == f->size - had);
 }
 
 void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
 {
-    p->silent_until = 0;
     if (b->size == 0) {
         missed_all(s, b->sha256, p);
         return;
@@ -460,10 +470,10 @@ void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
     if (f == NULL)
         return;
     uint64_t had = have(s, f);
-    if (b->offset != had || had > f->size || b->part.n > f->size - had ||
-        append(s, part_of(s, f), had, &b->part) < 0)
+    if (!is_next(f, had, b) || append(s, part_of(s, f), had, &b->part) < 0)
         return;
     s->fetched = TRUE;
+    p->silent_until = 0;
     f->asked = clock_msecs();
     had += b->part.n;
     if (had == f->size)
