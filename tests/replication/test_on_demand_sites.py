@@ -1,14 +1,15 @@
 """A site with role = on-demand among others that stop, and one that gets this role, or another one."""
 import contextlib
+import hashlib
 import re
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from peer_by_hand import told_in
+from peer_by_hand import Hand, told_in
 from site_user import Site, mail
-from support.frames import WANT
+from support.frames import BODY, WANT, num, text
 from support.stack import resp
 from support.stack.digest import wait_equal
 from support.stack.failure import StackError
@@ -190,3 +191,29 @@ def test_workers_die_while_two_full_sites_stand_still(group):
         assert all(wants(there, "b", letter) > had for letter, had in zip("ac", before))
     assert body_of(thin, name="large")[b"BODY[]"] == mail("large", SIZE)
     wait_equal(there.replicas, [USER], WITHIN)
+
+
+def test_a_site_says_much_and_gives_nothing(group):
+    """Played by hand, and asked first: its parts are empty, and there is always one more. The other site is asked all the same."""
+    there = group("sdbox", "sdbox", "sdbox", on_demand="b", settings={**FAST, "on_demand_wait": "40s"}, more=NO_AFTER)
+    thin, full = there.replicas[1:]
+    there.end("dovecot-a")
+    with Site(full, USER) as site:
+        site.append("INBOX", "large", size=SIZE)
+    wait_mails(thin, 1)
+    assert stub_lines(thin) == 1
+    body, ends = mail("large", SIZE), threading.Event()
+    talker = Hand(there, USER, letter="a", to="b")
+
+    def talk():
+        while not ends.wait(0.5):
+            talker.push(hashlib.sha256(body).digest() + num(len(body)) + num(0) + text(b""), kind=BODY)
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        assert body_of(thin, name="large")[b"BODY[]"] == body
+    finally:
+        ends.set()
+        talking.join()
+    assert talker.was_told(WANT)

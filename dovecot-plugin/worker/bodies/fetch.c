@@ -452,12 +452,14 @@ static int append(struct session *s, const char *path, uint64_t offset, const st
 }
 
 /* The answer names no size. */
-static void missed(struct session *s, const uint8_t sha256[32], const struct peer *p)
+static void missed(struct session *s, const uint8_t sha256[32], struct peer *p)
 {
     struct fetching *f;
     array_foreach_modifiable (&s->fetching, f) {
         if (memcmp(f->sha256, sha256, sizeof f->sha256) != 0)
             continue;
+        if ((f->tried & 1ULL << (p - s->peer)) != 0)
+            p->silent_until = 0;
         f->not_at |= 1ULL << (p - s->peer);
         f->without |= f->not_at;
         ask_if_due(s, f);
@@ -465,7 +467,7 @@ static void missed(struct session *s, const uint8_t sha256[32], const struct pee
 }
 
 /* All bytes have come. */
-static void came(struct session *s, const struct fetching *f, const struct peer *p)
+static void came(struct session *s, const struct fetching *f, struct peer *p)
 {
     const char *path = part_of(s, f);
     if (!has_its_bytes(s, f, path)) {
@@ -497,10 +499,17 @@ static struct fetching *awaited(struct session *s, const struct parcel_body *b,
     return access(part_of(s, asked_r), F_OK) == 0 ? asked_r : NULL;
 }
 
+/* It goes on where this one ends. A part is as large as can be, but for the last one: with smaller
+ * ones, or empty ones, a site would have others not asked, and give nothing. */
+static bool is_next(const struct fetching *f, uint64_t had, const struct parcel_body *b)
+{
+    return b->offset == had && had <= f->size && b->part.n <= f->size - had &&
+           (b->part.n == PARCEL_PART_MAX || b->part.n == f->size - had);
+}
+
 void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
 {
     struct fetching asked, *f;
-    p->silent_until = 0;
     if (b->size == 0) {
         missed(s, b->sha256, p);
         return;
@@ -508,10 +517,10 @@ void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
     if ((f = awaited(s, b, &asked)) == NULL)
         return;
     uint64_t had = have(s, f);
-    if (b->offset != had || had > f->size || b->part.n > f->size - had ||
-        append(s, part_of(s, f), had, &b->part) < 0)
+    if (!is_next(f, had, b) || append(s, part_of(s, f), had, &b->part) < 0)
         return;
     s->fetched = TRUE;
+    p->silent_until = 0;
     f->asked = clock_msecs();
     had += b->part.n;
     if (had == f->size)
