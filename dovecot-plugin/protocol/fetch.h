@@ -8,10 +8,12 @@
  *
  * sha256 and size are the stub's. Another site may claim what size it likes.
  *
- * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE. Its rows are "owner UID", the id that
- * the user's files have, and then one of these:
+ * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE [STATE]. Its rows are "owner UID", the id
+ * that the user's files have, and then some of these:
  *
  *     here          as above
+ *     state STATE   which sites were asked, and when: for the next question about this text, which
+ *                   another process may get
  *     asked TEXT    other sites were asked; TEXT says which, for the log
  *     never TEXT    they cannot be got, and why */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_FETCH_H

@@ -332,3 +332,19 @@ int parcel_body(struct text body, struct parcel_body *p)
         return -1;
     return 0;
 }
+
+/* ---- both ---- */
+
+void parcel_each_text(unsigned kind, struct text body, parcel_text_fn *each, void *arg)
+{
+    struct parcel_body b;
+    struct parcel_mail m;
+    struct orset_reader mails;
+    size_t n;
+    if (kind == PARCEL_BODY && parcel_body(body, &b) == 0 && b.size > 0 &&
+        b.offset + b.part.n == b.size)
+        each(arg, b.sha256);
+    if (kind == PARCEL_BODIES && parcel_bodies(body, &n, &mails) == 0)
+        while (parcel_next_mail(&mails, &m))
+            each(arg, m.sha256);
+}

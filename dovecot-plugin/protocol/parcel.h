@@ -160,4 +160,8 @@ struct parcel_body {
 void parcel_put_body(struct orset_buf *b, const struct parcel_body *);
 int parcel_body(struct text body, struct parcel_body *);
 
+/* The SHA-256 of each mail of which a parcel of this kind has the last bytes. */
+typedef void parcel_text_fn(void *arg, const uint8_t sha256[32]);
+void parcel_each_text(unsigned kind, struct text body, parcel_text_fn *each, void *arg);
+
 #endif

@@ -338,11 +338,11 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
     return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
 }
 
-static int put_answered(struct session *s, struct peer *p)
+static int put_answered(struct session *s, struct peer *p, bool first)
 {
     if (session_begin(s) < 0)
         return -1;
-    if (rows_put_peer(s, p) < 0 || rows_put_join(s) < 0) {
+    if (rows_put_peer(s, p) < 0 || rows_put_join(s) < 0 || (first && uidnext_ask_begin(s, p) < 0)) {
         session_rollback(s);
         return -1;
     }
@@ -355,7 +355,7 @@ static int put_answered(struct session *s, struct peer *p)
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
-    bool all_answered = TRUE, waits = s->join.phase != JOINED;
+    bool all_answered = TRUE, waits = s->join.phase != JOINED, first = !p->answered;
     peer_drop_exchange(s, p);
     plan_overdue(s);
     p->behind = FALSE;
@@ -365,7 +365,7 @@ static enum frame_result exchanged(struct session *s, struct peer *p)
     bool ends = all_answered && waits;
     if (s->join.phase == JOIN_ALONE && all_answered)
         s->join.phase = JOINED;
-    if (waits && put_answered(s, p) < 0)
+    if (waits && put_answered(s, p, first) < 0)
         return FRAME_TEMPORARY;
     if (is_joining(s) && !all_answered)
         return FRAME_OK;
@@ -500,7 +500,7 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
 static void fetch_mails(struct session *s, struct peer *p, struct orset_reader mails)
 {
     struct parcel_mail m;
-    while (array_count(&s->fetching) > 0 && parcel_next_mail(&mails, &m))
+    while (stubs_are_here(s) && parcel_next_mail(&mails, &m))
         fetch_mail(s, p, &m);
 }
 

@@ -108,7 +108,7 @@ int round_apply(struct session *s, uint64_t ask)
         modseq_repair_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {
-        if (uidnext_apply(s, ingest_one) < 0)
+        if (uidnext_apply(s, ingest_one) < 0 || uidnext_ask_run(s) < 0)
             return -1;
         body_requests_forget(s);
         spool_clear(s);

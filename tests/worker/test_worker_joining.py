@@ -1,12 +1,14 @@
 """What sites tell each other while one of them is new, and has not read its mailboxes."""
+import contextlib
 import shutil
 import sqlite3
+import struct
 import time
 
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
 from support.frames import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE,
-                            HELLO_TOO, PARCEL, QUESTION, READING, TICK, WANT, num, text)
+                            HELLO_TOO, PARCEL, QUESTION, READING, TICK, UID_ANSWER, UID_ASK, WANT, num, text)
 from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -464,3 +466,127 @@ def test_a_site_that_never_said_that_it_has_read_is_waited_for_again(tmp_path_fa
         assert world[1].contents()["Work"][0] == before[0]
     finally:
         world.stop()
+
+
+# --- the UIDNEXT of others
+
+
+def uidnext(site, folder):
+    said = site.doveadm("mailbox", "status", "-u", USER, "uidnext", folder).decode()
+    return int(said.split("uidnext=")[1])
+
+
+def fetch_bodies(world, a, b):
+    while hand_over(world, a, b, WANT) + hand_over(world, b, a, BODIES, BODY):
+        pass
+
+
+def ask_again_later(site):
+    """The time has come to ask again what got no answer."""
+    change_row(site, b"U", lambda value: value[:1] + num(int(time.time()) - 31))
+    site.work(TICK)
+
+
+def last_mails_are_gone(world, *folders):
+    """Of five mails two are left everywhere; sites know by their own UIDNEXT that there were more."""
+    for folder in folders:
+        if folder != "INBOX":
+            imap(world[1], None, ("create", folder))
+        for n in range(5):
+            append(world[1], folder, f"m{n}")
+    world.settle()
+    for folder in folders:
+        imap(world[1], folder, ("store", "3:5", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    world.settle()
+    for site in world.sites.values():
+        assert {uidnext(site, folder) for folder in folders} == {6}
+
+
+@pytest.mark.parametrize("formats", ("sdbox sdbox", "maildir maildir", "mdbox mdbox"))
+def test_a_home_that_is_made_anew_gives_no_uid_that_another_site_gave(tmp_path_factory, formats):
+    world = make_world(tmp_path_factory, formats.split())
+    try:
+        last_mails_are_gone(world, "INBOX", "F")
+        lose(world[2])
+        world.settle()
+        assert [uidnext(world[2], folder) for folder in ("INBOX", "F")] == [6, 6]
+        for folder in ("INBOX", "F"):
+            append(world[2], folder, "new")
+        world.settle()
+        for folder, (_, mails) in equal(world).items():
+            assert [uid for uid, *_ in mails] == [1, 2, 6], folder
+        assert world[2].admin("verify")[-1] == "verdict\tsame"
+    finally:
+        world.stop()
+
+
+def test_a_site_that_answers_too_late_is_asked_for_its_uidnext_then(three):
+    """It alone got the last mails, and they are gone again."""
+    append(three[1], "INBOX", "first")
+    three.settle()
+    for n in range(3):
+        append(three[3], "INBOX", f"m{n}")
+    imap(three[3], "INBOX", ("store", "2:4", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    three[3].ingest()
+    lose(three[2])
+    three[2].ingest()
+    for site in (1, 3):
+        three[2].ship(site, EXCHANGE)
+    exchange(three, 2, 1)
+    goes_on_alone(three[2])
+    fetch_bodies(three, 2, 3)
+    assert uidnext(three[2], "INBOX") == 2
+    assert UID_ASK in kinds(three, 2, 1) and UID_ASK not in kinds(three, 2, 3)
+    three[3].outbox[2].clear()
+    three[2].ship(3, EXCHANGE)
+    exchange(three, 2, 3)
+    three.settle(ingest=False)
+    assert uidnext(three[2], "INBOX") == 5
+
+
+@pytest.mark.parametrize("lost", (UID_ASK, UID_ANSWER))
+def test_uidnext_is_asked_for_again_where_a_word_was_lost(pair, lost):
+    last_mails_are_gone(pair, "INBOX")
+    lose(pair[2])
+    pair[2].ingest()
+    pair[2].ship(1, EXCHANGE)
+    exchange(pair, 2, 1)
+    fetch_bodies(pair, 2, 1)
+    assert kinds(pair, 2, 1).count(UID_ASK) == 1
+    if lost == UID_ANSWER:
+        assert hand_over(pair, 2, 1, UID_ASK) == 1 and UID_ANSWER in kinds(pair, 1, 2)
+    pair[2].outbox[1].clear()
+    pair[1].outbox[2].clear()
+    ask_again_later(pair[2])
+    pair.settle(ingest=False)
+    assert uidnext(pair[2], "INBOX") == 6
+
+
+def test_a_site_that_does_not_answer_is_asked_five_times(pair):
+    last_mails_are_gone(pair, "INBOX")
+    lose(pair[2])
+    pair[2].ingest()
+    pair[2].ship(1, EXCHANGE)
+    exchange(pair, 2, 1)
+    fetch_bodies(pair, 2, 1)
+    for _ in range(5):
+        assert kinds(pair, 2, 1).count(UID_ASK) == 1
+        pair[2].outbox[1].clear()
+        ask_again_later(pair[2])
+    assert UID_ASK not in kinds(pair, 2, 1)
+    pair[2].work(CLOSE)
+    with contextlib.closing(sqlite3.connect(pair[2].state() / "state.db")) as db:
+        assert db.execute("SELECT count(*) FROM app WHERE substr(key, 1, 1) = ?", (b"U",)).fetchone() == (0,)
+
+
+def test_an_answer_that_nobody_asked_for_raises_no_uidnext(pair):
+    append(pair[1], "INBOX", "m")
+    pair.settle()
+    inbox = struct.pack("<QQ", 0, 0) + num(0)
+    ask = b"\1" + inbox + num(0) + num(0)
+    give(pair[1], 2, UID_ASK, ask)
+    (answer,) = [body for kind, _, body in pair[1].outbox[2] if kind == UID_ANSWER]
+    assert answer == ask + num(2) + num(0)
+    give(pair[2], 1, UID_ANSWER, ask + num(1000) + num(0))
+    pair.settle()
+    assert uidnext(pair[2], "INBOX") == 2

@@ -131,6 +131,25 @@ def stores(changes):
     return [("store", "1", how, f"({flag})") for how, flag in changes]
 
 
+@pytest.mark.parametrize("change,wanted", UNSEEN)
+@pytest.mark.parametrize("formats", ["sdbox,maildir", "sdbox,mdbox"])
+def test_a_store_between_a_batch_and_its_flags_is_not_written_over(tmp_path_factory, formats, change, wanted):
+    """No look comes before these flags any more: what differs in the mailbox is a client's."""
+    world, flag = crash_world(tmp_path_factory, formats.split(","), "batch")
+    try:
+        a, b = world[1], world[2]
+        append(a, "INBOX", "m", "(\\Seen Old)")
+        world.settle()
+        imap(a, "INBOX", ("store", "1", "+FLAGS", "(\\Answered)"))
+        a.ingest()
+        look_meanwhile(b, flag, lambda: imap(b, "INBOX", ("store", "1", *change)), world.carry)
+        world.settle()
+        equal(world)
+        assert flags(a) == wanted
+    finally:
+        world.stop()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("formats", ["sdbox,sdbox", "sdbox,maildir", "mdbox,sdbox"])
 def test_flags_at_once_that_no_look_has_seen_end_by_the_rule(tmp_path_factory, formats):

@@ -294,6 +294,24 @@ def told_of(site, folder):
     return lines
 
 
+def test_the_log_tells_once_of_a_mail_that_cannot_be_read(pair):
+    a = pair[1]
+    if a.format == "mdbox":
+        pytest.skip("it has all mails in one file")
+    for n in range(2):
+        append(a, "To", f"new{n}")
+        (path,) = [path for path in directory_of(a, "To").rglob("*") if path.is_file() and not path.name.startswith("dovecot") and f"new{n}".encode() in path.read_bytes()]
+        path.chmod(0)
+        shutil.chown(path, "root", "root")
+        told_of(a, "To")
+        for _ in range(3):
+            a.ingest()
+            a.work(TICK)
+            a.work(CLOSE)
+        said = [line for line in told_of(a, "To") if "cannot be read and waits" in line]
+        assert len(said) == 1 and f"UID {n + 1} " in said[0], said
+
+
 def test_the_log_tells_once_of_a_folder_that_cannot_be_read(pair):
     """And again when that changed, or was over in between, also where the user was closed meanwhile; not at each look."""
     a = pair[1]

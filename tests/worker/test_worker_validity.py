@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from worker_sites import append, delete, equal, guid_of, imap, make_world, needs_dovecot, subjects
-from support.frames import CLOSE
+from support.frames import CLOSE, PARCEL, num, text
 from support.worker_world import USER
 
 pytestmark = [needs_dovecot, pytest.mark.exhaustive]
@@ -156,5 +156,51 @@ def test_another_folder_has_the_uidvalidity_that_one_of_the_name_had_before_it_w
         world.settle()
         assert subjects(equal(world), "F") == 1
         assert validity(world[2], "F") == value and uids(world[2], "F")[0] > shown[-1], (shown, uids(world[2], "F"))
+    finally:
+        world.stop()
+
+
+def take(world, site, parcels, other):
+    """The site takes what the other one sent."""
+    for kind, _, body in parcels:
+        world[site].work(PARCEL, num(other) + num(kind) + text(body))
+
+
+@pytest.mark.parametrize("formats", ["sdbox,sdbox", "maildir,sdbox", "mdbox,maildir"])
+@pytest.mark.parametrize("mails", [0, 1])
+def test_a_folder_that_lives_on_gets_the_mailbox_of_another_one(formats, mails):
+    """Its mails and mailbox were deleted, and another site's folder of its name has a mailbox, with
+    an earlier UIDVALIDITY. That site had put a mail into the first one before it heard."""
+    world = make_world(None, formats.split(","))
+    try:
+        append(world[1], "INBOX", "m")
+        world.settle()
+        here, there = world[1].outbox, world[2].outbox
+        imap(world[1], None, ("create", "F"))
+        world[1].ingest()
+        made, here[2] = here[2], []
+        value = validity(world[1], "F")
+        append(world[1], "F", "first")
+        append(world[1], "F", "second")
+        world[1].ingest()
+        shown = uids(world[1], "F")
+        set_counter(world[2], value - 2)
+        imap(world[2], None, ("create", "F"))
+        assert validity(world[2], "F") == value - 1
+        world[2].ingest()
+        delete(world[1], "F")
+        world[1].ingest()
+        theirs, there[1] = there[1], []
+        take(world, 1, theirs, 2)
+        assert validity(world[1], "F") == value - 1
+        if mails:
+            append(world[1], "F", "here")
+        take(world, 2, made, 1)
+        assert validity(world[2], "F") == value
+        append(world[2], "F", "lives on")
+        world[2].ingest()
+        world.settle()
+        assert subjects(equal(world), "F") == 1 + mails
+        assert validity(world[1], "F") == value and uids(world[1], "F")[0] > shown[-1], (shown, uids(world[1], "F"))
     finally:
         world.stop()

@@ -244,11 +244,11 @@ def fetch_changed(site, since):
 FIRST = {"ingest": Site.ingest, "tick": lambda site: site.work(TICK)}
 
 
-def look_meanwhile(site, flag, what):
-    """A look at the mailboxes, and what() when it has read the log."""
+def look_meanwhile(site, flag, what, work=None):
+    """A look at the mailboxes, and what() when it has read the log. work: another thing than a look, and what() when it comes to the step."""
     reached = flag.with_name(f"{flag.name}.reached")
     flag.write_text("stop")
-    looking = threading.Thread(target=site.ingest)
+    looking = threading.Thread(target=work or site.ingest)
     looking.start()
     end = time.monotonic() + GUARD
     while not reached.exists():

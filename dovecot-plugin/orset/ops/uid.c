@@ -243,6 +243,47 @@ int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct or
     return write_answer(os, f, ask, len, answer);
 }
 
+/* --- UIDNEXT alone
+ * ---------------------------------------------------------------------------------------------- */
+
+int orset_uid_next_ask(struct orset *os, uint32_t folder, struct orset_buf *ask)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    if (!f)
+        return orset_fail(os, ORSET_E_ABSENT, "UIDNEXT of folder %u: there is no such folder",
+                          folder);
+    orset_buf_u8(ask, ORSET_WIRE_VERSION);
+    write_dot(os, ask, f->id);
+    orset_buf_num(ask, 0);
+    orset_buf_num(ask, 0);
+    return ask->failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a question") : 0;
+}
+
+int orset_uid_next_read(struct orset *os, const uint8_t *answer, size_t len, uint32_t *folder_r,
+                        uint32_t *uid_next_r)
+{
+    struct orset_reader r = orset_reader_of(answer, len);
+    struct folder *f = NULL;
+    uint64_t term = 0;
+    uint32_t round = 0;
+    if (parse_ask(os, &r, &f, &term, &round) < 0 || term != 0 || round != 0)
+        return 0;
+    *folder_r = f->index;
+    *uid_next_r = (uint32_t)orset_read_num(&r, ORSET_UID_MAX);
+    return !r.bad;
+}
+
+int orset_uid_next_given(struct orset *os, uint32_t folder, uint64_t site, uint32_t uid_next)
+{
+    struct folder *f;
+    int r, by = -1;
+    if (!(f = orset_need_folder(os, folder, &r)))
+        return r;
+    for (uint16_t i = 0; i < os->norigins; i++)
+        by = os->origin[i].id.site == site ? i : by;
+    return by < 0 || uid_next < 2 ? 0 : orset_folder_given(os, f, uid_next - 1, (uint16_t)by);
+}
+
 /* --- settle
  * -------------------------------------------------------------------------------------------------
  */

@@ -57,6 +57,14 @@ struct orset_answer {
  * made; ORSET_KNOWN: nothing to settle. Answers to another round are ORSET_E_MALFORMED: leave
  * them out. */
 int orset_uid_settle(struct orset *, uint32_t folder, const struct orset_answer *, size_t n);
+/* The question of a site that wants to know of another one what UIDNEXT it has: that of no round,
+ * answered as one. */
+int orset_uid_next_ask(struct orset *, uint32_t folder, struct orset_buf *ask);
+/* 1: an answer to that; 0: to another one, or of a folder that is not known here. */
+int orset_uid_next_read(struct orset *, const uint8_t *answer, size_t len, uint32_t *folder_r,
+                        uint32_t *uid_next_r);
+/* That site gave all UIDs below (orset_folder_get: uid_given), within the bounds of a claim. */
+int orset_uid_next_given(struct orset *, uint32_t folder, uint64_t site, uint32_t uid_next);
 /* Where mails lacked when a round came, its UIDs were not followed: UIDNEXT would have passed those
  * of the mails that lack. Now nothing is waited for any more: RENUMBER rows for those that the
  * mailbox can still give (transaction needed). ORSET_KNOWN: there are none. */

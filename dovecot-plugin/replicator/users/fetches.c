@@ -1,5 +1,5 @@
 /* fetches - one question a connection; while it is open, a worker's answer is asked for at times
- * that grow. */
+ * that grow, and when the bytes came. */
 #include "dovecot-plugin/replicator/users/fetches.h"
 
 #include <stdlib.h>
@@ -11,12 +11,14 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/protocol/fetch.h"
+#include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "dovecot-plugin/replicator/users/user.h"
 
 #define FETCHES_MAX 200
 #define FIRST_PAUSE 0.01 /* seconds between two questions to a worker, doubling */
-#define LAST_PAUSE 0.2
+#define LAST_PAUSE 1.0
+#define QUESTIONS_A_SECOND 100.0 /* of all that wait for long: each may cost opening a user */
 
 struct fetch {
     TAILQ_ENTRY(fetch) link; /* the one that came first is first */
@@ -28,7 +30,8 @@ struct fetch {
     double since, pause;
     ev_io rd; /* it goes away, or says more, which it may not */
     ev_timer again;
-    char last[200]; /* what a worker said last */
+    char last[200];  /* what a worker said last */
+    char state[160]; /* and what the next one is told of it */
 };
 TAILQ_HEAD(fetch_list, fetch);
 
@@ -78,8 +81,15 @@ static double wait_most(const struct fetches *t)
     return seconds(t->r->config->on_demand_wait);
 }
 
+static double longest_pause(const struct fetches *t)
+{
+    double crowded = (double)t->n / QUESTIONS_A_SECOND;
+    return crowded > LAST_PAUSE ? crowded : LAST_PAUSE;
+}
+
 static void ask_later(struct fetch *f)
 {
+    double most = longest_pause(f->all);
     double left = f->since + wait_most(f->all) - clock_monotonic();
     if (left <= 0) {
         char *why = mem_printf("no answer within %.0f s; %s", wait_most(f->all),
@@ -90,7 +100,7 @@ static void ask_later(struct fetch *f)
     }
     ev_timer_set(&f->again, f->pause < left ? f->pause : left, 0.);
     ev_timer_start(f->all->r->loop, &f->again);
-    f->pause = f->pause * 2 < LAST_PAUSE ? f->pause * 2 : LAST_PAUSE;
+    f->pause = f->pause * 2 < most ? f->pause * 2 : most;
 }
 
 /* ---- a worker ---- */
@@ -98,6 +108,11 @@ static void ask_later(struct fetch *f)
 static bool begins(const char *text, const char *word)
 {
     return !strncmp(text, word, strlen(word));
+}
+
+static void keep(char *to, size_t size, const char *text)
+{
+    snprintf(to, size, "%.*s", (int)size - 1, text);
 }
 
 static void on_row(struct admin_request *request, struct text row)
@@ -115,8 +130,9 @@ static void on_row(struct admin_request *request, struct text row)
         q->said = HERE;
     else if (begins(text, "asked ") || begins(text, "never ")) {
         q->said = *text == 'a' ? ASKED : NEVER;
-        snprintf(q->of->last, sizeof q->of->last, "%.*s", (int)sizeof q->of->last - 1, text + 6);
-    }
+        keep(q->of->last, sizeof q->of->last, text + 6);
+    } else if (begins(text, "state "))
+        keep(q->of->state, sizeof q->of->state, text + 6);
 }
 
 static void free_inquiry(struct inquiry *q)
@@ -185,6 +201,8 @@ static void ask(struct fetch *f)
     q->request.arg[q->request.n++] = mem_strdup(f->is.guid);
     q->request.arg[q->request.n++] = mem_strdup(f->is.sha256);
     q->request.arg[q->request.n++] = mem_strdup(f->is.size);
+    if (*f->state)
+        q->request.arg[q->request.n++] = mem_strdup(f->state);
     TAILQ_INSERT_TAIL(&u->admin, &q->request, link);
     user_plan(u);
 }
@@ -197,6 +215,36 @@ static void on_again(struct ev_loop *loop, ev_timer *timer, int events)
         ask_later(f); /* that says so */
     else
         ask(f);
+}
+
+/* ---- what came ---- */
+
+struct arrival {
+    struct fetches *all;
+    const char *user;
+};
+
+static void ask_soon(void *arg, const uint8_t sha256[32])
+{
+    const struct arrival *a = arg;
+    char hex[LINE_SHA256_HEX];
+    struct fetch *f;
+    for (size_t i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", sha256[i]);
+    TAILQ_FOREACH (f, &a->all->list, link) {
+        if (f->open || strcmp(f->is.sha256, hex) != 0 || strcmp(f->is.user, a->user) != 0)
+            continue;
+        ev_timer_stop(a->all->r->loop, &f->again);
+        ev_timer_set(&f->again, 0., 0.);
+        ev_timer_start(a->all->r->loop, &f->again);
+    }
+}
+
+void fetches_came(struct fetches *t, const char *user, unsigned kind, struct text body)
+{
+    struct arrival a = {t, user};
+    if (!TAILQ_EMPTY(&t->list))
+        parcel_each_text(kind, body, ask_soon, &a);
 }
 
 /* ---- who asks ---- */

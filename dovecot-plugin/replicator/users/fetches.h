@@ -13,5 +13,7 @@ void fetches_close(struct fetches *); /* behind them */
 /* A process of that id has sent this line; fd is owned from here on, and has its events nowhere
  * else. */
 void fetches_client(struct fetches *, int fd, uint32_t uid, const char *line, size_t n);
+/* A worker of the user has taken this parcel: who waits for a text that is in it is answered. */
+void fetches_came(struct fetches *, const char *user, unsigned kind, struct text body);
 
 #endif

@@ -8,6 +8,7 @@
 #include "lib/base/clock.h"
 #include "dovecot-plugin/protocol/parcel.h"
 #include "dovecot-plugin/replicator/users/confirm.h"
+#include "dovecot-plugin/replicator/users/fetches.h"
 #include "dovecot-plugin/replicator/site/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -289,6 +290,7 @@ void job_done(struct job *j, struct user *u, const struct frame_done *d)
         metric_observe(metric_series(METRIC_replica_apply_seconds,
                                      u->r->group.peer[j->parcel->peer].name, NULL),
                        clock_monotonic() - j->parcel->taken);
+        fetches_came(u->r->fetches, u->name, j->parcel->kind, j->parcel->body);
         user_parcel_done(u, j->parcel);
         metric_add(replicator_done, 1);
     } else {

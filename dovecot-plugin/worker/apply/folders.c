@@ -141,6 +141,19 @@ static void renumber_empty(struct mailbox *box, const struct mailbox_update *upd
         (void)validity_set(box, update->uid_validity, update->min_next_uid);
 }
 
+/* Behind the UIDs that clients know by the folder's name and UIDVALIDITY; 0: they know none. One of
+ * that name that is gone may have had the same UIDVALIDITY, where it was made by a client here, and
+ * this one by another's while the sites were apart. */
+static int behind_others(struct session *s, const struct orset_folder *f, uint32_t *uid_next_r)
+{
+    uint32_t lived, uid_next = I_MAX(f->uid_next, orset_namesakes_uid_next(s->os, f->index));
+    if (lived_uid_next(s, f->name, f->name_len, f->uid_validity, &lived) < 0)
+        return -1;
+    uid_next = I_MAX(uid_next, lived);
+    *uid_next_r = uid_next > 1 ? uid_next : 0;
+    return 0;
+}
+
 static int create(struct session *s, struct box *x, const struct orset_folder *f, const char *vname)
 {
     struct mailbox_update update;
@@ -160,15 +173,10 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     if (guid_128_is_empty(update.mailbox_guid) || taken)
         guid_128_generate(update.mailbox_guid);
     update.uid_validity = f->uid_validity;
-    /* One of that name that is gone may have had the same UIDVALIDITY, where it was made by a
-     * client here, and this one by another's while the sites were apart. */
-    uint32_t lived, uid_next = I_MAX(f->uid_next, orset_namesakes_uid_next(s->os, f->index));
-    if (lived_uid_next(s, f->name, f->name_len, f->uid_validity, &lived) < 0) {
+    if (behind_others(s, f, &update.min_next_uid) < 0) {
         mailbox_free(&box);
         return -1;
     }
-    uid_next = I_MAX(uid_next, lived);
-    update.min_next_uid = uid_next > 1 ? uid_next : 0;
     if (x == NULL)
         x = box_add(s, f->index);
     box_set_guid(s, x, update.mailbox_guid);
@@ -190,7 +198,7 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     } else if (r == 0 && session_open_refreshed(box) == 0 &&
                mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
         /* An INBOX that was there already may be one that was lost (docs/replicator/limits.md,
-         * "What is missing"). */
+         * "What cannot be otherwise"). */
         if (created || f->index != ORSET_INBOX)
             renumber_empty(box, &update);
         box_set_guid(s, x, metadata.guid);
@@ -209,10 +217,10 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     /* its log is to be read first */
     if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity || x->adopted != 0)
         return 0;
-    if (lived_raised(s, x, f) < 0)
+    i_zero(&update);
+    if (lived_raised(s, x, f) < 0 || behind_others(s, f, &update.min_next_uid) < 0)
         return -1;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
-    i_zero(&update);
     update.uid_validity = f->uid_validity;
     validity_count(box->list, f->uid_validity);
     session_note(s, NOTE_INFO, "%s: UIDVALIDITY %u becomes %u, as on the other sites", x->vname,

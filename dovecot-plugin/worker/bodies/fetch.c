@@ -21,6 +21,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -148,9 +150,11 @@ static struct fetching *find(struct session *s, const uint8_t sha256[32], uint64
     return NULL;
 }
 
-static void forget(struct session *s, const struct fetching *f)
+static void forget(struct session *s, const struct fetching *is)
 {
-    array_delete(&s->fetching, array_ptr_to_idx(&s->fetching, f), 1);
+    const struct fetching *f = find(s, is->sha256, is->size);
+    if (f != NULL)
+        array_delete(&s->fetching, array_ptr_to_idx(&s->fetching, f), 1);
 }
 
 static void forget_unwanted(struct session *s)
@@ -221,8 +225,30 @@ static uint64_t have(struct session *s, const struct fetching *f)
     return stat(part_of(s, f), &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
+static int write_part(struct session *s, const char *path, uint64_t offset, const struct text *part)
+{
+    const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int fd = open(path, how, 0600), r;
+    if (fd == -1 && errno == ENOENT && mkdir(directory(s), 0700) == 0)
+        fd = open(path, how, 0600);
+    r = fd == -1 ? -1 : pwrite_full(fd, part->p, part->n, (off_t)offset);
+    int error = errno;
+    i_close_fd(&fd);
+    errno = error;
+    return r < 0 ? -1 : 0;
+}
+
+/* The file says to a session that comes after this one that a text is awaited. */
+static void await(struct session *s, const struct fetching *f)
+{
+    const struct text nothing = {"", 0};
+    (void)write_part(s, part_of(s, f), 0, &nothing);
+    s->fetched = TRUE;
+}
+
 static void ask(struct session *s, struct fetching *f, const struct peer *p)
 {
+    await(s, f);
     struct orset_buf list = {.alloc = session_alloc()}, b = {.alloc = session_alloc()};
     const struct parcel_want want = {.site = f->site,
                                      .epoch = f->epoch,
@@ -332,8 +358,32 @@ static bool finish_part(struct session *s, const struct fetching *f)
     return FALSE;
 }
 
+/* Between two questions other users may come, and the session may go: main gives back what it was
+ * told. */
+static void say_state(struct session *s, const struct fetching *f)
+{
+    link_reply(s->link, "state %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x",
+               f->tried, f->not_at, f->without, f->until, f->asked, f->last);
+}
+
+static void go_on(const struct session *s, struct fetching *f, const char *state)
+{
+    struct fetching was;
+    if (state != NULL &&
+        sscanf(state, "%" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %x", &was.tried,
+               &was.not_at, &was.without, &was.until, &was.asked, &was.last) == 6 &&
+        was.last < s->npeers) {
+        f->tried = was.tried;
+        f->not_at = was.not_at;
+        f->without = was.without;
+        f->until = was.until;
+        f->asked = was.asked;
+        f->last = was.last;
+    }
+}
+
 static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
-                                  const uint8_t sha256[32], uint64_t size)
+                                  const uint8_t sha256[32], uint64_t size, const char *state)
 {
     bool failed = FALSE;
     if (is_here(s, sha256)) {
@@ -342,8 +392,8 @@ static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
         return FRAME_OK;
     }
     struct fetching *f = find(s, sha256, size);
-    if (f == NULL)
-        f = add(s, guid, sha256, size, &failed);
+    if (f == NULL && (f = add(s, guid, sha256, size, &failed)) != NULL)
+        go_on(s, f, state);
     if (failed)
         return FRAME_TEMPORARY;
     if (f == NULL && !is_joining(s)) {
@@ -362,6 +412,7 @@ static enum frame_result fetch_it(struct session *s, const uint8_t guid[16],
     }
     f->wanted = clock_msecs();
     ask_if_due(s, f);
+    say_state(s, f);
     link_reply(s->link, "asked %s", say_asked(s, f));
     forget_unwanted(s);
     return FRAME_OK;
@@ -381,23 +432,10 @@ enum frame_result fetch_verb(struct session *s, const char *const *args)
     }
     memcpy(sha256, bytes->data, sizeof sha256);
     link_reply(s->link, "owner %lu", (unsigned long)geteuid());
-    return fetch_it(s, guid, sha256, size);
+    return fetch_it(s, guid, sha256, size, args[3]);
 }
 
 /* --- what comes ------------------------------------------------------------------------------- */
-
-static int write_part(struct session *s, const char *path, uint64_t offset, const struct text *part)
-{
-    const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    int fd = open(path, how, 0600), r;
-    if (fd == -1 && errno == ENOENT && mkdir(directory(s), 0700) == 0)
-        fd = open(path, how, 0600);
-    r = fd == -1 ? -1 : pwrite_full(fd, part->p, part->n, (off_t)offset);
-    int error = errno;
-    i_close_fd(&fd);
-    errno = error;
-    return r < 0 ? -1 : 0;
-}
 
 /* Bytes for a place that is the end of what is here. Where the disk is full, earlier texts give
  * room. 0, -1 */
@@ -413,15 +451,24 @@ static int append(struct session *s, const char *path, uint64_t offset, const st
     return r;
 }
 
-static void missed(struct session *s, struct fetching *f, const struct peer *p)
+/* The answer names no size. */
+static void missed(struct session *s, const uint8_t sha256[32], const struct peer *p)
 {
-    f->not_at |= 1ULL << (p - s->peer);
-    f->without |= f->not_at;
-    ask_if_due(s, f);
+    struct fetching *f;
+    unsigned i = (unsigned)(p - s->peer);
+    array_foreach_modifiable (&s->fetching, f) {
+        if (memcmp(f->sha256, sha256, sizeof f->sha256) != 0)
+            continue;
+        if ((f->tried & 1ULL << i) != 0)
+            s->peer[i].silent_until = 0;
+        f->not_at |= 1ULL << i;
+        f->without |= f->not_at;
+        ask_if_due(s, f);
+    }
 }
 
 /* All bytes have come. */
-static void came(struct session *s, struct fetching *f, const struct peer *p)
+static void came(struct session *s, const struct fetching *f, const struct peer *p)
 {
     const char *path = part_of(s, f);
     if (!has_its_bytes(s, f, path)) {
@@ -429,7 +476,7 @@ static void came(struct session *s, struct fetching *f, const struct peer *p)
                      "a mail's text that site %s gave is not that of its SHA-256 %s: dropped",
                      name_of(s, p->site), binary_to_hex(f->sha256, sizeof f->sha256));
         (void)unlink(path);
-        missed(s, f, p);
+        missed(s, f->sha256, p);
         return;
     }
     if (rename(path, path_of(s, f->sha256)) < 0)
@@ -439,17 +486,18 @@ static void came(struct session *s, struct fetching *f, const struct peer *p)
     forget(s, f);
 }
 
-/* The answer names no size. */
-static void missed_all(struct session *s, const uint8_t sha256[32], struct peer *p)
+/* NULL: nobody awaits it. asked_r: for one that an earlier session asked for. */
+static struct fetching *awaited(struct session *s, const struct parcel_body *b,
+                                struct fetching *asked_r)
 {
-    struct fetching *f;
-    array_foreach_modifiable (&s->fetching, f) {
-        if (memcmp(f->sha256, sha256, sizeof f->sha256) != 0)
-            continue;
-        if ((f->tried & 1ULL << (p - s->peer)) != 0)
-            p->silent_until = 0;
-        missed(s, f, p);
-    }
+    struct fetching *f = find(s, b->sha256, b->size);
+    if (f != NULL || !stubs_are_here(s))
+        return f;
+    i_zero(asked_r);
+    memcpy(asked_r->sha256, b->sha256, sizeof asked_r->sha256);
+    asked_r->size = b->size;
+    asked_r->until = b->size;
+    return access(part_of(s, asked_r), F_OK) == 0 ? asked_r : NULL;
 }
 
 /* It goes on where this one ends. A part is as large as can be, but for the last one: with smaller
@@ -462,12 +510,12 @@ static bool is_next(const struct fetching *f, uint64_t had, const struct parcel_
 
 void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
 {
+    struct fetching asked, *f;
     if (b->size == 0) {
-        missed_all(s, b->sha256, p);
+        missed(s, b->sha256, p);
         return;
     }
-    struct fetching *f = find(s, b->sha256, b->size);
-    if (f == NULL)
+    if ((f = awaited(s, b, &asked)) == NULL)
         return;
     uint64_t had = have(s, f);
     if (!is_next(f, had, b) || append(s, part_of(s, f), had, &b->part) < 0)
@@ -484,10 +532,12 @@ void fetch_part(struct session *s, struct peer *p, const struct parcel_body *b)
 
 void fetch_mail(struct session *s, struct peer *p, const struct parcel_mail *m)
 {
-    const struct fetching *f = find(s, m->sha256, m->mail.n);
+    const struct parcel_body whole = {.sha256 = m->sha256, .size = m->mail.n, .part = m->mail};
+    struct fetching asked;
+    const struct fetching *f = awaited(s, &whole, &asked);
     if (f == NULL)
         return;
-    (void)unlink(part_of(s, f));
-    const struct parcel_body whole = {.sha256 = m->sha256, .size = m->mail.n, .part = m->mail};
+    if (truncate(part_of(s, f), 0) < 0 && errno != ENOENT)
+        session_note(s, NOTE_WARNING, "truncate(%s): %m", part_of(s, f));
     fetch_part(s, p, &whole);
 }

@@ -43,4 +43,13 @@ int uid_rounds_follow(struct session *);  /* those that came while mails lacked 
 void uid_rounds_wanted(struct session *); /* asks for a TICK when a folder is dirty */
 enum frame_result uid_rounds_parcel(struct session *, const struct frame_parcel *, settled_fn *);
 
+/* --- uidnext_ask.c ---------------------------------------------------------------------------- */
+
+/* The peer will be asked for the UIDNEXT of all mailboxes. In a transaction. */
+int uidnext_ask_begin(struct session *, const struct peer *);
+/* Where all mails are placed: asks those who have not answered. */
+int uidnext_ask_run(struct session *);
+/* 1: it answers such a question; 0: it does not; -1 */
+int uidnext_ask_answered(struct session *, const struct frame_parcel *);
+
 #endif

@@ -427,6 +427,9 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
     struct round round;
     struct answers a;
     struct orset_key k = rows_folder_key(folder);
+    int other = uidnext_ask_answered(s, f);
+    if (other != 0)
+        return other < 0 || settled(s) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     if (folder == ORSET_NO_FOLDER || is_joining(s) || round_get(s, folder, &round) <= 0 ||
         f->body.n < round.ask_len || memcmp(f->body.p, round.ask, round.ask_len) != 0)
         return FRAME_OK; /* of a round that is settled */

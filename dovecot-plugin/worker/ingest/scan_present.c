@@ -13,6 +13,7 @@
 #include "dovecot-plugin/worker/logs/log.h"
 #include "dovecot-plugin/worker/logs/verdict.h"
 #include "dovecot-plugin/worker/session/flags.h"
+#include "dovecot-plugin/worker/session/lasting.h"
 #include "dovecot-plugin/worker/session/mdbox.h"
 #include "dovecot-plugin/worker/session/rows.h"
 #include "dovecot-plugin/worker/session/session.h"
@@ -214,6 +215,12 @@ static int made_here(struct mailbox_scan *l, const struct orset_facts *facts,
     return orset_local_also(l->s->os, l->x->folder, l->mail->uid, facts, &said, dot);
 }
 
+/* For what the log tells once. */
+static const char *mail_name(const struct mailbox_scan *l)
+{
+    return t_strdup_printf("%s\n%u", l->x->vname, l->mail->uid);
+}
+
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
 static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
@@ -225,8 +232,8 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
         if (l->locked)
             return 0;
         if (mailbox_get_last_mail_error(l->box) != MAIL_ERROR_EXPUNGED) {
-            session_note(l->s, NOTE_WARNING, "%s: UID %u cannot be read and waits: %s", l->x->vname,
-                         l->mail->uid, mailbox_get_last_internal_error(l->box, NULL));
+            lasting_note(l->s, "mail", mail_name(l), "%s: UID %u cannot be read and waits: %s",
+                         l->x->vname, l->mail->uid, mailbox_get_last_internal_error(l->box, NULL));
             l->x->all = TRUE;
             say_unread(l);
         } else if (l->log.verdict == LOG_SCAN_BROKEN) {
@@ -236,6 +243,7 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
         }
         return 0;
     }
+    lasting_over(l->s, "mail", mail_name(l));
     if (array_is_created(&l->expunged) && mdbox_is_back(l->mail, facts.guid, &l->expunged)) {
         int back = orset_local_back(l->s->os, l->x->folder, l->mail->uid, facts.guid);
         if (back != 0) {

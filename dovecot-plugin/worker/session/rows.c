@@ -433,7 +433,8 @@ int rows_load(struct session *s)
         s->peer[i].reading_until = 0;
     }
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 ||
-        find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &repairs) < 0)
+        find_cut_short(s) < 0 || rows_each(s, ROW_MODSEQ_REPAIR, found_one, &repairs) < 0 ||
+        rows_each(s, ROW_UIDNEXT_ASK, found_one, &s->asks_uidnext) < 0)
         return -1;
     s->modseq_repairs = repairs ? MODSEQ_REPAIRS_SOON : NO_MODSEQ_REPAIRS;
     int r = rows_get(s, 'j', "", 0, &v, &len);

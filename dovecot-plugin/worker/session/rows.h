@@ -43,7 +43,8 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_ROUND 'u'        /* folder: a UID round under way */
 #define ROW_ROUND_ANSWER 'v' /* folder, site: its bytes */
 #define ROW_STEPPED 'n' /* folder: when a round followed another site's UIDNEXT by a step only */
-#define ROW_ROOT 'd'    /* the mail directory: struct file_id */
+#define ROW_UIDNEXT_ASK 'U' /* folder, site: how often it was asked for UIDNEXT, and when last */
+#define ROW_ROOT 'd'        /* the mail directory: struct file_id */
 /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path; "-": how
  * many are gone, since when */
 #define ROW_SIEVE 'e'

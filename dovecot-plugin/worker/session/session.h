@@ -171,6 +171,7 @@ struct session {
 
     /* --- since the user was opened: reading the mailboxes --- */
 
+    bool asks_uidnext;   /* other sites, or that is not known (exchange/uidnext_ask.c) */
     bool scanned;        /* at mailboxes, for a question */
     bool scan_again;     /* at all mailboxes: one was half made, or changes */
     uint64_t scan_due;   /* milliseconds of the monotonic clock; 0: not set */

@@ -81,6 +81,12 @@ MUTANTS = [
     ("join matches by nothing", "join.c", "        if (r == 0)\n            continue;\n        if (dot_r)", "        if (r >= 0)\n            continue;\n        if (dot_r)"),
     ("a peer's vector counts for other origins", "op_batch.c", "    for (unsigned i = 0; i < p.n; i++) {\n        const struct origin *o = &os->origin[p.map[i]];",
      "    for (unsigned i = 0; i < p.n; i++) {\n        struct origin *o = &os->origin[p.map[i]];\n        if (e == 0 && p.map[i] != os->self && p.map[i] != p.sender && p.seen[i] > o->counter)\n            o->counter = p.seen[i], o->dirty = true;"),
+    ("what left a name goes by any name", "moved.c", "memcmp(f->name, name, len) != 0 ||", "len == 0 ||"),
+    ("what left a name goes though its folder lost it", "moved.c", "orset_stamp_order(left->name, f->name_stamp) != 0)", "left->folder == 0)"),
+    ("what left a name goes though it was placed", "moved.c", "return r > 0 ? os->m[0].p.uid == 0 : r;", "return r;"),
+    ("a folder goes though it has a mailbox", "moved.c", "f->npresence == 0 || is_shown(arg, f->index))", "f->npresence == 0)"),
+    ("a renamed folder leaves its new name", "homes.c", "return r < 0 || f->renamed || !f->name_stamp.clock", "return r < 0 || !f->name_stamp.clock"),
+    ("a cut row of what left is believed", "doomed.c", "return r.bad || r.at != r.end || left->folder >= os->nfolders", "return left->folder >= os->nfolders"),
 ]
 
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-w"]
