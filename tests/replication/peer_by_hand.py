@@ -14,9 +14,9 @@ NOW = 1_767_225_600
 
 
 def told_in(connection, one, other, kind, user):
-    """The bodies of that kind about the user that lie in the lanes from one site to another."""
-    found, lane = [], f"dovelane:replica:site-{one}>site-{other}"
-    for name in (*lanes.names(connection, lane), *lanes.names(connection, f"{lane}:bulk")):
+    """The bodies of that kind about the user that lie in the lane from one site to another."""
+    found = []
+    for name in lanes.names(connection, f"dovelane:replica:site-{one}>site-{other}"):
         words = ("LANE.READ", name, 1, "COUNT", 100000, "BYTES", 1 << 26)
         for _, _, _, _, _, meta, body, _ in connection.call(*words)[1]:
             read = Reader(meta)

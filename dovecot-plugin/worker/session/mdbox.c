@@ -290,8 +290,10 @@ static int rebuild(struct session *s, struct mailbox *box)
 static int wait_for_save(struct session *s, const struct mdbox_storage *storage, const char *file)
 {
     uint64_t now = clock_msecs();
-    if (s->saves_since == 0 || now - s->saves_last > SAVE_OTHER)
+    if (s->saves_since == 0 || now - s->saves_last > SAVE_OTHER) {
         s->saves_since = now;
+        s->saves_told = FALSE;
+    }
     s->saves_last = now;
     if (now - s->saves_since >= SAVE_TOLD_AFTER && !s->saves_told) {
         s->saves_told = TRUE;
