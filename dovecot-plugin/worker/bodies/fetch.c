@@ -455,19 +455,12 @@ static int append(struct session *s, const char *path, uint64_t offset, const st
 static void missed(struct session *s, const uint8_t sha256[32], struct peer *p)
 {
     struct fetching *f;
-    unsigned i = (unsigned)(p - s->peer);
     array_foreach_modifiable (&s->fetching, f) {
         if (memcmp(f->sha256, sha256, sizeof f->sha256) != 0)
             continue;
-<<<<<<< HEAD
         if ((f->tried & 1ULL << (p - s->peer)) != 0)
             p->silent_until = 0;
         f->not_at |= 1ULL << (p - s->peer);
-=======
-        if ((f->tried & 1ULL << i) != 0)
-            s->peer[i].silent_until = 0;
-        f->not_at |= 1ULL << i;
->>>>>>> 70f34616e319a8488b880afc93579476c14bc510
         f->without |= f->not_at;
         ask_if_due(s, f);
     }
