@@ -26,7 +26,7 @@ SIZE = 50000
 def wants(there, one, other):
     """How many times one site has asked another one for texts, whose Dovecot has not heard of it."""
     with resp.Connection(there[f"redis-{one}"].note["address"]) as connection:
-        return len(told_in(connection, one, other, WANT, USER))
+        return len(told_in(connection, one, f"{other}:bulk", WANT, USER))
 
 
 @pytest.mark.parametrize("letter", "ac")
