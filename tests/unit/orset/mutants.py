@@ -2,6 +2,7 @@
 """Breaks the core on purpose, one line at a time, in a scratch copy; every break must be caught.
 
     mutants.py [part of a name ...]      prints each mutant with the test that caught it; fails when one lives
+    mutants.py --stale                   prints those whose line is not there any more; fails when there are some
 
 Tests, cheapest first: unit, the short exhaustive walk, the fuzz driver, 300 runs of the simulator.
 """
@@ -146,7 +147,20 @@ def try_mutant(mutant, scratch, objects):
     return (name, *caught) if caught else (name, None, "LIVES")
 
 
+def stale():
+    """Each mutant's line is in its file, once. Nothing is compiled."""
+    found = []
+    for name, file, old, _ in MUTANTS:
+        texts = [path.read_text() for path in CORE.rglob(file)]
+        if len(texts) != 1 or texts[0].count(old) != 1:
+            found.append(f"{name}: {file} does not have its line once")
+    print("\n".join(found) or f"{len(MUTANTS)} mutants, each has its line")
+    return 1 if found else 0
+
+
 def main():
+    if sys.argv[1:] == ["--stale"]:
+        return stale()
     wanted = [m for m in MUTANTS if len(sys.argv) == 1 or any(a in m[0] for a in sys.argv[1:])]
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
