@@ -8,8 +8,8 @@
  *
  * sha256 and size are the stub's. Another site may claim what size it likes.
  *
- * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE [STATE]. Its rows are "owner UID", the id
- * that the user's files have, and then some of these:
+ * Main asks the user's worker: FETCH_VERB GUID SHA256 SIZE [STATE]. Its rows are "owner UID", the
+ * id that the user's files have, and then some of these:
  *
  *     here          as above
  *     state STATE   which sites were asked, and when: for the next question about this text, which

@@ -1,8 +1,8 @@
 /* lasting - lines in the log of what lasts until an admin mends it, such as a folder that cannot be
  * read. Each is written when that begins, and again each hour.
  *
- * A look finds it again each time, and looks are as frequent as the user's changes. What was said is
- * known to the process, so that a user who is closed and opened again is not told of anew. */
+ * A look finds it again each time, and looks are as frequent as the user's changes. What was said
+ * is known to the process, so that a user who is closed and opened again is not told of anew. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_LASTING_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_LASTING_H
 
